@@ -1,0 +1,34 @@
+"""Differentially private releases of hierarchical counts: noise, projections that make them add up, what they do."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+__version__ = version("topdown")
+
+from topdown import noise
+from topdown.counts import Counts
+from topdown.geography import Geography
+from topdown.measure import measure
+from topdown.measurements import Measurements
+from topdown.noise import SecureSource, SeededSource
+from topdown.privacy.plan import Plan
+from topdown.projection.estimate import Estimate
+from topdown.projection.project import project
+from topdown.release import Release, round_counts
+
+__all__ = [
+    "Counts",
+    "Estimate",
+    "Geography",
+    "Measurements",
+    "Plan",
+    "Release",
+    "SecureSource",
+    "SeededSource",
+    "__version__",
+    "measure",
+    "noise",
+    "project",
+    "round_counts",
+]

@@ -1,0 +1,45 @@
+"""What can go wrong, as one small hierarchy.
+
+Every message names the node, the level, the value and the remedy, as far as they apply. ``exit_code`` is what
+the command line returns.
+"""
+
+from __future__ import annotations
+
+
+class TopdownError(ValueError):
+    """Base of every error that Topdown raises on purpose."""
+
+    exit_code = 1
+
+
+class ConfigError(TopdownError):
+    """The run's configuration, or an argument, cannot be meant."""
+
+    exit_code = 2
+
+
+class DataError(TopdownError):
+    """The input table cannot be read as counts on a geography."""
+
+    exit_code = 3
+
+
+class GeographyError(DataError):
+    """The units do not form a tree with every leaf at the last level."""
+
+
+class CountsError(DataError):
+    """A value of the table is not a count, or the table and the geography disagree."""
+
+
+class ProjectionError(TopdownError):
+    """A projection has no solution, or its certificate does not hold."""
+
+    exit_code = 4
+
+
+class BudgetError(TopdownError):
+    """The privacy budget is not well defined, or would be passed."""
+
+    exit_code = 5
