@@ -1,0 +1,65 @@
+"""Columns of identifiers as Arrow strings, and their codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.errors import GeographyError
+from topdown.tree import IntArray
+
+
+def as_strings(values: Any, what: str, *, allow_integers: bool = False) -> pa.Array:
+    """``values`` as one Arrow string array; refuses numbers, which have lost their leading zeros, unless allowed."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    try:
+        array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise GeographyError(f"{what}: identifiers must all be strings ({error}); convert them first") from error
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_string(array.type):
+        return array
+    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
+        return array.cast(pa.string())
+    if pa.types.is_null(array.type) or (allow_integers and pa.types.is_integer(array.type)):
+        return array.cast(pa.string())
+    example = next((x for x in array.slice(0, 100).to_pylist() if x is not None), None)
+    raise GeographyError(
+        f"{what} holds numbers ({array.type}, such as {example!r}), and GEOIDs are zero-padded strings: as a number "
+        "'01001' becomes 1001 and can no longer be told from another code; read the column as strings "
+        '(pandas: dtype={"geoid": str}), or restore the zeros with .astype(str).str.zfill(width)'
+    )
+
+
+def column(frame: Any, name: str) -> Any:
+    """The column ``name`` of a DataFrame, an Arrow table or a mapping. Raises `GeographyError` where it is absent."""
+    known = list(frame.column_names) if isinstance(frame, pa.Table) else list(frame)
+    if name not in known:
+        raise GeographyError(f"the table has no column {name!r}; it has {', '.join(map(repr, known))}")
+    return frame[name]
+
+
+def missing(values: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.or_kleene(pc.is_null(values), pc.fill_null(pc.equal(values, ""), True)))
+
+
+def encode(values: pa.Array) -> tuple[IntArray, pa.Array]:
+    """Codes in order of first appearance, and what they stand for."""
+    encoded = values.dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+
+
+def first_repeat(codes: IntArray) -> int:
+    return int(np.flatnonzero(pd.Series(codes).duplicated().to_numpy())[0])
+
+
+def listed(items: Iterable[Any]) -> str:
+    return ", ".join(map(repr, items))

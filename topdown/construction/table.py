@@ -1,0 +1,142 @@
+"""The tree of a table with one column per level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.construction.labels import as_strings, column, encode, first_repeat, listed, missing
+from topdown.errors import GeographyError
+from topdown.tree import IntArray, Tree
+
+Parts = tuple[tuple[str, ...], Tree, pa.Array, pa.Array | None]
+"""``(levels, tree, identifiers, names)``, the fields of a `Geography`."""
+
+
+def from_table(
+    frame: Any,
+    levels: tuple[str, ...],
+    root: str | None,
+    name: str | Mapping[str, str] | None,
+    separator: str | None,
+) -> Parts:
+    if not levels:
+        raise GeographyError("no levels: name the columns of the table from the root to the leaves")
+    known = list(frame.column_names) if isinstance(frame, pa.Table) else list(frame)
+    rows = len(frame) if not isinstance(frame, Mapping) else len(next(iter(frame.values())))
+    if rows == 0:
+        raise GeographyError("the table has no rows; a geography needs at least one leaf")
+    columns = []
+    for level in levels:
+        if level == levels[0] and level not in known and root is not None:
+            columns.append(pa.array([root]).take(pa.array(np.zeros(rows, np.int64))))
+        else:
+            columns.append(as_strings(column(frame, level), f"column {level!r}"))
+    plain = columns
+    for index, (level, values) in enumerate(zip(levels, columns, strict=True)):
+        if values.null_count or pc.any(pc.equal(values, "")).as_py():
+            row = int(np.flatnonzero(missing(values))[0])
+            below = next((c[row].as_py() for c in reversed(columns) if c[row].as_py()), None)
+            raise GeographyError(
+                f"row {row}: level {level!r} is missing, so {below!r} is an orphan; give every unit its unit at "
+                "every level"
+            )
+        if separator is not None and index > 1:
+            columns[index] = pc.binary_join_element_wise(columns[index - 1], values, separator)
+    coded = [encode(values) for values in columns]
+    parts = assemble(levels, [codes for codes, _ in coded], [labels for _, labels in coded])
+    names = _table_names(frame, levels, name, plain if separator is not None else None, parts)
+    return levels, parts.tree, parts.identifiers, names
+
+
+def _table_names(
+    frame: Any,
+    levels: tuple[str, ...],
+    name: str | Mapping[str, str] | None,
+    plain: list[pa.Array] | None,
+    parts: Assembled,
+) -> pa.Array | None:
+    """Names in node order from columns of the table, or from the bare identifiers where paths are joined."""
+    if name is None and plain is None:
+        return None
+    columns = {levels[-1]: name} if isinstance(name, str) else dict(name or {})
+    found = []
+    for index, level in enumerate(levels):
+        rows = pa.array(parts.first_row[index])
+        if level in columns:
+            found.append(as_strings(column(frame, columns[level]), f"column {columns[level]!r}").take(rows))
+        elif plain is not None:
+            found.append(plain[index].take(rows))
+        else:
+            found.append(pa.nulls(len(rows), pa.string()))
+    return pa.concat_arrays(found)
+
+
+class Assembled(NamedTuple):
+    """A tree with its identifiers; ``first_row[level]`` is the first row of each of the level's nodes."""
+
+    tree: Tree
+    identifiers: pa.Array
+    first_row: list[IntArray]
+
+
+def assemble(levels: Sequence[str], codes: list[IntArray], labels: list[pa.Array]) -> Assembled:
+    """The tree in which row r lies in unit ``codes[level][r]`` at every level."""
+    rows = len(codes[0])
+    if len(labels[0]) != 1:
+        raise GeographyError(
+            f"level {levels[0]!r} has {len(labels[0])} units ({listed(labels[0].slice(0, 3).to_pylist())}), so more "
+            "than one root; add a level above it with one unit"
+        )
+    order = np.zeros(1, np.int64)
+    position = np.zeros(1, np.int64)
+    sizes, identifiers, first_rows = [], [labels[0]], [np.zeros(1, np.int64)]
+    for level in range(1, len(levels)):
+        units = len(labels[level])
+        first_row = np.full(units, rows, np.int64)
+        np.minimum.at(first_row, codes[level], np.arange(rows))
+        parent = codes[level - 1][first_row]
+        torn = np.flatnonzero(parent[codes[level]] != codes[level - 1])
+        if len(torn):
+            row = int(torn[0])
+            unit = int(codes[level][row])
+            both = [labels[level - 1][int(p)].as_py() for p in (parent[unit], codes[level - 1][row])]
+            raise GeographyError(
+                f"{levels[level]} {labels[level][unit].as_py()!r} has two parents at level {levels[level - 1]!r}: "
+                f"{both[0]!r} and {both[1]!r} (row {row}); correct the row, or where names repeat under different "
+                "parents identify units by their path (separator='/')"
+            )
+        sizes.append(np.bincount(position[parent], minlength=len(order)))
+        order = np.argsort(position[parent], kind="stable")
+        position = np.empty(units, np.int64)
+        position[order] = np.arange(units)
+        identifiers.append(labels[level].take(pa.array(order)))
+        first_rows.append(first_row[order])
+    if len(labels[-1]) != rows:
+        row = first_repeat(codes[-1])
+        raise GeographyError(
+            f"{levels[-1]} {labels[-1][int(codes[-1][row])].as_py()!r}: duplicate GEOID (row {row}); the table must "
+            "have one row per leaf"
+        )
+    together = pa.concat_arrays(identifiers)
+    _refuse_reuse(levels, identifiers, together)
+    return Assembled(Tree.from_family_sizes(sizes), together, first_rows)
+
+
+def _refuse_reuse(levels: Sequence[str], per_level: list[pa.Array], together: pa.Array) -> None:
+    """Refuse an identifier that names units at two levels: rows keyed by GEOID could not be told apart."""
+    if pc.count_distinct(together).as_py() == len(together):
+        return
+    for upper in range(len(levels)):
+        for lower in range(upper + 1, len(levels)):
+            shared = np.flatnonzero(np.asarray(pc.is_in(per_level[lower], value_set=per_level[upper])))
+            if len(shared):
+                raise GeographyError(
+                    f"duplicate GEOID {per_level[lower][int(shared[0])].as_py()!r}: it names a unit at level "
+                    f"{levels[upper]!r} and one at level {levels[lower]!r}; make identifiers unique, for example by "
+                    "their path (separator='/')"
+                )
