@@ -1,0 +1,82 @@
+"""Exact values among the measurements: what they imply above them, and where they contradict each other.
+
+An exact value is one with variance 0. Kernels take measurements for which `settle` has been called.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topdown.tree import FloatArray, Tree
+
+
+class Contradiction(ValueError):
+    """Exact values that no consistent (and, where asked for, non-negative) table has; ``node`` is where it shows."""
+
+    def __init__(self, node: int, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+
+
+def settle(values: FloatArray, variance: FloatArray, tree: Tree, *, nonnegative: bool) -> tuple[FloatArray, FloatArray]:
+    """``values`` and ``variance``, both (..., nodes), with every parent of none but exact children made exact itself.
+
+    Raises `Contradiction` where an exact value is not what its exact children add up to, and with ``nonnegative``
+    where one is negative or less than the exact values below it.
+    """
+    if not (variance == 0).any():
+        return values, variance
+    y, v = np.array(values), np.array(np.broadcast_to(variance, values.shape))
+    if nonnegative:
+        _refuse(v == 0, y < 0, "its exact value is negative, and the projection is to be non-negative")
+    for families in tree.families_up():
+        exact = v[..., families.children] == 0
+        settled = families.total((~exact).astype(np.int64)) == 0
+        known = families.total(np.where(exact, y[..., families.children], 0.0))
+        at = np.zeros(v.shape, bool)
+        own = (v[..., families.parents] == 0) & settled
+        at[..., families.parents] = own & (np.abs(y[..., families.parents] - known) > _rounding(known))
+        _refuse(at, True, "its exact value is not the sum of its children's, which are all exact")
+        y[..., families.parents] = np.where(settled, known, y[..., families.parents])
+        v[..., families.parents] = np.where(settled, 0.0, v[..., families.parents])
+    if nonnegative:
+        _refuse(
+            v == 0,
+            y < _below(y, v, tree) - _rounding(y),
+            "its exact value is less than the exact values below it add up to",
+        )
+    return y, v
+
+
+def _rounding(values: FloatArray) -> FloatArray:
+    """What the rounding of sums may amount to; less than any difference of two whole numbers."""
+    return 1e-6 + 1e-12 * np.abs(values)
+
+
+def _refuse(where: np.ndarray, wrong: np.ndarray | bool, reason: str) -> None:
+    found = np.argwhere(where & wrong)
+    if len(found):
+        raise Contradiction(int(found[0][-1]), reason)
+
+
+def _below(values: FloatArray, variance: FloatArray, tree: Tree) -> FloatArray:
+    """What the exact values strictly below every node add up to; 0 at the leaves."""
+    bound = np.zeros(values.shape)
+    for families in tree.families_up():
+        children = variance[..., families.children] == 0
+        best = np.where(children, values[..., families.children], bound[..., families.children])
+        bound[..., families.parents] = families.total(best)
+    return bound
+
+
+def lower_bounds(values: FloatArray, variance: FloatArray, tree: Tree) -> FloatArray | None:
+    """The least that every node can be in a non-negative table with these exact values; None where that is 0 for all.
+
+    A family-by-family projection needs it: a parent that is put below the exact values under it leaves its family
+    without a solution.
+    """
+    exact = variance == 0
+    if not exact.any():
+        return None
+    exact = np.broadcast_to(exact, values.shape)
+    return np.where(exact, values, _below(values, np.broadcast_to(variance, values.shape), tree))

@@ -1,0 +1,214 @@
+"""project(): from measurements to consistent estimates, by the method and the engine that are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from topdown.errors import ConfigError, ProjectionError
+from topdown.measurements import LARGEST, Measurements
+from topdown.projection import reference
+from topdown.projection.certificate import certify, family_optimality, tree_optimality
+from topdown.projection.equality import (
+    downward,
+    downward_variance,
+    family_gains,
+    least_squares,
+    least_squares_variance,
+    measured_or_zero,
+    upward,
+    upward_gains,
+)
+from topdown.projection.estimate import Estimate
+from topdown.projection.invariants import Contradiction, lower_bounds, settle
+from topdown.projection.nonnegative import downward_nonnegative, project_tree
+from topdown.tree import FloatArray, Tree
+
+
+class Problem(NamedTuple):
+    """What a projection is given: values and variances (cells x nodes; variances also (nodes,)) on a tree.
+
+    ``lower``: lower bounds in place of 0, see `invariants.lower_bounds`; None where they are 0.
+    """
+
+    values: FloatArray
+    variance: FloatArray
+    tree: Tree
+    nonnegative: bool
+    lower: FloatArray | None
+
+
+def top_down(problem: Problem) -> FloatArray:
+    """The root first, then family by family: min sum (x_c - y_c)^2 / v_c s.t. sum x_c = x_parent [, x >= 0].
+
+    Source: the programs (P) and (P+) of Zhu, Van Hentenryck, Fioretto, *Bias and Variance of Post-processing in
+    Differential Privacy*, level by level.
+    """
+    values, variance, tree, nonnegative, lower = problem
+    if nonnegative:
+        return downward_nonnegative(measured_or_zero(values, variance), variance, tree, lower)
+    return downward(measured_or_zero(values, variance), family_gains(variance, tree), tree)
+
+
+def gls(problem: Problem) -> FloatArray:
+    """Generalised least squares on the whole tree: min sum (x_i - y_i)^2 / v_i s.t. every family adds up."""
+    return least_squares(problem.values, problem.variance, problem.tree)
+
+
+def upward_pass(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Every node's best estimate from what was measured at and below it, and that estimate's variance."""
+    gains = upward_gains(problem.variance, problem.tree)
+    return upward(measured_or_zero(problem.values, problem.variance), gains, problem.tree), gains.variance
+
+
+def gls_top_down(problem: Problem) -> FloatArray:
+    """The upward pass of `gls`, then `top_down` from its estimates and variances; without x >= 0 the same as `gls`."""
+    if not problem.nonnegative:
+        return gls(problem)
+    return downward_nonnegative(*upward_pass(problem), problem.tree, problem.lower)
+
+
+def joint(problem: Problem) -> FloatArray:
+    """min over the whole tree of sum (x_i - y_i)^2 / v_i s.t. every family adds up [, x >= 0]; without, `gls`."""
+    return project_tree(problem.values, problem.variance, problem.tree) if problem.nonnegative else gls(problem)
+
+
+METHODS: dict[str, Callable[[Problem], FloatArray]] = {
+    "top-down": top_down,
+    "gls": gls,
+    "gls-top-down": gls_top_down,
+    "joint": joint,
+}
+
+WEIGHTS = ("variance", "uniform")
+ENGINES = ("tree", "cvxpy")
+
+
+def project(
+    measurements: Measurements,
+    method: str = "top-down",
+    *,
+    nonnegative: bool | None = None,
+    engine: str = "tree",
+    weights: str = "variance",
+    solver: str = "OSQP",
+    solver_options: dict[str, Any] | None = None,
+) -> Estimate:
+    """The consistent values nearest to the measurements, in the sense of ``method``.
+
+    ``method``: "top-down" (family by family from the root), "gls" (whole tree, unbiased, no non-negativity),
+    "gls-top-down" (the upward pass of gls, then family by family), "joint" (whole tree). ``nonnegative``: with x >= 0;
+    by default wherever the method has it. ``engine``: "tree" (exact, vectorised) or "cvxpy" (the same program stated in
+    cvxpy and given to ``solver``, any that is installed, with ``solver_options``). ``weights``: "variance" weighs by
+    1 / variance, "uniform" alike (what is exact stays exact and what was not measured stays out).
+
+    Returns an `Estimate` whose certificate was computed from the program. Raises `ConfigError` for an unknown name,
+    `ProjectionError` naming the node when exact values contradict each other, when a solver fails, or when it says that
+    it succeeded and the certificate does not hold.
+    """
+    _known(method, METHODS, "method")
+    _known(engine, ENGINES, "engine")
+    _known(weights, WEIGHTS, "weights")
+    if method == "gls" and nonnegative:
+        raise ConfigError(
+            "method 'gls' is unbiased because it allows negative values; for non-negative ones take 'gls-top-down' or "
+            "'joint'"
+        )
+    nonnegative = method != "gls" if nonnegative is None else nonnegative
+    problem = _problem(measurements, weights, nonnegative)
+    by_solver = engine == "cvxpy"
+    x = reference.solve(problem, method, solver, solver_options or {}) if by_solver else METHODS[method](problem)
+    return _estimate(measurements, problem, x, method, engine, weights)
+
+
+def _known(name: str, known: Any, what: str) -> None:
+    if name not in known:
+        near = get_close_matches(str(name), list(known), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown {what} {name!r}: give {', '.join(map(repr, known))}{hint}")
+
+
+def _problem(measurements: Measurements, weights: str, nonnegative: bool) -> Problem:
+    """Measurements as a kernel's input: cells first, exact values settled, weights as asked."""
+    geography = measurements.geography
+    values = np.ascontiguousarray(measurements.values.T, dtype=np.float64)
+    variance = measurements.node_variance
+    variance = np.ascontiguousarray(variance.T) if variance.ndim == 2 else variance
+    if weights == "uniform":
+        variance = np.where((variance > 0) & np.isfinite(variance), 1.0, variance)
+    try:
+        values, variance = settle(values, variance, geography.tree, nonnegative=nonnegative)
+    except Contradiction as contradiction:
+        raise ProjectionError(
+            f"{geography.describe(contradiction.node)}: {contradiction}; correct the exact values, or give them a "
+            "variance above 0"
+        ) from None
+    lower = lower_bounds(values, variance, geography.tree) if nonnegative else None
+    return Problem(values, variance, geography.tree, nonnegative, lower)
+
+
+def _estimate(
+    measurements: Measurements, problem: Problem, x: FloatArray, method: str, engine: str, weights: str
+) -> Estimate:
+    geography, tree = measurements.geography, problem.tree
+    if method == "top-down":
+        residual = family_optimality(
+            x, problem.values, problem.variance, tree, problem.lower, nonnegative=problem.nonnegative
+        )
+    elif method == "gls-top-down" and problem.nonnegative:
+        z, u = upward_pass(problem)
+        residual = family_optimality(x, z, u, tree, problem.lower, nonnegative=True)
+    else:
+        residual = tree_optimality(x, problem.values, problem.variance, tree, nonnegative=problem.nonnegative)
+    certificate = certify(x, residual, problem.variance, tree, nonnegative=problem.nonnegative)
+    if not certificate.holds() or certificate.scale > LARGEST:
+        raise ProjectionError(
+            f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
+            f"sums off by {certificate.consistency:.3g}, most negative {certificate.most_negative:.3g}, optimality off "
+            f"by {certificate.kkt:.3g}; "
+            + ("take engine='tree', another solver or tighter options" if engine == "cvxpy" else "please report this")
+        )
+    variance = None
+    if not problem.nonnegative:
+        true = measurements.node_variance
+        true = true.T if true.ndim == 2 else true
+        variance = _variance(problem, true, method, weights)
+    shape = (geography.n_nodes, len(measurements.cells))
+    return Estimate(
+        geography=geography,
+        cells=measurements.cells,
+        values=x.T,
+        variance=None if variance is None else np.broadcast_to(_by_node(variance), shape),
+        method=method,
+        nonnegative=problem.nonnegative,
+        engine=engine,
+        weights=weights,
+        certificate=certificate,
+        exact=np.broadcast_to(_by_node(problem.variance == 0), shape),
+        fit_for_release=measurements.fit_for_release,
+    )
+
+
+def _by_node(array: Any) -> Any:
+    """(nodes,) or (cells, nodes) as (nodes, 1) or (nodes, cells)."""
+    return array[:, None] if array.ndim == 1 else array.T
+
+
+def _variance(problem: Problem, true: FloatArray, method: str, weights: str) -> FloatArray | None:
+    """The estimate's variance, where it has a closed form: with weights 1 / variance."""
+    if weights == "uniform" and not _same_weights(problem.variance, true):
+        return None
+    settled = np.where(problem.variance == 0, 0.0, true)
+    if method == "top-down":
+        return downward_variance(settled, family_gains(settled, problem.tree), problem.tree)
+    return least_squares_variance(settled, problem.tree)
+
+
+def _same_weights(variance: FloatArray, true: FloatArray) -> bool:
+    """Whether uniform weights are those of the variances: all finite positive variances are the same."""
+    noisy = (variance > 0) & np.isfinite(variance)
+    values = np.broadcast_to(true, noisy.shape)[noisy]
+    return bool(values.size == 0 or (values == values[0]).all())

@@ -1,0 +1,110 @@
+"""From consistent fractions to consistent whole numbers, family by family, exactly.
+
+The integer nearest to a family's fractional values with the sum that its parent got is: move the values onto the sum
+(x >= 0 kept), take the floors, and give the units that are left to the largest remainders. Integer noise makes many
+remainders tie, so fresh randomness breaks ties, never position.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.noise.randomness import Source
+from topdown.projection.nonnegative import project_families
+from topdown.tree import FloatArray, IntArray, Tree
+
+_SNAP = 1e-6
+"""Fractions closer than this to a whole number, or to each other, differ by rounding of float64 and by nothing else."""
+
+_REMAINDER_BITS = 20
+_RANDOM_BITS = 20
+_CHILDREN_AT_ONCE = 1 << 20
+
+
+def round_top_down(
+    values: FloatArray, tree: Tree, source: Source, lower: FloatArray | None, exact: npt.NDArray[np.bool_] | None
+) -> IntArray:
+    """Whole numbers (cells, nodes) near ``values`` with which every family adds up and none is below ``lower`` (0).
+
+    The root is rounded to the nearest; then, family by family, argmin sum (r_c - x_c)^2 over whole r_c >= lower_c whose
+    sum is the parent's. ``exact`` (cells, nodes): values that are whole already and stay as they are.
+    """
+    result = np.empty(values.shape, np.int64)
+    for cell in range(len(values)):
+        result[cell] = _round_cell(
+            values[cell],
+            tree,
+            source,
+            None if lower is None else lower[cell],
+            None if exact is None else exact[cell],
+        )
+    return result
+
+
+def _round_cell(
+    x: FloatArray, tree: Tree, source: Source, lower: FloatArray | None, exact: npt.NDArray[np.bool_] | None
+) -> IntArray:
+    whole = np.empty(len(x), np.int64)
+    whole[0] = _nearest(float(x[0]), source)
+    for families in tree.families_down():
+        children = families.children
+        y, totals = x[children], whole[families.parents]
+        floor = None if lower is None else np.rint(lower[children]).astype(np.int64)
+        if floor is not None:
+            y, totals = y - floor, totals - families.total(floor)
+        slope = None if exact is None else np.where(exact[children], 0.0, 1.0)
+        moved = project_families(y, totals.astype(np.float64), families.sizes, slope)
+        rounded = _apportion(moved, totals, families.sizes, source)
+        whole[children] = rounded if floor is None else rounded + floor
+    return whole
+
+
+def _nearest(x: float, source: Source) -> int:
+    below = int(np.floor(x))
+    beyond = x - below - 0.5
+    if abs(beyond) > _SNAP:
+        return below + (beyond > 0)
+    return below + (source.read(1)[0] & 1)
+
+
+def _apportion(x: FloatArray, totals: IntArray, sizes: IntArray, source: Source) -> IntArray:
+    """Floors of ``x`` (children,), and one more for the largest remainders, so that families add up to ``totals``."""
+    base = np.floor(x + _SNAP).astype(np.int64)
+    starts = np.cumsum(sizes) - sizes
+    left = totals - np.add.reduceat(base, starts)
+    # Families in groups: the sort keys stay in the cache and the temporary memory stays small.
+    bounds = np.searchsorted(starts, np.arange(0, len(x) + _CHILDREN_AT_ONCE, _CHILDREN_AT_ONCE))
+    bounds[-1] = len(sizes)
+    for first, last in itertools.pairwise(bounds):
+        chosen = first + np.flatnonzero(left[first:last] > 0)
+        if len(chosen):
+            _give_units(base, x, left, starts, sizes, chosen, source)
+    return base
+
+
+def _give_units(
+    base: IntArray,
+    x: FloatArray,
+    left: IntArray,
+    starts: IntArray,
+    sizes: IntArray,
+    chosen: IntArray,
+    source: Source,
+) -> None:
+    """Add one, in place, to the ``left`` largest remainders of every ``chosen`` family, ties broken at random."""
+    size, units = sizes[chosen], left[chosen]
+    first = np.cumsum(size) - size
+    family = np.repeat(np.arange(len(chosen)), size)
+    child = np.arange(len(family)) + np.repeat(starts[chosen] - first, size)
+    remainder = np.clip(x[child] - base[child], 0.0, 1.0)
+    # One sortable number: the family, then the larger remainder, then a coin.
+    key = family.astype(np.uint64) << np.uint64(_REMAINDER_BITS + 1 + _RANDOM_BITS)
+    key |= np.rint((1.0 - remainder) * (1 << _REMAINDER_BITS)).astype(np.uint64) << np.uint64(_RANDOM_BITS)
+    coins = np.frombuffer(source.read(4 * len(family)), np.uint32) >> np.uint32(32 - _RANDOM_BITS)
+    key |= coins.astype(np.uint64)
+    order = np.argsort(key)
+    rank = np.arange(len(family)) - np.repeat(first, size)
+    base[child[order[rank < np.repeat(units, size)]]] += 1

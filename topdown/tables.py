@@ -1,0 +1,171 @@
+"""Tables in and out: Parquet and CSV through Arrow, tidy rows by node and cell, files that appear whole."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from topdown.errors import DataError
+from topdown.geography import Geography
+
+_ROWS_PER_GROUP = 1 << 20
+
+
+def read_table(path: str | Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """The table at ``path``: Parquet, or CSV (also .csv.gz), of which every column is read as strings.
+
+    A CSV column is never guessed to be numbers, so a GEOID keeps its leading zeros. ``columns``: what to read, by
+    default everything. Raises `DataError` that names the file, and the known columns where one is missing.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(
+            f"{path}: no such file" + (" (it is a directory)" if path.is_dir() else "") + "; correct the path"
+        )
+    try:
+        if path.suffix == ".parquet":
+            known = pq.read_schema(path).names
+            _require(columns, known, path)
+            return pq.read_table(path, columns=list(columns) if columns is not None else None)
+        if path.name.endswith((".csv", ".csv.gz")):
+            return _read_csv(path, columns)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read as {path.suffix.lstrip('.')}: {error}") from error
+    raise DataError(f"{path}: unknown kind of file; give .parquet, .csv or .csv.gz")
+
+
+def _require(columns: Sequence[str] | None, known: Sequence[str], path: Path) -> None:
+    repeated = [name for name in known if list(known).count(name) > 1]
+    if repeated:
+        raise DataError(f"{path}: two columns are called {repeated[0]!r}; rename one of them")
+    for name in columns or ():
+        if name not in known:
+            raise DataError(f"{path}: no column {name!r}; it has {', '.join(map(repr, known))}")
+
+
+def _read_csv(path: Path, columns: Sequence[str] | None) -> pa.Table:
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    if not data.strip():
+        raise DataError(f"{path}: the file is empty; it needs a header line and rows")
+    first = data.split(b"\n", 1)[0].decode("utf-8-sig")
+    header = next(csv.reader([first]))
+    _require(columns, header, path)
+    return pacsv.read_csv(
+        io.BytesIO(data),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True),
+        convert_options=pacsv.ConvertOptions(
+            column_types={name: pa.string() for name in header},
+            include_columns=list(columns) if columns is not None else None,
+            null_values=["", "NA", "N/A", "NaN", "nan", "null", "NULL"],
+            strings_can_be_null=True,
+        ),
+    )
+
+
+def tidy_batches(
+    geography: Geography,
+    cells: Sequence[str],
+    columns: Mapping[str, Any],
+    *,
+    rows: npt.NDArray[np.bool_] | None = None,
+    names: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Rows ``geoid, level, [name,] cell, *columns`` for every node and cell, node by node, in batches.
+
+    ``columns``: for each a (nodes x cells) array, or a string that stands in every row. NaN becomes null. ``rows``
+    (nodes,) leaves nodes out. ``names``: whether to give the units' names, null where unknown.
+    """
+    n_cells = len(cells)
+    chosen = np.arange(geography.n_nodes) if rows is None else np.flatnonzero(rows)
+    step = max(1, _ROWS_PER_GROUP // n_cells)
+    titles = pa.array(geography.levels)
+    for begin in range(0, len(chosen), step):
+        nodes = chosen[begin : begin + step]
+        repeated = np.repeat(nodes, n_cells)
+        level = (np.searchsorted(geography.level_offsets, repeated, side="right") - 1).astype(np.int8)
+        arrays = {
+            "geoid": _pick(geography.identifiers, repeated),
+            "level": pa.DictionaryArray.from_arrays(pa.array(level), titles),
+        }
+        if names:
+            known = geography.names
+            arrays["name"] = _pick(known, repeated) if known is not None else pa.nulls(len(repeated), pa.string())
+        for name, values in columns.items():
+            if name == "cell":
+                continue
+            if isinstance(values, str):
+                same = pa.array(np.zeros(len(repeated), np.int8))
+                arrays[name] = pa.DictionaryArray.from_arrays(same, pa.array([values]))
+            else:
+                arrays[name] = pa.array(np.ascontiguousarray(values[nodes]).reshape(-1), from_pandas=True)
+        index = np.tile(np.arange(n_cells, dtype=np.int32), len(nodes))
+        cell = pa.DictionaryArray.from_arrays(pa.array(index), pa.array(list(cells)))
+        first = [name for name in ("geoid", "level", "name", "query") if name in arrays]
+        rest = [name for name in arrays if name not in first]
+        yield pa.RecordBatch.from_arrays(
+            [*(arrays[n] for n in first), cell, *(arrays[n] for n in rest)], [*first, "cell", *rest]
+        )
+
+
+def to_frame(batches: Iterator[pa.RecordBatch]) -> pd.DataFrame:
+    """``batches`` as one DataFrame."""
+    frame: pd.DataFrame = pa.Table.from_batches(batches).to_pandas()
+    return frame
+
+
+def _pick(values: pa.Array, nodes: npt.NDArray[np.int64]) -> pa.Array:
+    """``values`` at ``nodes``; a slice, without a copy, where these are consecutive."""
+    if len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes):
+        return values.slice(int(nodes[0]), len(nodes))
+    return values.take(pa.array(nodes))
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path to write to that becomes ``path``, synced, when the block ends, and vanishes when it fails."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_parquet(path: Path, batches: Iterator[pa.RecordBatch], metadata: Mapping[str, str]) -> None:
+    """``batches`` as a Parquet file at ``path`` with ``metadata`` in its schema, a row group a batch."""
+    first = next(batches)
+    schema = first.schema.with_metadata(dict(metadata))
+    with whole_file(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+        for batch in _chain(first, batches):
+            writer.write_batch(batch.replace_schema_metadata(dict(metadata)))
+
+
+def write_csv(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
+    """``batches`` as a CSV file with a header at ``path``."""
+    first = next(batches)
+    plain = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in first.schema])
+    with whole_file(path) as partial, pacsv.CSVWriter(partial, plain) as writer:
+        for batch in _chain(first, batches):
+            writer.write_table(pa.Table.from_batches([batch]).cast(plain))
+
+
+def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest
