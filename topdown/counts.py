@@ -1,0 +1,215 @@
+"""Counts: the confidential table, aggregated from the leaves. Its repr shows no value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.construction.labels import as_strings, column
+from topdown.errors import CountsError, GeographyError
+from topdown.geography import Geography
+from topdown.tables import read_table
+from topdown.tree import IntArray
+
+LARGEST = 2**53
+"""Beyond this a total is refused: float64, in which projections are computed, no longer tells whole numbers apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Confidential counts at every node.
+
+    ``values`` (nodes x cells) int64, non-negative, every family adding up. Only `measure`, the simulation of studies
+    and the pipeline may read them.
+    """
+
+    geography: Geography
+    cells: tuple[str, ...]
+    values: IntArray = field(repr=False)
+
+    @classmethod
+    def from_table(
+        cls,
+        frame: Any,
+        geography: Geography,
+        *,
+        geoid: str | Sequence[str],
+        cells: Sequence[str],
+        separator: str = "/",
+    ) -> Counts:
+        """The counts of a table with one row per leaf; every level above is aggregated.
+
+        ``frame``: a pandas DataFrame, an Arrow table, a mapping of columns, or the path of a Parquet or CSV file.
+        ``geoid``: the column with the identifiers, or the columns whose joined path they are. ``cells``: the columns to
+        count; whole numbers, as numbers or as strings ("1234" or "1,234"). Rows of inner nodes may be there and must
+        then agree with their leaves.
+
+        Raises `CountsError` with the node, the level, the value and the remedy: a value that is negative, fractional,
+        missing or infinite; a GEOID that is missing, duplicate, or not in the geography; a leaf without a row; an inner
+        row that contradicts its leaves; a total beyond 2^53.
+        """
+        if isinstance(frame, str | Path):
+            columns = [geoid] if isinstance(geoid, str) else list(geoid)
+            frame = read_table(frame, [*columns, *cells])
+        titles = _cell_names(cells)
+        nodes = _rows_to_nodes(frame, geography, geoid, separator)
+        leaves = geography.tree.leaves
+        is_leaf = nodes >= leaves.start
+        values = np.empty((len(titles), geography.n_nodes), np.int64)
+        for index, title in enumerate(titles):
+            parsed = _whole_numbers(column(frame, title), title, nodes, geography)
+            bottom = np.empty(geography.n_leaves, np.int64)
+            bottom[nodes[is_leaf] - leaves.start] = parsed[is_leaf]
+            if bottom.sum(dtype=np.float64) > LARGEST:
+                raise CountsError(
+                    f"{geography.describe(0)}, cell {title!r}: the total is more than 2^53 = {LARGEST}, beyond which "
+                    "sums are not exact; count in larger units or split the table"
+                )
+            values[index] = geography.tree.aggregate(bottom)
+            _refuse_contradictions(values[index], parsed[~is_leaf], nodes[~is_leaf], title, geography)
+        values.flags.writeable = False
+        return cls(geography, titles, values.T)
+
+    def __repr__(self) -> str:
+        shape = f"{self.geography.n_nodes:,} nodes x {len(self.cells)} cells"
+        return f"Counts({shape}, confidential)"
+
+
+def _cell_names(cells: Sequence[str]) -> tuple[str, ...]:
+    titles = (cells,) if isinstance(cells, str) else tuple(cells)
+    if not titles or len(set(titles)) != len(titles):
+        raise CountsError(f"cells {list(titles)}: name at least one column of counts, and each of them once")
+    return titles
+
+
+def _rows_to_nodes(frame: Any, geography: Geography, geoid: str | Sequence[str], separator: str) -> IntArray:
+    """The node of every row, after refusing rows and leaves that do not match one to one."""
+    names = [geoid] if isinstance(geoid, str) else list(geoid)
+    parts = []
+    for name in names:
+        try:
+            parts.append(as_strings(column(frame, name), f"column {name!r}"))
+        except GeographyError as error:
+            raise CountsError(str(error)) from None
+    identifiers = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
+    if identifiers.null_count:
+        row = int(np.flatnonzero(np.asarray(pc.is_null(identifiers)))[0])
+        raise CountsError(f"row {row}: the GEOID in column {names[0]!r} is missing; give every row its GEOID")
+    nodes = geography.index_of(identifiers)
+    unknown = np.flatnonzero(nodes < 0)
+    if len(unknown):
+        code = identifiers[int(unknown[0])].as_py()
+        raise CountsError(
+            f"row {int(unknown[0])}: GEOID {code!r} is not in the geography ({len(unknown)} such rows); "
+            + _unknown_hint(code, geography)
+        )
+    seen = np.bincount(nodes, minlength=geography.n_nodes)
+    repeated = np.flatnonzero(seen > 1)
+    if len(repeated):
+        node = int(repeated[0])
+        raise CountsError(
+            f"{geography.describe(node)}: duplicate GEOID, it has {seen[node]} rows; give every unit one row (sum "
+            "them, or make their categories cells)"
+        )
+    absent = np.flatnonzero(seen[geography.tree.leaves] == 0)
+    if len(absent):
+        node = int(absent[0]) + geography.tree.leaves.start
+        raise CountsError(
+            f"{geography.describe(node)}: the table has no row for it ({len(absent)} such leaves); add the row, with "
+            "zeros where nothing was counted, or leave the unit out of the geography"
+        )
+    return nodes
+
+
+def _unknown_hint(code: str, geography: Geography) -> str:
+    if code.strip() != code and geography.index_of([code.strip()])[0] >= 0:
+        return "strip the blanks around it"
+    padded = "0" + code
+    if geography.index_of([padded])[0] >= 0:
+        return f"a leading zero was lost: {padded!r} is meant; read the column as strings"
+    return "correct it, or add the unit to the geography"
+
+
+def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geography) -> IntArray:
+    """A column of counts as int64, exactly; refuses with the node, the level and the value what is not a count."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    try:
+        array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise CountsError(f"column {title!r}: mixed kinds of values ({error}); give whole numbers") from None
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+
+    def refuse(wrong: npt.NDArray[np.bool_], what: str, remedy: str) -> None:
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            row = int(rows[0])
+            more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+            raise CountsError(
+                f"{geography.describe(int(nodes[row]))}, cell {title!r}: the value {array[row].as_py()!r} {what}"
+                f"{more}; {remedy}"
+            )
+
+    refuse(np.asarray(pc.is_null(array)), "is missing", "give a whole number, 0 where nothing was counted")
+    kind = array.type
+    if pa.types.is_integer(kind):
+        numbers = array
+    elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        real = np.asarray(array.cast(pa.float64(), safe=False))
+        refuse(np.isnan(real), "is missing", "give a whole number, 0 where nothing was counted")
+        refuse(np.isinf(real), "is infinite", "give a whole number")
+        refuse(real < 0, "is negative", "counts are 0 or more: correct it")
+        refuse(real != np.floor(real), "is a fraction", "counts are whole: correct it or round it deliberately")
+        refuse(real > LARGEST, "is more than 2^53", "count in larger units")
+        numbers = pa.array(real.astype(np.int64))
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        numbers = _from_text(array, refuse)
+    else:
+        raise CountsError(f"column {title!r} holds {kind}; give whole numbers")
+    refuse(np.asarray(pc.less(numbers, 0)), "is negative", "counts are 0 or more: correct it")
+    refuse(np.asarray(pc.greater(numbers, LARGEST)), "is more than 2^53", "count in larger units")
+    return np.asarray(numbers.cast(pa.int64()))
+
+
+def _from_text(array: pa.Array, refuse: Any) -> pa.Array:
+    text = pc.utf8_trim_whitespace(array)
+    grouped = pc.match_substring_regex(text, r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0*)?$")
+    text = pc.if_else(grouped, pc.replace_substring(text, ",", ""), text)
+    whole = r"^[+-]?[0-9]+(\.0*)?$"
+    refuse(np.asarray(pc.equal(text, "")), "is missing", "give a whole number, 0 where nothing was counted")
+    refuse(
+        np.asarray(pc.match_substring_regex(text, r"(?i)^[+-]?(inf|infinity)$")), "is infinite", "give a whole number"
+    )
+    refuse(
+        np.asarray(pc.match_substring_regex(text, r"^[+-]?[0-9]*\.[0-9]*[1-9][0-9]*$")),
+        "is a fraction",
+        "counts are whole: correct it or round it deliberately",
+    )
+    readable = np.asarray(pc.match_substring_regex(text, whole))
+    refuse(~readable, "is not a whole number", "write it with digits only, as 1234 or 1,234")
+    digits = pc.replace_substring_regex(text, r"(\.0*)$|^\+", "")
+    significant = pc.utf8_length(pc.replace_substring_regex(digits, r"^-?0*", ""))
+    refuse(np.asarray(pc.greater(significant, 18)), "is more than 2^53", "count in larger units")
+    return digits.cast(pa.int64())
+
+
+def _refuse_contradictions(
+    aggregated: IntArray, given: IntArray, nodes: IntArray, title: str, geography: Geography
+) -> None:
+    """Refuse a row of an inner node that is not the sum of its leaves; the message says by how much, not the counts."""
+    gap = given - aggregated[nodes]
+    wrong = np.flatnonzero(gap)
+    if len(wrong):
+        node = int(nodes[wrong[0]])
+        raise CountsError(
+            f"{geography.describe(node)}, cell {title!r}: its row contradicts its leaves by {int(gap[wrong[0]]):+d} "
+            "(row minus sum of leaves); correct the table, or leave the rows of inner units out"
+        )

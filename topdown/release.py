@@ -1,0 +1,130 @@
+"""Release: whole, non-negative, consistent counts, checked when it is made; and rounding, which makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from topdown.errors import ConfigError, ProjectionError
+from topdown.geography import Geography
+from topdown.noise import SecureSource, Source
+from topdown.projection.estimate import Estimate
+from topdown.projection.invariants import lower_bounds
+from topdown.projection.rounding import round_top_down
+from topdown.tables import tidy_batches, to_frame
+from topdown.tree import IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Counts fit to be published: whole, non-negative, every family adding up.
+
+    ``values`` (nodes x cells) int64. ``exact`` (nodes x cells): which of them are published exactly (invariants and
+    what they imply). ``method``: the projection that they come from. ``fit_for_release``: whether the noise was drawn
+    exactly, from operating-system entropy. Raises `ProjectionError` naming the node where this does not hold.
+    """
+
+    geography: Geography
+    cells: tuple[str, ...]
+    values: IntArray = field(repr=False)
+    exact: npt.NDArray[np.bool_] = field(repr=False)
+    method: str
+    fit_for_release: bool
+
+    def __post_init__(self) -> None:
+        if self.values.dtype != np.int64 or self.values.shape != (self.geography.n_nodes, len(self.cells)):
+            raise ProjectionError(
+                f"a release holds int64 values of shape {(self.geography.n_nodes, len(self.cells))}, and got "
+                f"{self.values.dtype} of shape {self.values.shape}"
+            )
+        negative = np.argwhere(self.values < 0)
+        if len(negative):
+            node, cell = (int(k) for k in negative[0])
+            raise ProjectionError(
+                f"{self.geography.describe(node)}, cell {self.cells[cell]!r}: {self.values[node, cell]} is negative"
+            )
+        by_cell = self.values.T
+        for families in self.geography.tree.families_down():
+            gap = families.total(by_cell[..., families.children]) - by_cell[..., families.parents]
+            wrong = np.argwhere(gap != 0)
+            if len(wrong):
+                cell, family = (int(k) for k in wrong[0])
+                raise ProjectionError(
+                    f"{self.geography.describe(families.parents.start + family)}, cell {self.cells[cell]!r}: its "
+                    f"children add up to {int(gap[cell, family])} more than it has"
+                )
+
+    @property
+    def variance(self) -> npt.NDArray[np.float64] | None:
+        """(nodes x cells): 0 where a value is exact, NaN where the variance is not known; None without exact values."""
+        return np.where(self.exact, 0.0, np.nan) if self.exact.any() else None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The tidy table ``geoid, level, name, cell, value[, variance]`` in Arrow batches."""
+        known = {} if self.variance is None else {"variance": self.variance}
+        return tidy_batches(self.geography, self.cells, {"value": self.values, **known}, names=True)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The tidy table ``geoid, level, name, cell, value[, variance]``."""
+        return to_frame(self.batches())
+
+
+def _by_family(estimate: Estimate, source: Source) -> IntArray:
+    values = np.ascontiguousarray(estimate.values.T)
+    if not estimate.exact.any():
+        return round_top_down(values, estimate.geography.tree, source, None, None)
+    exact = np.ascontiguousarray(estimate.exact.T)
+    whole = np.where(exact, np.rint(values), values)
+    lower = lower_bounds(whole, np.where(exact, 0.0, 1.0), estimate.geography.tree)
+    return round_top_down(whole, estimate.geography.tree, source, lower, exact)
+
+
+METHODS = {"family": _by_family}
+
+
+def round_counts(estimate: Estimate, *, method: str = "family", source: Source | None = None) -> Release:
+    """The whole numbers nearest to ``estimate`` with which every family still adds up.
+
+    ``method``: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over whole
+    r_c >= 0 with the parent's sum (exact, by largest remainders). ``source`` breaks ties, by default operating-system
+    entropy. Raises `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or
+    whose exact values are not whole.
+    """
+    if method not in METHODS:
+        near = get_close_matches(str(method), list(METHODS), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown rounding {method!r}: give {', '.join(map(repr, METHODS))}{hint}")
+    if not estimate.nonnegative:
+        raise ProjectionError(
+            f"the estimate by {estimate.method!r} may be negative, and a release may not; project with "
+            "nonnegative=True (method 'top-down', 'gls-top-down' or 'joint')"
+        )
+    _require_whole(estimate)
+    source = SecureSource() if source is None else source
+    values: Any = METHODS[method](estimate, source)
+    return Release(
+        geography=estimate.geography,
+        cells=estimate.cells,
+        values=values.T,
+        exact=estimate.exact,
+        method=estimate.method,
+        fit_for_release=estimate.fit_for_release and source.fit_for_release,
+    )
+
+
+def _require_whole(estimate: Estimate) -> None:
+    fraction = np.abs(estimate.values - np.rint(estimate.values))
+    wrong = np.argwhere(estimate.exact & (fraction > 1e-6))
+    if len(wrong):
+        node, cell = (int(k) for k in wrong[0])
+        raise ProjectionError(
+            f"{estimate.geography.describe(node)}, cell {estimate.cells[cell]!r}: its exact value "
+            f"{estimate.values[node, cell]} is not whole, so no consistent whole numbers exist; correct it"
+        )
