@@ -1,0 +1,173 @@
+"""The run's configuration: a TOML file, validated; unknown keys are refused with the nearest known one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from topdown.errors import ConfigError
+from topdown.privacy.plan import Plan
+
+
+def _as_written(value: Any) -> Any:
+    """TOML numbers by their shortest decimal, so that 0.1 is 1/10 all the way."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+Exact = Annotated[str, BeforeValidator(_as_written)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Input(_Section):
+    """The confidential table: a Parquet or CSV file with one row per leaf, and its columns of counts."""
+
+    path: str
+    cells: list[str] = Field(min_length=1)
+    geoid: str | None = None
+    where: dict[str, str] = {}
+
+
+class GeographyOptions(_Section):
+    """How the units nest: ``levels`` (one column each, root first) or ``widths`` (of hierarchical codes)."""
+
+    levels: list[str] | None = None
+    separator: str | None = None
+    widths: dict[str, int] | None = None
+    root: str = "US"
+    root_level: str = "nation"
+    names: str | dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> GeographyOptions:
+        if (self.levels is None) == (self.widths is None):
+            raise ValueError("give either levels (the columns, root first) or widths (characters per level)")
+        if self.widths is not None and (self.separator is not None or isinstance(self.names, dict)):
+            raise ValueError("separator and names by level belong to levels; with widths, names is one column")
+        return self
+
+
+class Privacy(_Section):
+    """Mechanism and budget, as in `topdown.Plan`; numbers are taken as they are written, fractions as "1/3"."""
+
+    mechanism: str = "geometric"
+    epsilon: Exact | None = None
+    rho: Exact | None = None
+    delta: Exact | None = None
+    shares: dict[str, Exact | dict[str, Exact]] | None = None
+    neighbours: str = "add-remove"
+    invariants: list[str] = []
+    unit: str = "person"
+    grid_bits: int = 10
+
+    def plan(self) -> Plan:
+        """The plan that this section describes. Raises `BudgetError` where it is not well defined."""
+        return Plan(**self.model_dump())
+
+
+class Projection(_Section):
+    """The non-negative method whose whole numbers are released."""
+
+    method: Literal["top-down", "gls-top-down", "joint"] = "gls-top-down"
+    weights: Literal["variance", "uniform"] = "variance"
+    cross_check: bool = True
+    solver: str = "OSQP"
+
+
+class Output(_Section):
+    """Where the release goes; ``csv`` = false leaves out the CSV beside the Parquet files."""
+
+    directory: str = "output"
+    csv: bool = True
+
+
+class RunConfig(_Section):
+    """A release, from input to output. ``folder``: the configuration file's, against which paths are resolved."""
+
+    title: str = ""
+    input: Input
+    geography: GeographyOptions
+    privacy: Privacy
+    projection: Projection = Projection()
+    output: Output = Output()
+    folder: Path = Field(default=Path(), exclude=True)
+
+    @property
+    def input_path(self) -> Path:
+        """The confidential table's path."""
+        return self.folder / self.input.path
+
+    @property
+    def output_path(self) -> Path:
+        """The output directory's path."""
+        return self.folder / self.output.directory
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting, defaults filled in, as JSON-able values."""
+        return self.model_dump(mode="json")
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that decides what is released; not of where it is written."""
+        settled = {key: value for key, value in self.resolved().items() if key != "output"}
+        return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()
+
+
+def load_config(path: str | Path) -> RunConfig:
+    """The release that the TOML file at ``path`` describes.
+
+    Raises `ConfigError` naming the file and the key: a file that is not there or not TOML, an unknown key (with the
+    nearest known one), a value of the wrong kind, a seed.
+    """
+    return _validated(RunConfig, path)
+
+
+def _validated(model: type[Model], path: str | Path) -> Model:
+    path = Path(path)
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}; give the path of a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    try:
+        return model.model_validate({**settings, "folder": path.parent})
+    except ValidationError as error:
+        raise ConfigError(f"{path}: " + "; ".join(_in_words(one, model) for one in error.errors())) from None
+
+
+def _in_words(error: Any, model: type[BaseModel]) -> str:
+    """One of pydantic's errors as a sentence that names the key and what to do."""
+    where = ".".join(str(part) for part in error["loc"] if not str(part).startswith("function-"))
+    if error["type"] == "missing":
+        return f"{where} is missing; give it"
+    if error["type"] != "extra_forbidden":
+        return f"{where}: {error['msg'].removeprefix('Value error, ')} (is {error['input']!r})"
+    key = str(error["loc"][-1])
+    if "seed" in key:
+        return (
+            f"{where}: a release draws from the operating system's entropy and takes no seed, which would publish the "
+            "noise; seeds exist in studies only"
+        )
+    known = [name for name in _section(model, error["loc"][:-1]).model_fields if name != "folder"]
+    near = get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown key {where}{hint} (known: {', '.join(known)})"
+
+
+def _section(model: type[BaseModel], keys: tuple[Any, ...]) -> type[BaseModel]:
+    """The model of the section to which a path of keys leads."""
+    for key in keys:
+        field = model.model_fields.get(str(key))
+        if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return model

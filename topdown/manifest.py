@@ -1,0 +1,108 @@
+"""The manifest of a release: where its numbers come from and what they protect, in JSON."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from topdown.config import RunConfig
+from topdown.geography import Geography
+from topdown.journal import file_digest
+from topdown.measurements import DETAILED, Measurements
+from topdown.privacy.plan import Plan
+from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.estimate import Estimate
+from topdown.release import Release
+from topdown.tables import whole_file
+
+SCHEMA_VERSION = "1.0"
+
+_SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "cvxpy", "osqp")
+
+
+def describe_release(
+    config: RunConfig,
+    measurements: Measurements,
+    plan: Plan,
+    estimates: Mapping[str, Estimate],
+    checks: Mapping[str, CrossCheck],
+    release: Release,
+    files: Mapping[str, Path],
+) -> dict[str, Any]:
+    """The manifest as a JSON-able value: schema version, software, configuration as resolved, what is protected and how
+    much of the budget every level and query takes (exact fractions), invariants in words, projections with their
+    certificates, whether it is fit for release, and the SHA-256 of every file in ``files``. Never a seed or a true
+    count.
+    """
+    geography = measurements.geography
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "title": config.title,
+        "software": software_versions(),
+        "configuration": config.resolved(),
+        "configuration_sha256": config.fingerprint(),
+        "levels": [
+            {"level": level, "nodes": geography.level_slice(level).stop - geography.level_slice(level).start}
+            for level in geography.levels
+        ],
+        "cells": list(measurements.cells),
+        "privacy": {
+            **plan.to_dict(),
+            "total": str(plan.total),
+            "budget": [
+                {"level": level, "query": DETAILED, plan_currency(plan): str(plan.budget(level))}
+                for level in geography.levels
+            ],
+            "statement": plan.describe(geography.levels),
+        },
+        "invariants": invariants_in_words(plan, geography),
+        "projections": {
+            name: {
+                "method": estimate.method,
+                "non_negative": estimate.nonnegative,
+                "weights": estimate.weights,
+                "certificate": asdict(estimate.certificate),
+                "cross_check": asdict(checks[name]) if name in checks else None,
+            }
+            for name, estimate in estimates.items()
+        },
+        "fit_for_release": release.fit_for_release,
+        "files": {name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for name, path in files.items()},
+    }
+
+
+def plan_currency(plan: Plan) -> str:
+    """What the plan's budget is counted in: "epsilon" or "rho"."""
+    return "epsilon" if plan.is_pure else "rho"
+
+
+def invariants_in_words(plan: Plan, geography: Geography) -> list[str]:
+    """One sentence per invariant level, and one for what it implies above."""
+    sentences = [
+        f"Every count of level {level!r} is published exactly and is not protected; it costs no budget."
+        for level in plan.invariants
+    ]
+    if plan.invariants:
+        lowest = max(geography.levels.index(level) for level in plan.invariants)
+        implied = [level for level in geography.levels[:lowest] if level not in plan.invariants]
+        if implied:
+            sentences.append(
+                f"The counts of {', '.join(map(repr, implied))} are sums of these, and so they are exact too."
+            )
+    return sentences or ["None: every level is protected."]
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that the numbers depend on."""
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _SOFTWARE}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """``value`` as indented JSON at ``path``, whole or not at all."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,69 @@
+"""What a long job is doing: named stages, shown as they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Stages(Protocol):
+    """Where a job says what it is doing and what it found. No confidential value is ever passed to either."""
+
+    def stage(self, title: str) -> AbstractContextManager[None]:
+        """A context that lasts as long as the stage called ``title``."""
+        ...
+
+    def say(self, line: str) -> None:
+        """One line for the user."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """Nothing."""
+        yield
+
+    def say(self, line: str) -> None:
+        """Nothing."""
+
+
+class Shown:
+    """Stages on a terminal: a bar with the elapsed time while a job of ``total`` stages runs, and its lines."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console = console
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=total)
+
+    def __enter__(self) -> Shown:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._progress.stop()
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        """Show ``title`` until the stage ends."""
+        self._progress.update(self._task, description=title)
+        yield
+        self._progress.advance(self._task)
+
+    def say(self, line: str) -> None:
+        """Print ``line`` above the bar."""
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
