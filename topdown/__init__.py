@@ -8,6 +8,10 @@ __version__ = version("topdown")
 
 from topdown import noise
 from topdown.counts import Counts
+from topdown.evaluation import theory
+from topdown.evaluation.errors_table import ErrorTable
+from topdown.evaluation.rules import FundShare, Threshold
+from topdown.evaluation.simulate import simulate
 from topdown.geography import Geography
 from topdown.measure import measure
 from topdown.measurements import Measurements
@@ -19,16 +23,21 @@ from topdown.release import Release, round_counts
 
 __all__ = [
     "Counts",
+    "ErrorTable",
     "Estimate",
+    "FundShare",
     "Geography",
     "Measurements",
     "Plan",
     "Release",
     "SecureSource",
     "SeededSource",
+    "Threshold",
     "__version__",
     "measure",
     "noise",
     "project",
     "round_counts",
+    "simulate",
+    "theory",
 ]

@@ -1,0 +1,184 @@
+"""Sums over replicates, and the statistics with standard errors that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from topdown.evaluation.histogram import Histogram, Law, distances
+from topdown.tree import FloatArray, IntArray
+
+
+@dataclass(eq=False)
+class RuleSums:
+    """Sums over replicates of a rule's errors by leaf: of e, e^2 and |e|."""
+
+    error: FloatArray
+    square: FloatArray
+    absolute: FloatArray
+
+    @classmethod
+    def empty(cls, leaves: int) -> RuleSums:
+        """Nothing yet."""
+        return cls(np.zeros(leaves), np.zeros(leaves), np.zeros(leaves))
+
+
+@dataclass(eq=False)
+class Accumulated:
+    """What replicates add up to. Rows are cells x nodes, cell by cell.
+
+    ``powers``: label -> (4, rows), sums of e, e^2, e^3, e^4. ``zeros``: label -> (rows,), how many estimates were
+    exactly 0. ``halves``: label -> histograms of two halves of the replicates (a task fills the first).
+    """
+
+    powers: dict[str, FloatArray] = field(default_factory=dict)
+    zeros: dict[str, IntArray] = field(default_factory=dict)
+    halves: dict[str, list[Histogram | None]] = field(default_factory=dict)
+    rules: dict[tuple[str, str], RuleSums] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls) -> Accumulated:
+        """Nothing yet."""
+        return cls()
+
+    def add_errors(self, label: str, errors: FloatArray, zeros: IntArray) -> None:
+        """Add ``errors`` (rows, replicates) and how many of each row's estimates were exactly 0."""
+        squares = errors * errors
+        sums = np.stack(
+            [
+                errors.sum(axis=1),
+                squares.sum(axis=1),
+                np.einsum("ij,ij->i", squares, errors),
+                np.einsum("ij,ij->i", squares, squares),
+            ]
+        )
+        self.powers[label] = self.powers[label] + sums if label in self.powers else sums
+        self.zeros[label] = self.zeros[label] + zeros if label in self.zeros else zeros
+
+    def add_histogram(self, label: str, errors: FloatArray, width: FloatArray) -> None:
+        """Add ``errors`` (rows, replicates) to the rows' bins."""
+        halves = self.halves.setdefault(label, [Histogram.empty(width), None])
+        assert halves[0] is not None
+        halves[0].add(errors)
+
+    def add_rule(self, key: tuple[str, str], errors: FloatArray) -> None:
+        """Add the errors (replicates, leaves) of a rule's outcomes."""
+        sums = self.rules.setdefault(key, RuleSums.empty(errors.shape[1]))
+        sums.error += errors.sum(axis=0)
+        sums.square += np.einsum("ij,ij->j", errors, errors)
+        sums.absolute += np.abs(errors).sum(axis=0)
+
+    def merge(self, part: Accumulated, half: int) -> None:
+        """Take in a task's sums, its histograms into half 0 or 1."""
+        for label, sums in part.powers.items():
+            self.powers[label] = self.powers[label] + sums if label in self.powers else sums
+            self.zeros[label] = self.zeros[label] + part.zeros[label] if label in self.zeros else part.zeros[label]
+        for label, halves in part.halves.items():
+            mine = self.halves.setdefault(label, [None, None])
+            found, here = halves[0], mine[half]
+            if here is None:
+                mine[half] = found
+            elif found is not None:
+                here.merge(found)
+        for key, sums in part.rules.items():
+            into = self.rules.setdefault(key, RuleSums.empty(len(sums.error)))
+            into.error += sums.error
+            into.square += sums.square
+            into.absolute += sums.absolute
+
+    def two_halves(self, label: str) -> tuple[Histogram, Histogram]:
+        """Both halves' histograms; the second is empty where there was but one task."""
+        first, second = self.halves[label]
+        assert first is not None
+        return first, Histogram.empty(first.width) if second is None else second
+
+    def both_halves(self) -> dict[str, Histogram]:
+        """Each label's histogram of all replicates."""
+        result = {}
+        for label in self.halves:
+            first, second = self.two_halves(label)
+            result[label] = first + second
+        return result
+
+
+def error_statistics(
+    total: Accumulated,
+    label: str,
+    replicates: int,
+    laws: Sequence[Law | None],
+    levels: Sequence[slice],
+    shape: tuple[int, ...],
+) -> dict[str, FloatArray]:
+    """The statistics (rows,) of `errors_table.STATISTICS` with their Monte Carlo standard errors.
+
+    The variance has divisor R - 1 (NaN for one replicate); its standard error is sqrt((m4 - (R - 3)/(R - 1) m2^2) / R)
+    with central moments m2, m4; those of the other means are sqrt(sample variance / R).
+    """
+    r = float(replicates)
+    first, second, third, fourth = total.powers[label] / r
+    bias = first
+    m2 = np.maximum(second - bias**2, 0.0)
+    m4 = np.maximum(fourth - 4 * bias * third + 6 * bias**2 * second - 3 * bias**4, 0.0)
+    many = replicates > 1
+    variance = m2 * r / (r - 1) if many else np.full_like(m2, np.nan)
+    spread = m4 - m2**2 * (r - 3) / (r - 1) if many else np.full_like(m2, np.nan)
+    zeros = total.zeros[label] / r
+    rows = len(bias)
+    found = {
+        "bias": bias,
+        "bias_se": np.sqrt(variance / r),
+        "variance": variance,
+        "variance_se": np.sqrt(np.maximum(spread, 0.0) / r),
+        "mse": second,
+        "mse_se": np.sqrt(np.maximum(fourth - second**2, 0.0) / max(r - 1, 1)) if many else np.full(rows, np.nan),
+        "zeros": zeros,
+        "zeros_se": np.sqrt(zeros * (1.0 - zeros) / r),
+    }
+    names = ("wasserstein", "wasserstein_se", "wasserstein_floor", "wasserstein_corrected")
+    found |= {name: np.full(rows, np.nan) for name in names}
+    if label in total.halves:
+        _add_distances(found, *total.two_halves(label), laws, levels, shape)
+    return found
+
+
+def _add_distances(
+    found: dict[str, FloatArray],
+    first: Histogram,
+    second: Histogram,
+    laws: Sequence[Law | None],
+    levels: Sequence[slice],
+    shape: tuple[int, ...],
+) -> None:
+    cells, nodes = shape
+    halves_are_there = bool(second.counts.any())
+    for law, level in zip(laws, levels, strict=True):
+        if law is None:
+            continue
+        rows = np.concatenate([np.arange(level.start, level.stop) + cell * nodes for cell in range(cells)])
+        # A few thousand rows at a time: the differences by bin are several arrays of (rows, bins).
+        for part in np.array_split(rows, -(-len(rows) // 2048)):
+            measured = distances(_rows(first, part), _rows(second, part), law)
+            found["wasserstein"][part] = measured.plain
+            found["wasserstein_se"][part] = measured.standard_error
+            found["wasserstein_floor"][part] = measured.floor
+            if halves_are_there:
+                found["wasserstein_corrected"][part] = measured.corrected
+
+
+def _rows(histogram: Histogram, rows: IntArray) -> Histogram:
+    return Histogram(histogram.width[rows], histogram.counts[rows], histogram.offsets[rows])
+
+
+def rule_statistics(sums: RuleSums, replicates: int) -> dict[str, FloatArray]:
+    """Means over replicates of a rule's error and absolute error by leaf, with Monte Carlo standard errors."""
+    r = float(replicates)
+    mean, square, absolute = sums.error / r, sums.square / r, sums.absolute / r
+    divisor = max(r - 1, 1.0)
+    return {
+        "mean_error": mean,
+        "mean_error_se": np.sqrt(np.maximum(square - mean**2, 0.0) / divisor),
+        "mean_absolute_error": absolute,
+        "mean_absolute_error_se": np.sqrt(np.maximum(square - absolute**2, 0.0) / divisor),
+    }

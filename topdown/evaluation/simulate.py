@@ -1,0 +1,233 @@
+"""simulate(): replicates of measure -> project against the truth, streaming, the same for any number of workers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from topdown.counts import Counts
+from topdown.errors import ConfigError
+from topdown.evaluation.errors_table import ErrorTable
+from topdown.evaluation.histogram import Law, bin_width
+from topdown.evaluation.methods import Method, parse_methods
+from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
+from topdown.evaluation.rules import Rule
+from topdown.measurements import DETAILED
+from topdown.noise import Gaussian, Laplace, SeededSource
+from topdown.parallel import map_ordered, worker_pool
+from topdown.privacy.plan import Plan
+from topdown.projection.invariants import lower_bounds, settle
+from topdown.projection.project import Problem
+from topdown.tree import FloatArray, Tree
+
+REFERENCES = ("noise", "continuous")
+
+_VALUES_AT_ONCE = 1 << 21
+"""Values (replicates x cells x nodes) in one array; decides how many replicates are drawn together."""
+
+_TASKS = 16
+_ROWS_WITH_DISTANCES = 100_000
+"""Nodes x cells up to which distances are computed unless they are asked for: a row of bins takes 6 KiB a method."""
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """What every task needs: the problem, the laws by level, what to follow; ``chunk``: replicates drawn together."""
+
+    tree: Tree
+    truth: FloatArray  # (cells, nodes)
+    variance: FloatArray  # (nodes,)
+    lower: FloatArray | None
+    laws: tuple[Law | None, ...]
+    methods: tuple[Method, ...]
+    rules: tuple[Rule, ...]
+    cells: tuple[str, ...]
+    width: FloatArray | None  # (cells * nodes,), None without distances
+    seed: int
+    chunk: int
+
+
+def simulate(
+    counts: Counts,
+    plan: Plan,
+    methods: Iterable[str | Method],
+    replicates: int,
+    seed: int,
+    *,
+    reference: str = "noise",
+    rules: Sequence[Rule] = (),
+    distances: bool | None = None,
+    workers: int | None = 1,
+    public_input: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> ErrorTable:
+    """Errors of ``methods`` over ``replicates`` replicates of drawing noise under ``plan`` and projecting.
+
+    ``methods``: labels such as "raw", "top-down", "top-down/equality", "joint/rounded", "gls" (see `methods.NAMES`).
+    Mechanisms "laplace" and "gaussian" are drawn from the continuous laws, the others exactly. ``reference``: the law
+    that residuals are compared with, "noise" (the law that is drawn) or "continuous" (the Laplace or Gaussian of the
+    same parameter). ``rules``: decisions to follow. ``distances``: whether to compute Wasserstein distances, by default
+    for up to 100,000 nodes x cells. ``workers``: processes, None for one per processor; the result does not depend on
+    it. ``progress(done, replicates)`` is called as replicates are finished; a KeyboardInterrupt keeps what is finished,
+    and the table says how many replicates that is.
+
+    Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
+    were declared public. Raises `ConfigError` for an unknown method or reference, or no replicates; `BudgetError` where
+    plan and levels disagree.
+    """
+    if reference not in REFERENCES:
+        raise ConfigError(f"unknown reference {reference!r}: give {' or '.join(map(repr, REFERENCES))}")
+    if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
+        raise ConfigError(f"replicates is {replicates!r}; give a whole number of 1 or more")
+    study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances)
+    tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
+    total, done = Accumulated.empty(), 0
+    with worker_pool(workers if len(tasks) > 1 else 1) as pool:
+        results = map_ordered(_run_task, tasks, pool)
+        try:
+            for index, part in enumerate(results):
+                total.merge(part, half=index % 2)
+                done = tasks[index][2]
+                if progress is not None:
+                    progress(done, int(replicates))
+        except KeyboardInterrupt:
+            if done == 0:
+                raise
+    return _table(counts, plan, study, total, done, reference, public_input)
+
+
+def _study(
+    counts: Counts,
+    plan: Plan,
+    methods: tuple[Method, ...],
+    rules: tuple[Rule, ...],
+    seed: int,
+    distances: bool | None,
+) -> Study:
+    geography, tree = counts.geography, counts.geography.tree
+    plan = plan.for_levels(geography.levels)
+    laws = tuple(plan.law(level, DETAILED, continuous=True) for level in geography.levels)
+    variance = np.empty(geography.n_nodes)
+    deviation = np.empty(geography.n_nodes)
+    widest = 0.0
+    for level, law in zip(geography.levels, laws, strict=True):
+        nodes = geography.level_slice(level)
+        variance[nodes] = plan.variance(level, DETAILED, continuous=True)
+        # A non-negative projection may hand a parent's whole error to one child.
+        widest = max(widest, float(np.sqrt(law.variance)) if law is not None else 0.0)
+        deviation[nodes] = float(np.sqrt(law.variance)) if law is not None else widest
+    truth = np.ascontiguousarray(counts.values.T, dtype=np.float64)
+    truth, settled = settle(truth, variance, tree, nonnegative=True)
+    settled = settled[0] if settled.ndim == 2 else settled
+    rows = truth.size
+    wanted = rows <= _ROWS_WITH_DISTANCES if distances is None else distances
+    width = np.array([bin_width(d) for d in np.unique(deviation)])
+    width = width[np.searchsorted(np.unique(deviation), deviation)]
+    return Study(
+        tree=tree,
+        truth=truth,
+        variance=settled,
+        lower=lower_bounds(truth, settled, tree),
+        laws=laws,
+        methods=methods,
+        rules=rules,
+        cells=counts.cells,
+        width=np.tile(width, len(counts.cells)) if wanted else None,
+        seed=seed,
+        chunk=int(np.clip(_VALUES_AT_ONCE // rows, 1, 1024)),
+    )
+
+
+def _ranges(replicates: int, chunk: int) -> list[tuple[int, int]]:
+    """Ranges of replicates for the tasks; a function of the problem alone, never of the workers."""
+    chunks = -(-replicates // chunk)
+    per_task = max(1, -(-chunks // _TASKS))
+    bounds = [*range(0, chunks, per_task), chunks]
+    return [(a * chunk, min(b * chunk, replicates)) for a, b in itertools.pairwise(bounds)]
+
+
+def _run_task(task: tuple[Study, int, int]) -> Accumulated:
+    """Replicates ``first`` to ``last`` of a study, chunk by chunk."""
+    study, first, last = task
+    found = Accumulated.empty()
+    for begin in range(first, last, study.chunk):
+        kept = min(study.chunk, last - begin)
+        values = _draw(study, begin // study.chunk)[:kept]
+        problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
+        for method in study.methods:
+            ties = SeededSource((study.seed, begin // study.chunk, "ties", method.label))
+            x = method.apply(problem, ties)
+            _follow(study, method, x, found)
+    return found
+
+
+def _draw(study: Study, chunk: int) -> FloatArray:
+    """The measurements (replicates, cells, nodes) of one chunk; each level has a stream of its own."""
+    values = np.empty((study.chunk, *study.truth.shape))
+    for level, law in enumerate(study.laws):
+        nodes = study.tree.level(level)
+        values[..., nodes] = study.truth[:, nodes]
+        if law is not None and (study.variance[nodes] > 0).any():
+            source = SeededSource((study.seed, chunk, level))
+            values[..., nodes] += law.sample((study.chunk, len(study.truth), nodes.stop - nodes.start), source)
+    return values
+
+
+def _follow(study: Study, method: Method, x: FloatArray, found: Accumulated) -> None:
+    """Add the errors of estimates (replicates, cells, nodes), and of decisions taken on them."""
+    errors = np.ascontiguousarray((x - study.truth).reshape(len(x), -1).T)
+    found.add_errors(method.label, errors, np.count_nonzero(x == 0.0, axis=0).reshape(-1))
+    if study.width is not None:
+        found.add_histogram(method.label, errors, study.width)
+    for rule in study.rules:
+        wrong = rule.outcome(x, study.cells, study.tree) - rule.outcome(study.truth, study.cells, study.tree)
+        found.add_rule((method.label, rule.label), wrong)
+
+
+def _table(
+    counts: Counts, plan: Plan, study: Study, total: Accumulated, done: int, reference: str, public_input: bool
+) -> ErrorTable:
+    geography = counts.geography
+    laws = [
+        _reference_law(law, plan, level, reference) for level, law in zip(geography.levels, study.laws, strict=True)
+    ]
+    slices = [geography.level_slice(level) for level in geography.levels]
+    shape = study.truth.shape
+    statistics = {
+        label: {
+            name: values.reshape(shape).T
+            for name, values in error_statistics(total, label, done, laws, slices, shape).items()
+        }
+        for label in (method.label for method in study.methods)
+    }
+    rules = {
+        (method.label, rule.label): {
+            "truth": rule.outcome(study.truth, study.cells, study.tree),
+            **rule_statistics(total.rules.get((method.label, rule.label), RuleSums.empty(0)), done),
+        }
+        for method in study.methods
+        for rule in study.rules
+    }
+    return ErrorTable(
+        geography=geography,
+        cells=counts.cells,
+        methods=tuple(method.label for method in study.methods),
+        replicates=done,
+        reference=reference,
+        truth=counts.values,
+        noise_variance=study.variance,
+        statistics=statistics,
+        rules=rules,
+        densities={label: histogram.counts for label, histogram in total.both_halves().items()},
+        bin_width=study.width if study.width is not None else np.empty(0),
+        public_input=public_input,
+    )
+
+
+def _reference_law(law: Law | None, plan: Plan, level: str, reference: str) -> Law | None:
+    if law is None or reference == "noise":
+        return law
+    return Laplace(plan.scale(level)) if plan.is_pure else Gaussian(float(plan.sigma2(level)) ** 0.5)
