@@ -1,0 +1,76 @@
+"""Results of benchmarks as JSON with the facts of the machine, and the ratio of two of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """What a figure depends on beside the code."""
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.processor(),
+    )
+    return {
+        "processor": models[0] if models else platform.processor(),
+        "processors": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def save(name: str, figures: Mapping[str, Any], path: Path | None = None) -> Path:
+    """Keep ``figures`` (flat: title -> number or text) as the last result of the benchmark called ``name``."""
+    path = path or RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"benchmark": name, "machine": machine(), "figures": dict(figures)}, indent=2) + "\n")
+    return path
+
+
+def peak_memory() -> float:
+    """The most memory that this process has held so far, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+@contextmanager
+def timed(into: dict[str, float], title: str) -> Iterator[None]:
+    """Seconds of the block, under ``title``; printed with the processor's seconds and the peak memory."""
+    wall, processor = time.perf_counter(), time.process_time()
+    yield
+    into[title] = time.perf_counter() - wall
+    used = time.process_time() - processor
+    print(f"  {title:40s} {into[title]:8.2f} s   processor {used:8.2f} s   peak memory {peak_memory():5.2f} GiB")
+
+
+def compare(before: Path, after: Path) -> None:
+    """Print every figure of two results and their ratio."""
+    first, second = (json.loads(path.read_text()) for path in (before, after))
+    for title, value in second["figures"].items():
+        old = first["figures"].get(title)
+        if isinstance(value, int | float) and isinstance(old, int | float) and old:
+            print(f"{title:60s} {old:12.4g} {value:12.4g} {value / old:8.2f}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit("usage: python benchmarks/record.py BEFORE.json AFTER.json")
+    compare(Path(sys.argv[1]), Path(sys.argv[2]))
