@@ -1,0 +1,127 @@
+"""Draws per second of the exact discrete laws, beside OpenDP, diffprivlib and numpy's insecure geometrics.
+
+``python benchmarks/noise.py [--json FILE]``. One thread; our times include the operating system's entropy and the
+writing of the result. OpenDP and diffprivlib take part if they are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from topdown.noise import DiscreteGaussian, DiscreteLaplace, KeyedSource, SecureSource, SeededSource
+
+SCALES = (1, 10, 100, 10_000)
+Draw = Callable[[int], object]
+
+
+def opendp_samplers(law: str, scale: int) -> dict[str, Draw]:
+    try:
+        import opendp.prelude as dp
+    except ImportError:
+        return {}
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=int))
+    if law == "laplace":
+        mechanism = dp.m.make_laplace(domain, dp.l1_distance(T=int), scale=float(scale))
+    else:
+        mechanism = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=float(scale))
+    return {"OpenDP": lambda n: mechanism([0] * n)}
+
+
+def diffprivlib_samplers(law: str, scale: int) -> dict[str, Draw]:
+    try:
+        from diffprivlib.mechanisms import GaussianDiscrete, Geometric
+    except ImportError:
+        return {}
+    if law == "laplace":
+        mechanism = Geometric(epsilon=1.0 / scale, sensitivity=1)
+    else:
+        mechanism = GaussianDiscrete(epsilon=1.0, delta=1e-5, sensitivity=1)
+        mechanism._scale = float(scale)
+    return {"diffprivlib": lambda n: [mechanism.randomise(0) for _ in range(n)]}
+
+
+def numpy_samplers(law: str, scale: int) -> dict[str, Draw]:
+    if law != "laplace":
+        return {}
+    rng = np.random.default_rng(1)
+    p = -math.expm1(-1.0 / scale)
+    return {"numpy geometrics, insecure": lambda n: rng.geometric(p, n) - rng.geometric(p, n)}
+
+
+def our_samplers(law: str, scale: int) -> dict[str, Draw]:
+    ours = DiscreteLaplace(scale) if law == "laplace" else DiscreteGaussian(scale)
+    seeded = SeededSource(1)
+    return {
+        "topdown, SecureSource": lambda n: ours.sample(n, SecureSource()),
+        "topdown, SeededSource": lambda n: ours.sample(n, seeded),
+    }
+
+
+def draws_per_second(draw: Draw, seconds: float = 0.5, rounds: int = 3) -> float:
+    """Median rate over ``rounds`` runs, each about ``seconds`` long (4 million draws at most)."""
+    draw(1)
+    count = 500
+    while True:
+        start = time.perf_counter()
+        draw(count)
+        took = time.perf_counter() - start
+        if took > seconds / 4 or count >= 4_000_000:
+            break
+        count = min(4 * count, 4_000_000)
+    rates = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        draw(count)
+        rates.append(count / (time.perf_counter() - start))
+    return statistics.median(rates)
+
+
+def bytes_per_second(read: Callable[[int], bytes]) -> float:
+    start = time.perf_counter()
+    for _ in range(800):
+        read(128 * 1024)
+    return 800 * 128 * 1024 / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    arguments = parser.parse_args()
+
+    sources = {"os.urandom": os.urandom, "SecureSource": SecureSource().read}
+    sources |= {"KeyedSource": KeyedSource.fresh().read, "SeededSource": SeededSource(1).read}
+    entropy = {name: bytes_per_second(read) for name, read in sources.items()}
+    for name, rate in entropy.items():
+        print(f"{name:28}{rate / 1e6:12,.0f} MB/s")
+
+    rows = []
+    print(f"\n{'law':10}{'scale':>8}  {'sampler':28}{'M draws/s':>12}{'topdown is':>14}")
+    for law in ("laplace", "gaussian"):
+        for scale in SCALES:
+            samplers = our_samplers(law, scale)
+            for others in (opendp_samplers, diffprivlib_samplers, numpy_samplers):
+                samplers |= others(law, scale)
+            rates = {name: draws_per_second(draw) for name, draw in samplers.items()}
+            ours = rates["topdown, SecureSource"]
+            for name, rate in rates.items():
+                print(f"{law:10}{scale:8,}  {name:28}{rate / 1e6:12.2f}{ours / rate:12.1f} x")
+                row = {"law": law, "scale": scale, "sampler": name, "draws_per_second": rate, "ratio": ours / rate}
+                rows.append(row)
+    if arguments.json:
+        figures = {"machine": platform.processor(), "bytes_per_second": entropy, "draws": rows}
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

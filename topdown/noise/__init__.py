@@ -1,0 +1,43 @@
+"""Noise laws and where their random bits come from."""
+
+from __future__ import annotations
+
+from topdown.noise.bounded import BoundaryInflatedLaplace, TruncatedLaplace
+from topdown.noise.bounded_discrete import BoundaryInflatedDiscreteLaplace, TruncatedDiscreteLaplace
+from topdown.noise.calibration import calibrate, element_budgets, privacy_loss, uncorrected_scale
+from topdown.noise.constraints import uniform_loss, uniform_scale
+from topdown.noise.continuous import Gaussian, Laplace
+from topdown.noise.discrete import DiscreteGaussian, DiscreteLaplace
+from topdown.noise.exact import ExactNumber, exact_fraction
+from topdown.noise.half_line import adjacent_half_line_scale, half_line_delta, half_line_scale
+from topdown.noise.normalized import NormalizedLaplace
+from topdown.noise.randomness import KeyedSource, SecureSource, SeededSource, Source
+from topdown.noise.verification import worst_log_ratio
+
+__all__ = [
+    "BoundaryInflatedDiscreteLaplace",
+    "BoundaryInflatedLaplace",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "ExactNumber",
+    "Gaussian",
+    "KeyedSource",
+    "Laplace",
+    "NormalizedLaplace",
+    "SecureSource",
+    "SeededSource",
+    "Source",
+    "TruncatedDiscreteLaplace",
+    "TruncatedLaplace",
+    "adjacent_half_line_scale",
+    "calibrate",
+    "element_budgets",
+    "exact_fraction",
+    "half_line_delta",
+    "half_line_scale",
+    "privacy_loss",
+    "uncorrected_scale",
+    "uniform_loss",
+    "uniform_scale",
+    "worst_log_ratio",
+]

@@ -1,0 +1,160 @@
+"""Continuous Laplace and Gaussian laws, for studies.
+
+A draw is the inverse cdf of a double: it has holes and collisions that depend on the true value, from which
+an attacker can learn it (Mironov 2012), so neither law is fit for release. Release with the discrete laws, on
+a grid if need be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from topdown.errors import ConfigError
+from topdown.noise.exact import ExactNumber, exact_fraction
+from topdown.noise.quantiles import FloatArray, scalar_or_array
+from topdown.noise.randomness import CHUNK_BYTES, Source, uniform
+from topdown.noise.sampling import Size, sample_shape
+
+# Squares of these are ordinary doubles.
+_SMALLEST = Fraction(1, 10**150)
+_LARGEST = Fraction(10**150)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Laplace:
+    """Density exp(-|x| / scale) / (2 scale); ``scale`` > 0 in units of the statistic, ConfigError otherwise.
+
+    Floating-point sampling is not for release. Source: Dwork, McSherry, Nissim, Smith 2006.
+    """
+
+    fit_for_release: ClassVar[bool] = False
+    mean: ClassVar[float] = 0.0
+
+    scale: float
+
+    def __init__(self, scale: ExactNumber) -> None:
+        object.__setattr__(self, "scale", _positive_float(scale, "scale"))
+
+    def sample(self, size: Size, source: Source) -> FloatArray:
+        """Independent draws of shape ``size``, float64, by the inverse cdf."""
+        return _fill(size, source, self._quantile)
+
+    @property
+    def variance(self) -> float:
+        """2 scale^2."""
+        return 2.0 * self.scale**2
+
+    @property
+    def std(self) -> float:
+        """The square root of the variance."""
+        return math.sqrt(2.0) * self.scale
+
+    @property
+    def mean_abs(self) -> float:
+        """E|X| = scale."""
+        return self.scale
+
+    def pdf(self, x: ArrayLike) -> Any:
+        """The density, elementwise."""
+        z = np.abs(np.asarray(x, dtype=np.float64)) / self.scale
+        return scalar_or_array(np.exp(-z) / (2.0 * self.scale))
+
+    def cdf(self, x: ArrayLike) -> Any:
+        """P(X <= x), elementwise, to full relative accuracy in the lower tail."""
+        z = np.asarray(x, dtype=np.float64) / self.scale
+        tail = np.exp(-np.abs(z)) / 2.0
+        return scalar_or_array(np.where(z < 0.0, tail, 1.0 - tail))
+
+    def sf(self, x: ArrayLike) -> Any:
+        """P(X > x), elementwise, to full relative accuracy in the upper tail."""
+        return self.cdf(-np.asarray(x, dtype=np.float64))
+
+    def ppf(self, q: ArrayLike) -> Any:
+        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1]."""
+        return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
+
+    def _quantile(self, q: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # 1 - q is exact from 1/2 on; doubling is exact, so q and 1 - q give exactly opposite values.
+            magnitude = -np.log(2.0 * np.minimum(q, 1.0 - q)) * self.scale
+            return np.where(q < 0.5, -magnitude, magnitude)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Gaussian:
+    """The normal law of mean 0; ``sigma`` > 0 in units of the statistic, ConfigError otherwise.
+
+    Floating-point sampling is not for release.
+    """
+
+    fit_for_release: ClassVar[bool] = False
+    mean: ClassVar[float] = 0.0
+
+    sigma: float
+
+    def __init__(self, sigma: ExactNumber) -> None:
+        object.__setattr__(self, "sigma", _positive_float(sigma, "sigma"))
+
+    def sample(self, size: Size, source: Source) -> FloatArray:
+        """Independent draws of shape ``size``, float64, by the inverse cdf."""
+        return _fill(size, source, self._quantile)
+
+    @property
+    def variance(self) -> float:
+        """sigma^2."""
+        return self.sigma**2
+
+    @property
+    def std(self) -> float:
+        """sigma."""
+        return self.sigma
+
+    @property
+    def mean_abs(self) -> float:
+        """E|X| = sigma sqrt(2 / pi)."""
+        return self.sigma * math.sqrt(2.0 / math.pi)
+
+    def pdf(self, x: ArrayLike) -> Any:
+        """The density, elementwise."""
+        z = np.asarray(x, dtype=np.float64) / self.sigma
+        return scalar_or_array(np.exp(-z * z / 2.0) / (self.sigma * math.sqrt(2.0 * math.pi)))
+
+    def cdf(self, x: ArrayLike) -> Any:
+        """P(X <= x), elementwise, to full relative accuracy in the lower tail."""
+        return scalar_or_array(ndtr(np.asarray(x, dtype=np.float64) / self.sigma))
+
+    def sf(self, x: ArrayLike) -> Any:
+        """P(X > x), elementwise, to full relative accuracy in the upper tail."""
+        return self.cdf(-np.asarray(x, dtype=np.float64))
+
+    def ppf(self, q: ArrayLike) -> Any:
+        """The x with cdf(x) = q; -inf at 0, inf at 1, nan outside of [0, 1]."""
+        return scalar_or_array(self._quantile(np.asarray(q, dtype=np.float64)))
+
+    def _quantile(self, q: FloatArray) -> FloatArray:
+        return np.asarray(ndtri(q) * self.sigma, dtype=np.float64)
+
+
+def _positive_float(value: ExactNumber, name: str) -> float:
+    exact = exact_fraction(value)
+    if not _SMALLEST <= exact <= _LARGEST:
+        raise ConfigError(f"{name} {value!r}: give a number between 1e-150 and 1e150")
+    return float(exact)
+
+
+def _fill(size: Size, source: Source, quantile: Callable[[FloatArray], FloatArray]) -> NDArray[np.float64]:
+    drawn = np.empty(sample_shape(size, source), dtype=np.float64)
+    flat = drawn.reshape(-1)
+    step = CHUNK_BYTES // 8
+    for start in range(0, flat.size, step):
+        chunk = flat[start : start + step]
+        chunk[:] = quantile(uniform(source, chunk.size))
+    return drawn

@@ -1,0 +1,178 @@
+"""Where random bits come from: the operating system for a release, a seed for a study, a key for a repeat.
+
+A law asks a :class:`Source` for bytes and decides everything else itself, so that the same exact tables serve
+a release and a study. Whether what was drawn may be published is the source's ``fit_for_release``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import os
+import threading
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topdown.errors import ConfigError
+
+# One request of this size amortises the system call and its result still fits into the second-level cache.
+CHUNK_BYTES = 128 * 1024
+
+
+class Source(Protocol):
+    """Independent, uniformly random bytes."""
+
+    @property
+    def fit_for_release(self) -> bool:
+        """Whether noise made from these bytes may be published: nobody else can know or repeat them."""
+        ...
+
+    def read(self, nbytes: int) -> bytes:
+        """The next ``nbytes`` bytes; no byte is ever handed out twice."""
+        ...
+
+
+def uint16(source: Source, count: int) -> NDArray[np.uint16]:
+    """``count`` independent uniform integers in [0, 2^16), read-only."""
+    return np.frombuffer(source.read(2 * count), dtype="<u2")
+
+
+def uint64(source: Source, count: int) -> NDArray[np.uint64]:
+    """``count`` independent uniform integers in [0, 2^64), read-only."""
+    return np.frombuffer(source.read(8 * count), dtype="<u8")
+
+
+def uniform(source: Source, count: int) -> NDArray[np.float64]:
+    """``count`` independent doubles, uniform on the odd multiples of 2^-53 in the open interval (0, 1).
+
+    The grid has 2^52 points, excludes both ends and 1/2, and u -> 1 - u maps it exactly onto itself, so that
+    a law drawn by its inverse cdf is exactly as symmetric as the inverse is. For studies: an inverse cdf of
+    such a grid has holes, and holes leak in a release.
+    """
+    return ((uint64(source, count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+@dataclass(frozen=True, slots=True)
+class SecureSource:
+    """Entropy of the operating system (``os.urandom``), for releases.
+
+    Nothing is kept in user space: forked workers and threads share no state, and no draw can be repeated.
+    """
+
+    fit_for_release: ClassVar[bool] = True
+
+    def read(self, nbytes: int) -> bytes:
+        """The next ``nbytes`` bytes from the operating system, requested in pieces of 128 KiB."""
+        if nbytes <= CHUNK_BYTES:
+            return os.urandom(nbytes)
+        whole, rest = divmod(nbytes, CHUNK_BYTES)
+        pieces = [os.urandom(CHUNK_BYTES) for _ in range(whole)]
+        return b"".join([*pieces, os.urandom(rest)])
+
+
+class SeededSource:
+    """A reproducible stream (numpy's PCG64) named by a seed or a tuple, for studies; never for a release.
+
+    ``SeededSource(7)``, or ``SeededSource((7, block, part))`` for one stream per block of replicates and part
+    of the work: different names give independent streams, whatever process or order they are read in. The
+    elements are integers or strings. Every ``read`` starts on a fresh 64-bit word.
+    """
+
+    __slots__ = ("_generator", "name")
+
+    fit_for_release: ClassVar[bool] = False
+    name: tuple[int | str, ...]
+
+    def __init__(self, seed: int | tuple[int | str, ...]) -> None:
+        elements = seed if isinstance(seed, tuple) else (seed,)
+        try:
+            self.name = tuple(e if isinstance(e, str) else operator.index(e) for e in elements)
+        except TypeError:
+            raise ConfigError(f"seed {seed!r}: give an integer, or a tuple of integers and strings") from None
+        # A hash of the whole name: numpy's own SeedSequence takes (1,) and (1, 0) for the same entropy.
+        entropy = int.from_bytes(hashlib.sha256(repr(self.name).encode()).digest(), "little")
+        self._generator = np.random.PCG64(entropy)
+
+    def read(self, nbytes: int) -> bytes:
+        """The next ``nbytes`` bytes of the stream; the rest of its last 64-bit word is dropped."""
+        words = self._generator.random_raw(-(-nbytes // 8))
+        return np.asarray(words, dtype="<u8").tobytes()[:nbytes]
+
+    def spawn(self, *key: int | str) -> SeededSource:
+        """The stream named by this one's name and ``key``, from its start, however far this one was read."""
+        return SeededSource(self.name + key)
+
+    def __repr__(self) -> str:
+        seed = self.name[0] if len(self.name) == 1 else self.name
+        return f"<SeededSource({seed!r}), not for release>"
+
+
+class KeyedSource:
+    """A cryptographic stream from a secret 32-byte key: a restarted release repeats its draws exactly.
+
+    Block i of 128 KiB is SHAKE-256(domain, key, i) (FIPS 202), so that whoever lacks the key cannot tell the
+    stream from the operating system's. The key is as confidential as the noise: ``repr`` hides it, and the
+    source cannot be pickled. A forked process is refused, since it would repeat its parent's bytes: give each
+    worker a ``spawn``.
+    """
+
+    __slots__ = ("_block", "_index", "_key", "_lock", "_offset", "_pid")
+
+    fit_for_release: ClassVar[bool] = True
+
+    def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes) or len(key) != 32:
+            raise ConfigError("key: give 32 secret bytes, such as KeyedSource.fresh().key")
+        self._key = key
+        self._block = b""
+        self._offset = 0
+        self._index = 0
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    @classmethod
+    def fresh(cls) -> KeyedSource:
+        """A stream whose key is drawn from the operating system now."""
+        return cls(os.urandom(32))
+
+    @property
+    def key(self) -> bytes:
+        """The secret: keep it where the confidential counts are kept."""
+        return self._key
+
+    def read(self, nbytes: int) -> bytes:
+        """The next ``nbytes`` bytes; the stream does not depend on how it is cut into reads.
+
+        Raises RuntimeError in a process forked after the source was made.
+        """
+        if os.getpid() != self._pid:
+            raise RuntimeError("KeyedSource after a fork would repeat bytes: give the worker a spawn")
+        with self._lock:
+            pieces = []
+            missing = nbytes
+            while missing > 0:
+                if self._offset == len(self._block):
+                    self._block = _expand(b"block", self._key, self._index.to_bytes(8, "little"), CHUNK_BYTES)
+                    self._index += 1
+                    self._offset = 0
+                piece = self._block[self._offset : self._offset + missing]
+                self._offset += len(piece)
+                missing -= len(piece)
+                pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def spawn(self, *name: int | str) -> KeyedSource:
+        """An independent stream for one part of the work, the same for the same key and name."""
+        elements = tuple(e if isinstance(e, str) else operator.index(e) for e in name)
+        return KeyedSource(_expand(b"spawn", self._key, repr(elements).encode(), 32))
+
+    def __repr__(self) -> str:
+        return "<KeyedSource(key hidden)>"
+
+
+def _expand(domain: bytes, key: bytes, message: bytes, nbytes: int) -> bytes:
+    # Domain names have one length and the key has 32 bytes, so the concatenation can be read in one way only.
+    return hashlib.shake_256(domain + key + message).digest(nbytes)

@@ -1,0 +1,52 @@
+"""Shapes of samples, and filling them chunk by chunk so that temporary memory stays small."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topdown.errors import ConfigError
+from topdown.noise.randomness import Source
+from topdown.noise.thresholds import DRAWS_PER_CHUNK
+
+Size: TypeAlias = int | Sequence[int]
+
+# Integers up to here are exact in a float64.
+_LARGEST_FLOAT_INTEGER = 1 << 53
+
+
+def sample_shape(size: Size, source: Source) -> tuple[int, ...]:
+    """``size`` as a shape; ConfigError for what is not a shape, and for a source that is none."""
+    if not hasattr(source, "read"):
+        raise ConfigError(f"source {source!r}: give SecureSource() for a release or SeededSource(seed) for a study")
+    try:
+        shape = tuple(operator.index(n) for n in size) if isinstance(size, Sequence) else (operator.index(size),)
+    except TypeError:
+        raise ConfigError(f"size {size!r}: give a number of draws or a shape") from None
+    if any(n < 0 for n in shape):
+        raise ConfigError(f"size {size!r}: a shape has no negative extent")
+    return shape
+
+
+def fill(size: Size, source: Source, grid_bits: int, draw: Callable[[int], NDArray[np.int64]]) -> NDArray[Any]:
+    """An array of shape ``size`` from ``draw(count)``: int64, or float64 multiples of 2^-grid_bits on a grid.
+
+    Raises OverflowError for a grid draw that a float64 cannot hold exactly.
+    """
+    shape = sample_shape(size, source)
+    drawn: NDArray[Any] = np.empty(shape, dtype=np.float64 if grid_bits else np.int64)
+    flat = drawn.reshape(-1)
+    for start in range(0, flat.size, DRAWS_PER_CHUNK):
+        chunk = flat[start : start + DRAWS_PER_CHUNK]
+        integers = draw(chunk.size)
+        if not grid_bits:
+            chunk[:] = integers
+        elif np.abs(integers).max() > _LARGEST_FLOAT_INTEGER:
+            raise OverflowError("a draw on the grid does not fit into a float64: choose a smaller scale or grid")
+        else:
+            np.multiply(integers, 2.0**-grid_bits, out=chunk)
+    return drawn
