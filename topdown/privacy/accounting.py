@@ -1,0 +1,274 @@
+"""Events that say what was measured, and accountants that add them up.
+
+An event is a fact: the mechanism, its exact parameters, the level and query, whom a neighbour step concerns. What it
+costs follows from the facts. Fractions decide; floats appear only where (epsilon, delta) is quoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, ClassVar, Self, TypeAlias
+
+from topdown.errors import BudgetError
+from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
+from topdown.privacy.shares import DETAILED, Number, exact_number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaplaceEvent:
+    """Laplace noise, discrete or continuous, of exact ``scale`` on counts of L1 sensitivity ``sensitivity``.
+
+    Costs epsilon = sensitivity / scale (Dwork, McSherry, Nissim, Smith 2006; the discrete law, on the integers or
+    on the grid 2^-grid_bits, has the same worst ratio) and rho = epsilon^2 / 2 (Bun, Steinke 2016).
+    """
+
+    kind: ClassVar[str] = "laplace"
+    level: str
+    query: str = DETAILED
+    mechanism: str = "geometric"
+    scale: Fraction
+    sensitivity: Fraction = Fraction(1)
+    grid_bits: int = 0
+    unit: str = "person"
+    neighbours: str = "add-remove"
+
+    def __post_init__(self) -> None:
+        _set_positive(self, "scale", "sensitivity")
+
+    @property
+    def epsilon(self) -> Fraction:
+        return self.sensitivity / self.scale
+
+    @property
+    def rho(self) -> Fraction:
+        return self.epsilon**2 / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianEvent:
+    """Gaussian noise, discrete or continuous, of exact parameter ``sigma2`` on counts of squared L2 sensitivity
+    ``sensitivity_squared``.
+
+    Costs rho = sensitivity_squared / (2 sigma2) (Bun, Steinke 2016, Proposition 1.6; Canonne, Kamath, Steinke 2020,
+    Theorem 14 for the discrete law). It has no pure epsilon.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    level: str
+    query: str = DETAILED
+    mechanism: str = "discrete-gaussian"
+    sigma2: Fraction
+    sensitivity_squared: Fraction = Fraction(1)
+    grid_bits: int = 0
+    unit: str = "person"
+    neighbours: str = "add-remove"
+
+    def __post_init__(self) -> None:
+        _set_positive(self, "sigma2", "sensitivity_squared")
+
+    @property
+    def epsilon(self) -> None:
+        return None
+
+    @property
+    def rho(self) -> Fraction:
+        return self.sensitivity_squared / (2 * self.sigma2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PureEvent:
+    """Any mechanism that is charged a stated pure ``epsilon``, such as bounded noise with its true loss."""
+
+    kind: ClassVar[str] = "pure"
+    level: str
+    query: str = DETAILED
+    mechanism: str
+    epsilon: Fraction
+    unit: str = "person"
+    neighbours: str = "add-remove"
+
+    def __post_init__(self) -> None:
+        _set_positive(self, "epsilon")
+
+    @property
+    def rho(self) -> Fraction:
+        return self.epsilon**2 / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactEvent:
+    """A level published exactly, an invariant. No budget covers it: it is counted apart and never hidden."""
+
+    kind: ClassVar[str] = "exact"
+    level: str
+    query: str = DETAILED
+    mechanism: str = "exact"
+    unit: str = "person"
+    neighbours: str = "add-remove"
+
+
+Event: TypeAlias = LaplaceEvent | GaussianEvent | PureEvent | ExactEvent
+_KINDS: dict[str, type[LaplaceEvent] | type[GaussianEvent] | type[PureEvent] | type[ExactEvent]] = {
+    kind.kind: kind for kind in (LaplaceEvent, GaussianEvent, PureEvent, ExactEvent)
+}
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """The event as JSON-able values; fractions as strings such as "1/5"."""
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    return {"kind": event.kind} | {k: str(v) if isinstance(v, Fraction) else v for k, v in values.items()}
+
+
+def event_from_dict(values: dict[str, Any]) -> Event:
+    """The event that ``event_to_dict`` wrote. Raises BudgetError for an unknown kind or field."""
+    kind = _KINDS.get(values.get("kind", ""))
+    if kind is None:
+        raise BudgetError(f"unknown kind of event {values.get('kind')!r}; known: {', '.join(_KINDS)}")
+    try:
+        return kind(**{k: v for k, v in values.items() if k != "kind"})
+    except TypeError as error:
+        raise BudgetError(f"a {values['kind']} event does not read: {error}") from None
+
+
+def parallel(events: Iterable[Event]) -> Event:
+    """What the same measurement of disjoint parts costs together: the most expensive of ``events``.
+
+    Parallel composition (McSherry 2009). Under "substitute" one unit may leave one part and enter another; the
+    sensitivity of a Laplace or Gaussian event covers both moves, a stated pure epsilon need not, and is refused.
+    Raises BudgetError for no events, different levels, queries, units or neighbours, or different kinds.
+    """
+    parts = tuple(events)
+    if not parts:
+        raise BudgetError("parallel composition of no events; give at least one")
+    _check_same_protection(parts)
+    first = parts[0]
+    for part in parts:
+        if (part.level, part.query) != (first.level, first.query):
+            raise BudgetError(
+                f"level {part.level!r}, query {part.query!r} and level {first.level!r}, query {first.query!r} are "
+                "not disjoint parts of one measurement; add them with an accountant"
+            )
+        if part.kind != first.kind:
+            raise BudgetError(f"parallel composition of {part.kind} and {first.kind} noise; compose each kind apart")
+    if len(parts) > 1 and isinstance(first, PureEvent) and first.neighbours == "substitute":
+        raise BudgetError("a substitution may touch two parts: pure events add up; use an accountant")
+    return max(parts, key=lambda event: Fraction(0) if isinstance(event, ExactEvent) else event.rho)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDP:
+    """(epsilon, delta)-differential privacy: P(S) <= e^epsilon P'(S) + delta on neighbouring tables."""
+
+    epsilon: float
+    delta: float
+
+    def group(self, k: int) -> ApproxDP:
+        """The statement for a group of k units (Vadhan 2017, Lemma 2.2)."""
+        return ApproxDP(self.epsilon * k, group_delta(self.epsilon, self.delta, k))
+
+
+class _Accountant:
+    """The sum of what was spent. It is a running account, and so the one thing here that changes.
+
+    ``limit``: the total that must not be passed; None for no limit.
+    """
+
+    currency: ClassVar[str]
+
+    def __init__(self, events: Iterable[Event] = (), *, limit: Number | None = None) -> None:
+        self._events: tuple[Event, ...] = ()
+        self._limit = None if limit is None else exact_number(limit, f"the limit of {self.currency}")
+        self.compose(events)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Everything that was composed, in order."""
+        return self._events
+
+    @property
+    def exact(self) -> tuple[ExactEvent, ...]:
+        """What was published exactly, outside of every budget."""
+        return tuple(event for event in self._events if isinstance(event, ExactEvent))
+
+    @property
+    def total(self) -> Fraction:
+        """Exact sum of what the noisy measurements cost (sequential composition)."""
+        return sum((self._cost(event) for event in self._events), Fraction(0))
+
+    @property
+    def remaining(self) -> Fraction | None:
+        """What is left below the limit; None without a limit."""
+        return None if self._limit is None else self._limit - self.total
+
+    def would_be(self, events: Iterable[Event] | Event) -> Fraction:
+        """The total if ``events`` were composed as well; nothing is spent."""
+        added = _as_tuple(events)
+        _check_same_protection(self._events + added)
+        return self.total + sum((self._cost(event) for event in added), Fraction(0))
+
+    def compose(self, events: Iterable[Event] | Event) -> Self:
+        """Spends ``events``, all or none. Raises BudgetError if the limit would be passed."""
+        added = _as_tuple(events)
+        total = self.would_be(added)
+        if self._limit is not None and total > self._limit:
+            raise BudgetError(
+                f"the release would bring {self.currency} to {total}, beyond the limit of {self._limit}; "
+                f"{self.remaining} is left"
+            )
+        self._events += added
+        return self
+
+    def _cost(self, event: Event) -> Fraction:
+        raise NotImplementedError
+
+
+class PureAccountant(_Accountant):
+    """Adds pure epsilon (Dwork, McSherry, Nissim, Smith 2006). Refuses Gaussian events."""
+
+    currency = "epsilon"
+
+    def _cost(self, event: Event) -> Fraction:
+        if isinstance(event, ExactEvent):
+            return Fraction(0)
+        if event.epsilon is None:
+            raise BudgetError(f"level {event.level!r}: {event.mechanism} has no pure epsilon; use ZCDPAccountant")
+        return event.epsilon
+
+
+class ZCDPAccountant(_Accountant):
+    """Adds rho of zero-concentrated differential privacy (Bun, Steinke 2016, Lemma 1.7).
+
+    A pure event enters as epsilon^2 / 2.
+    """
+
+    currency = "rho"
+
+    def _cost(self, event: Event) -> Fraction:
+        return Fraction(0) if isinstance(event, ExactEvent) else event.rho
+
+    def approx(self, delta: float, method: str = "cks") -> ApproxDP:
+        """The (epsilon, delta) that the total implies, by ``zcdp_to_epsilon``."""
+        return ApproxDP(zcdp_to_epsilon(float(self.total), delta, method), delta)
+
+
+def _as_tuple(events: Iterable[Event] | Event) -> tuple[Event, ...]:
+    return (events,) if isinstance(events, (LaplaceEvent, GaussianEvent, PureEvent, ExactEvent)) else tuple(events)
+
+
+def _check_same_protection(events: Sequence[Event]) -> None:
+    for event in events:
+        if (event.unit, event.neighbours) != (events[0].unit, events[0].neighbours):
+            raise BudgetError(
+                f"level {event.level!r} protects one {event.unit} under {event.neighbours!r}, level "
+                f"{events[0].level!r} one {events[0].unit} under {events[0].neighbours!r}; their budgets do not add"
+            )
+
+
+def _set_positive(event: object, *names: str) -> None:
+    for name in names:
+        value = exact_number(getattr(event, name), name)
+        if value <= 0:
+            raise BudgetError(f"{name} is {value}; give a number above 0")
+        object.__setattr__(event, name, value)

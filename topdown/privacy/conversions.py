@@ -1,0 +1,264 @@
+"""From one currency of privacy to another: pure epsilon, rho-zCDP, (epsilon, delta), groups.
+
+Functions of numbers alone. ``sensitivity`` is the L2 sensitivity in the units of the statistic, as is ``sigma``;
+epsilon, rho and delta are pure numbers. Budgets are decided elsewhere, in exact fractions; these are the float
+figures that a statement quotes. All raise BudgetError for arguments outside of their range.
+
+Sources: Bun, Steinke 2016 (zCDP); Canonne, Kamath, Steinke 2020 (the sharper conversion); Balle, Wang 2018
+(analytic Gaussian); Dwork, Roth 2014 (classical Gaussian, group privacy).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_DOWN, Context, Decimal
+from fractions import Fraction
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import erfcx, ndtr
+
+from topdown.errors import BudgetError
+
+Real: TypeAlias = float | Fraction
+Exact = TypeVar("Exact", float, Fraction)
+
+_QUADRATURE_NODES, _QUADRATURE_WEIGHTS = np.polynomial.legendre.leggauss(20)
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+def pure_to_zcdp(epsilon: Exact) -> Exact:
+    """rho = epsilon^2 / 2 that every epsilon-DP mechanism satisfies (Bun, Steinke 2016, Proposition 1.4)."""
+    _check("epsilon", epsilon, zero=True)
+    return epsilon * epsilon / 2
+
+
+def group_epsilon(epsilon: Exact, k: int) -> Exact:
+    """epsilon for a group of k units, k epsilon (Dwork, Roth 2014, Theorem 2.2)."""
+    _check("epsilon", epsilon, zero=True)
+    return epsilon * _group_size(k)
+
+
+def group_rho(rho: Exact, k: int) -> Exact:
+    """rho for a group of k units, k^2 rho (Bun, Steinke 2016, Proposition 1.9)."""
+    _check("rho", rho, zero=True)
+    return rho * _group_size(k) ** 2
+
+
+def group_delta(epsilon: Real, delta: Real, k: int) -> float:
+    """delta beside epsilon k for a group of k units: delta (e^(k epsilon) - 1)/(e^epsilon - 1), at most 1.
+
+    Vadhan 2017, The Complexity of Differential Privacy, Lemma 2.2.
+    """
+    epsilon = _check("epsilon", epsilon, zero=True)
+    delta = _check_delta(delta)
+    size = _group_size(k)
+    if epsilon == 0:
+        return min(1.0, delta * size)
+    # log of the geometric sum, (k - 1) epsilon + log((1 - e^(-k epsilon)) / (1 - e^(-epsilon))): no overflow.
+    log_sum = (size - 1) * epsilon + math.log(math.expm1(-size * epsilon) / math.expm1(-epsilon))
+    return math.exp(min(0.0, math.log(delta) + log_sum))
+
+
+def zcdp_to_epsilon(rho: Real, delta: Real, method: str = "cks") -> float:
+    """Smallest epsilon such that rho-zCDP implies (epsilon, delta)-DP by the given method.
+
+    "cks" (default): inf over alpha > 1 of rho alpha + log(1 - 1/alpha) + (log(1/delta) - log alpha)/(alpha - 1)
+    (Canonne, Kamath, Steinke 2020, Proposition 12 with Corollary 13), never below 0.
+    "bun-steinke": rho + 2 sqrt(rho log(1/delta)) (Bun, Steinke 2016, Proposition 1.3).
+    """
+    rho = _check("rho", rho, zero=True)
+    log_inverse = -math.log(_check_delta(delta))
+    if _method(method) == "bun-steinke":
+        return rho + 2 * math.sqrt(rho * log_inverse)
+    if rho == 0:
+        return 0.0
+    # With t = alpha - 1 the derivative vanishes where rho t^2 + log(1 + t) = log(1/delta), whose left side grows.
+    high = math.sqrt(log_inverse / rho)
+    t = _root_in_log(lambda t: rho * t * t + math.log1p(t) - log_inverse, high)
+    return max(0.0, rho * (1 + 2 * t) - math.log1p(1 / t))
+
+
+def zcdp_to_delta(rho: Real, epsilon: Real, method: str = "cks") -> float:
+    """Smallest delta such that rho-zCDP implies (epsilon, delta)-DP by the given method.
+
+    "cks": inf over alpha > 1 of exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1)
+    (Canonne, Kamath, Steinke 2020, Corollary 13). "bun-steinke": exp(-(epsilon - rho)^2 / (4 rho)), 1 for
+    epsilon <= rho.
+    """
+    rho = _check("rho", rho, zero=True)
+    epsilon = _check("epsilon", epsilon, zero=True)
+    known = _method(method)
+    if rho == 0:
+        return 0.0
+    if known == "bun-steinke":
+        return 1.0 if epsilon <= rho else math.exp(-((epsilon - rho) ** 2) / (4 * rho))
+    # The derivative in t = alpha - 1 vanishes where rho (1 + 2 t) - log(1 + 1/t) = epsilon; the left side grows.
+    high = 1 / rho + epsilon / rho
+    t = _root_in_log(lambda t: rho * (1 + 2 * t) - math.log1p(1 / t) - epsilon, high)
+    return math.exp(-rho * t * t - math.log1p(t))
+
+
+def epsilon_to_zcdp(epsilon: Real, delta: Real, method: str = "cks") -> float:
+    """Largest rho whose conversion by ``zcdp_to_epsilon`` at ``delta`` stays at epsilon (to rounding)."""
+    epsilon = _check("epsilon", epsilon)
+    log_inverse = -math.log(_check_delta(delta))
+    if _method(method) == "bun-steinke":
+        return (epsilon / (math.sqrt(log_inverse + epsilon) + math.sqrt(log_inverse))) ** 2
+    # Both stationarity equations hold at the answer; rho is eliminated, and the remaining left side grows in t.
+    high = math.expm1(min(log_inverse, 700.0))
+    t = _root_in_log(
+        lambda t: log_inverse - math.log1p(t) - t * t * (epsilon + math.log1p(1 / t)) / (1 + 2 * t), high, sign=-1
+    )
+    return (epsilon + math.log1p(1 / t)) / (1 + 2 * t)
+
+
+def conservative_rho(epsilon: Real, delta: Real) -> Fraction:
+    """Largest 12-digit decimal rho whose conversion at ``delta`` does not exceed epsilon, as an exact fraction.
+
+    Canonne, Kamath, Steinke 2020; the float conversion of the result is checked to be at or below epsilon.
+    """
+    rounding = Context(prec=12, rounding=ROUND_DOWN)
+    rho = rounding.create_decimal(Decimal(epsilon_to_zcdp(epsilon, delta)))
+    while zcdp_to_epsilon(float(rho), delta) > epsilon:
+        rho = rounding.next_minus(rho)
+    return Fraction(rho)
+
+
+def gaussian_delta(epsilon: Real, sigma: Real, sensitivity: Real = 1.0) -> float:
+    """Exact delta of the Gaussian mechanism at epsilon: the smallest for which it is (epsilon, delta)-DP.
+
+    Phi(D/(2 sigma) - epsilon sigma/D) - e^epsilon Phi(-D/(2 sigma) - epsilon sigma/D), D the L2 sensitivity
+    (Balle, Wang 2018, Theorem 8). Relative accuracy 1e-10 down to delta = 1e-300, 0 below the range of doubles.
+    """
+    epsilon = _check("epsilon", epsilon, zero=True)
+    shift = _check("sensitivity", sensitivity) / _check("sigma", sigma)
+    return math.exp(_log_gaussian_delta(epsilon, shift))
+
+
+def gaussian_epsilon(delta: Real, sigma: Real, sensitivity: Real = 1.0) -> float:
+    """Exact epsilon of the Gaussian mechanism at delta: the root of ``gaussian_delta``, 0 if none is needed."""
+    log_delta = math.log(_check_delta(delta))
+    shift = _check("sensitivity", sensitivity) / _check("sigma", sigma)
+    if _log_gaussian_delta(0.0, shift) <= log_delta:
+        return 0.0
+    high = 1.0
+    while _log_gaussian_delta(high, shift) > log_delta:
+        high *= 2
+    return float(brentq(lambda e: _log_gaussian_delta(e, shift) - log_delta, 0.0, high, xtol=1e-300, rtol=1e-14))
+
+
+def analytic_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0) -> float:
+    """Smallest sigma for which the Gaussian mechanism is (epsilon, delta)-DP (Balle, Wang 2018, Algorithm 1).
+
+    Exact for every epsilon >= 0; rounded so that ``gaussian_delta`` of the answer does not exceed delta.
+    """
+    epsilon = _check("epsilon", epsilon, zero=True)
+    delta = _check_delta(delta)
+    sensitivity = _check("sensitivity", sensitivity)
+    log_delta = math.log(delta)
+
+    def excess(log_shift: float) -> float:
+        return _log_gaussian_delta(epsilon, math.exp(log_shift)) - log_delta
+
+    low = high = 0.0
+    while excess(low) > 0:
+        low -= 2.0
+    while excess(high) < 0:
+        high += 2.0
+    sigma = sensitivity / math.exp(float(brentq(excess, low, high, xtol=1e-15, rtol=1e-14)))
+    while gaussian_delta(epsilon, sigma, sensitivity) > delta:
+        sigma *= 1 + 2.0**-50
+    return sigma
+
+
+def classical_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0) -> float:
+    """The textbook sigma = sensitivity sqrt(2 log(1.25/delta)) / epsilon, for 0 < epsilon < 1.
+
+    Dwork, Roth 2014, Theorem A.1, whose proof needs epsilon < 1: at epsilon = 10, delta = 1e-5 the formula gives
+    a true delta of 2.3e-5. Raises BudgetError from epsilon = 1 on; ``analytic_gaussian_sigma`` is valid
+    everywhere and never larger.
+    """
+    epsilon = _check("epsilon", epsilon)
+    delta = _check_delta(delta)
+    if epsilon >= 1:
+        raise BudgetError(
+            f"the classical Gaussian sigma is proved for epsilon < 1 only, and epsilon is {epsilon:g}: it can be too "
+            "small; use analytic_gaussian_sigma"
+        )
+    return _check("sensitivity", sensitivity) * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def _log_gaussian_delta(epsilon: float, shift: float) -> float:
+    """log delta of a Gaussian of standard deviation 1 moved by ``shift``.
+
+    With x = epsilon/shift - shift/2 and R the Mills ratio, e^epsilon phi(x + shift) = phi(x), so that
+    delta = phi(x) (R(x) - R(x + shift)): no e^epsilon, and no tail probability that underflows.
+    """
+    x = epsilon / shift - shift / 2
+    if x > 1e150:
+        return -math.inf
+    log_density = -x * x / 2 - _HALF_LOG_TWO_PI
+    if shift < 0.5:
+        # The two ratios nearly cancel: integrate -R'(u) = 1 - u R(u) over the short interval instead.
+        points = x + shift * (1 + _QUADRATURE_NODES) / 2
+        slopes = np.array([_mills_slope(float(u)) for u in points])
+        return log_density + math.log(shift / 2 * float(_QUADRATURE_WEIGHTS @ slopes))
+    if x < 0:
+        return math.log(float(ndtr(-x)) - math.exp(log_density) * _mills(x + shift))
+    return log_density + math.log(max(_mills(x) - _mills(x + shift), math.ulp(0.0)))
+
+
+def _mills(x: float) -> float:
+    """(1 - Phi(x)) / phi(x), for x that is not far below 0."""
+    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+
+
+def _mills_slope(x: float) -> float:
+    """1 - x R(x), positive; by its asymptotic series where the difference would cancel."""
+    if x < 40:
+        return 1 - x * _mills(x)
+    y = 1 / (x * x)
+    return y * (1 - 3 * y * (1 - 5 * y * (1 - 7 * y * (1 - 9 * y))))
+
+
+def _root_in_log(function: Callable[[float], float], high: float, sign: int = 1) -> float:
+    """The root t > 0 of an increasing (sign 1) or decreasing (sign -1) function, to full relative accuracy."""
+    upper = math.log(max(high, 1e-300))
+    while sign * function(math.exp(upper)) < 0:
+        upper += 1.0
+    lower = upper - 1.0
+    while sign * function(math.exp(lower)) > 0:
+        lower -= 2 * (upper - lower)
+    return math.exp(float(brentq(lambda u: function(math.exp(u)), lower, upper, xtol=1e-15, rtol=1e-15)))
+
+
+def _check(name: str, value: Real, *, zero: bool = False) -> float:
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise BudgetError(f"{name} is {value}; give a finite number {'of 0 or more' if zero else 'above 0'}")
+    return number
+
+
+def _check_delta(delta: Real) -> float:
+    number = float(delta)
+    if not 0 < number < 1:
+        raise BudgetError(f"delta is {delta}; give a number above 0 and below 1, such as 1e-10")
+    return number
+
+
+def _group_size(k: int) -> int:
+    if isinstance(k, bool) or k != int(k) or k < 1:
+        raise BudgetError(f"the group has {k} units; give a whole number of 1 or more")
+    return int(k)
+
+
+def _method(method: str) -> str:
+    if method not in ("cks", "bun-steinke"):
+        raise BudgetError(f"unknown method {method!r}; give 'cks' or 'bun-steinke'")
+    return method

@@ -1,0 +1,386 @@
+"""The plan of a release: mechanism, budget, how it is divided, what is protected and what is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from topdown.errors import BudgetError, ConfigError
+from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from topdown.privacy.accounting import Event, ExactEvent, GaussianEvent, LaplaceEvent
+from topdown.privacy.conversions import conservative_rho
+from topdown.privacy.guarantees import Guarantee, guarantee
+from topdown.privacy.shares import DETAILED, Number, Shares, exact_number, suggest
+from topdown.privacy.statement import describe_plan
+
+Law: TypeAlias = DiscreteLaplace | DiscreteGaussian | Laplace | Gaussian
+
+PURE_MECHANISMS = ("geometric", "laplace")
+GAUSSIAN_MECHANISMS = ("discrete-gaussian", "gaussian")
+MECHANISMS = PURE_MECHANISMS + GAUSSIAN_MECHANISMS
+DEFAULT_DELTA = 1e-10
+MAX_GRID_BITS = 32
+
+# (L1, squared L2) sensitivity of the disjoint cells of one level. The square is kept because it is exact.
+SENSITIVITIES: Mapping[str, tuple[Fraction, Fraction]] = {
+    "add-remove": (Fraction(1), Fraction(1)),
+    "substitute": (Fraction(2), Fraction(2)),
+}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Plan:
+    """What a release will spend, where, and whom it protects.
+
+    Inside a level the nodes and cells are disjoint, so one unit counts once (parallel composition); levels
+    and queries add up (sequential composition). All budgets are exact fractions: a float is taken by its
+    shortest decimal, 0.1 is 1/10.
+
+    mechanism   "geometric": discrete Laplace on the integers, pure epsilon-DP (Ghosh, Roughgarden,
+                Sundararajan 2009); "laplace": the same law on the grid 2^-grid_bits when released, continuous in
+                studies; "discrete-gaussian": rho-zCDP (Canonne, Kamath, Steinke 2020, Theorem 14); "gaussian": the
+                same on the grid when released, continuous in studies.
+    epsilon     total pure budget, for the two Laplace mechanisms. With ``delta``, a Gaussian mechanism takes it as
+                a target: rho is then the largest (rounded down to 12 digits) whose conversion stays within it,
+                and ``plan.epsilon`` is None.
+    rho         total budget in zero-concentrated differential privacy, for the two Gaussian mechanisms.
+    shares      {level: share} or {level: {query: share}}, adding up to exactly 1; 0 means that a level is not
+                measured. None: equal shares over the levels that are not invariant, once ``for_levels`` is called.
+    neighbours  "add-remove" (L1 = L2 = 1 at every level) or "substitute" (L1 = 2, L2 = sqrt 2).
+    invariants  levels published exactly: they cost nothing and they are not protected.
+    delta       the delta of the (epsilon, delta) statement of a Gaussian plan, 1e-10 unless stated.
+    unit        what one neighbour step adds, removes or changes: "person", "household". Words only: the table
+                must count every unit in one cell of one leaf.
+
+    Raises BudgetError, naming the level, the value and the remedy, for a plan that is not well defined.
+    """
+
+    mechanism: str
+    epsilon: Fraction | None
+    rho: Fraction | None
+    shares: Shares | None
+    neighbours: str
+    invariants: tuple[str, ...]
+    delta: float | None
+    unit: str
+    grid_bits: int
+
+    def __init__(
+        self,
+        mechanism: str = "geometric",
+        epsilon: Number | None = None,
+        rho: Number | None = None,
+        shares: Mapping[Any, Any] | None = None,
+        neighbours: str = "add-remove",
+        invariants: Iterable[str] = (),
+        *,
+        delta: Number | None = None,
+        unit: str = "person",
+        grid_bits: int = 10,
+    ) -> None:
+        if mechanism not in MECHANISMS:
+            raise BudgetError(f"unknown mechanism {mechanism!r}; {suggest(mechanism, list(MECHANISMS))}")
+        if neighbours not in SENSITIVITIES:
+            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(SENSITIVITIES))}")
+        if not isinstance(unit, str) or not unit.strip():
+            raise BudgetError(f"unit is {unit!r}; name what is protected, such as 'person' or 'household'")
+        if isinstance(grid_bits, bool) or not isinstance(grid_bits, int) or not 0 <= grid_bits <= MAX_GRID_BITS:
+            raise BudgetError(f"grid_bits is {grid_bits!r}; give a whole number from 0 to {MAX_GRID_BITS}")
+        pure_epsilon, gaussian_rho, stated_delta = _budget(mechanism, epsilon, rho, delta)
+        exact = _invariants(invariants)
+        parsed = None if shares is None else Shares.parse(shares)
+        for level in exact:
+            if parsed is not None and parsed.of_level(level) > 0:
+                raise BudgetError(
+                    f"level {level!r} is invariant and has a share of {parsed.of_level(level)}; an invariant level "
+                    "is published exactly and takes no budget: drop it from one of the two"
+                )
+        fields = {
+            "mechanism": mechanism,
+            "epsilon": pure_epsilon,
+            "rho": gaussian_rho,
+            "shares": parsed,
+            "neighbours": neighbours,
+            "invariants": exact,
+            "delta": stated_delta,
+            "unit": unit.strip(),
+            "grid_bits": grid_bits,
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the budget is a pure epsilon (otherwise it is rho of zero-concentrated privacy)."""
+        return self.mechanism in PURE_MECHANISMS
+
+    @property
+    def total(self) -> Fraction:
+        """The total budget: epsilon of a pure plan, rho of a Gaussian one."""
+        total = self.epsilon if self.is_pure else self.rho
+        assert total is not None
+        return total
+
+    @property
+    def sensitivity(self) -> Fraction:
+        """L1 sensitivity of one level: the most that one neighbour step moves its counts, summed."""
+        return SENSITIVITIES[self.neighbours][0]
+
+    @property
+    def sensitivity_squared(self) -> Fraction:
+        """Square of the L2 sensitivity of one level."""
+        return SENSITIVITIES[self.neighbours][1]
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels that the plan names, invariant ones first."""
+        named = () if self.shares is None else self.shares.levels
+        return tuple(dict.fromkeys(self.invariants + named))
+
+    def check_levels(self, levels: Iterable[str]) -> None:
+        """Raises BudgetError unless the plan speaks of exactly these levels of a geography."""
+        known = _level_names(levels)
+        for level in self.levels:
+            if level not in known:
+                raise BudgetError(f"the plan names level {level!r}, which is not there; {suggest(level, known)}")
+        if self.shares is None:
+            if all(level in self.invariants for level in known):
+                raise BudgetError("every level is invariant: nothing is left to measure; make one level noisy")
+            return
+        for level in known:
+            if level not in self.levels:
+                raise BudgetError(
+                    f"level {level!r} has no share and is not invariant; give it a share (0 = not measured) or add "
+                    f"it to invariants (the plan names {', '.join(map(repr, self.levels)) or 'no level'})"
+                )
+
+    def for_levels(self, levels: Iterable[str]) -> Plan:
+        """The plan for a geography with these levels, root first: checked, and equal shares filled in."""
+        known = _level_names(levels)
+        self.check_levels(known)
+        if self.shares is not None:
+            return self
+        return replace(self, shares=Shares.equal(tuple(level for level in known if level not in self.invariants)))
+
+    def share(self, level: str, query: str = DETAILED) -> Fraction:
+        """Share of the budget that a level's query gets: 0 if it is invariant or not measured."""
+        if level in self.invariants:
+            self._check_query((DETAILED,), level, query)
+            return Fraction(0)
+        shares = self._resolved_shares()
+        if level not in shares.levels:
+            raise BudgetError(f"the plan has no level {level!r}; {suggest(level, list(self.levels))}")
+        self._check_query(shares.queries(level), level, query)
+        return shares[level, query]
+
+    def budget(self, level: str, query: str = DETAILED) -> Fraction:
+        """Exact budget of a level's query, in the plan's currency (epsilon, or rho): share times total."""
+        return self.share(level, query) * self.total
+
+    def scale(self, level: str, query: str = DETAILED) -> Fraction:
+        """Exact scale of the (discrete) Laplace noise, in counts: L1 sensitivity / epsilon of the level.
+
+        0 for an invariant. Raises BudgetError for a level that is not measured and for a Gaussian plan.
+        """
+        if not self.is_pure:
+            raise BudgetError(f"mechanism {self.mechanism!r} has no Laplace scale; ask for sigma2")
+        return Fraction(0) if level in self.invariants else self.sensitivity / self._spent(level, query)
+
+    def sigma2(self, level: str, query: str = DETAILED) -> Fraction:
+        """Exact parameter sigma^2 of the (discrete) Gaussian noise, in counts^2: L2^2 / (2 rho of the level).
+
+        0 for an invariant. Raises BudgetError for a level that is not measured and for a Laplace plan.
+        """
+        if self.is_pure:
+            raise BudgetError(f"mechanism {self.mechanism!r} has no sigma2; ask for scale")
+        if level in self.invariants:
+            return Fraction(0)
+        return self.sensitivity_squared / (2 * self._spent(level, query))
+
+    def law(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> Law | None:
+        """The law of the noise on every count of a level's query; None if it is invariant or not measured.
+
+        ``continuous=True`` gives the law that studies use: it differs for "laplace" and "gaussian", which are
+        drawn on a grid in a release, and is the same for the integer mechanisms.
+        """
+        if self.share(level, query) == 0:
+            return None
+        try:
+            return self._noise(level, query, continuous)
+        except ConfigError as error:
+            raise BudgetError(f"level {level!r} has a budget of {self.budget(level, query)}: {error}") from None
+
+    def variance(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> float:
+        """Variance of the noise on every count, in counts^2: 0 for an invariant, inf if not measured."""
+        law = self.law(level, query, continuous=continuous)
+        if law is not None:
+            return float(law.variance)
+        return 0.0 if level in self.invariants else math.inf
+
+    def events(self, levels: Iterable[str] | None = None) -> tuple[Event, ...]:
+        """What a release under this plan measures, one event per level and query, for an accountant.
+
+        In the order of ``levels`` (root first), checked against them; without, in the plan's own order.
+        """
+        if levels is None:
+            plan, names = self, self.levels
+            plan._resolved_shares()
+        else:
+            names = tuple(_level_names(levels))
+            plan = self.for_levels(names)
+        return tuple(event for level in names for event in plan._level_events(level))
+
+    def guarantee(self, levels: Iterable[str] | None = None) -> Guarantee:
+        """What the whole release guarantees, in numbers, level by level.
+
+        With the geography's ``levels``, root first, also what every level tells beside those above and below.
+        """
+        names = None if levels is None else _level_names(levels)
+        return guarantee(self.events(names), self.delta, levels=names)
+
+    def describe(self, levels: Iterable[str] | None = None) -> str:
+        """What is protected, by how much, and what is not, in words."""
+        names = None if levels is None else _level_names(levels)
+        return describe_plan(self if names is None else self.for_levels(names), self.guarantee(names), names)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as JSON-able values, for a manifest: exact fractions as strings such as "1/5"."""
+        shares = self._resolved_shares() if self.shares is not None else None
+        currency, parameter = ("epsilon", "scale") if self.is_pure else ("rho", "sigma2")
+        levels = []
+        for (level, query), share in () if shares is None else shares.items_:
+            entry: dict[str, Any] = {"level": level, "query": query, "share": str(share)}
+            entry[currency] = str(self.budget(level, query))
+            if share:
+                noise = self.scale(level, query) if self.is_pure else self.sigma2(level, query)
+                entry[parameter] = str(noise)
+            levels.append(entry)
+        return {
+            "mechanism": self.mechanism,
+            "unit": self.unit,
+            "neighbours": self.neighbours,
+            "epsilon": None if self.epsilon is None else str(self.epsilon),
+            "rho": None if self.rho is None else str(self.rho),
+            "delta": self.delta,
+            "grid_bits": self._grid(),
+            "shares": None if shares is None else levels,
+            "invariants": list(self.invariants),
+        }
+
+    def _noise(self, level: str, query: str, continuous: bool) -> Law:
+        if self.is_pure:
+            scale = self.scale(level, query)
+            if continuous and self.mechanism == "laplace":
+                return Laplace(float(scale))
+            return DiscreteLaplace(scale, grid_bits=self._grid())
+        sigma2 = self.sigma2(level, query)
+        if continuous and self.mechanism == "gaussian":
+            return Gaussian(math.sqrt(sigma2))
+        return DiscreteGaussian.from_variance(sigma2, grid_bits=self._grid())
+
+    def _grid(self) -> int:
+        return self.grid_bits if self.mechanism in ("laplace", "gaussian") else 0
+
+    def _resolved_shares(self) -> Shares:
+        if self.shares is None:
+            raise BudgetError("the plan has no shares yet; give shares, or call for_levels(levels) for equal ones")
+        return self.shares
+
+    def _check_query(self, known: tuple[str, ...], level: str, query: str) -> None:
+        if query not in known:
+            raise BudgetError(f"level {level!r} has no query {query!r}; {suggest(query, list(known))}")
+
+    def _spent(self, level: str, query: str) -> Fraction:
+        budget = self.budget(level, query)
+        if budget == 0:
+            raise BudgetError(f"level {level!r} is not measured (its share is 0), so it has no noise; ask for variance")
+        return budget
+
+    def _level_events(self, level: str) -> list[Event]:
+        labels = {"level": level, "unit": self.unit, "neighbours": self.neighbours}
+        if level in self.invariants:
+            return [ExactEvent(query=DETAILED, **labels)]
+        events: list[Event] = []
+        for query in self._resolved_shares().queries(level):
+            if self.share(level, query) == 0:
+                continue
+            if self.is_pure:
+                events.append(
+                    LaplaceEvent(
+                        query=query,
+                        mechanism=self.mechanism,
+                        scale=self.scale(level, query),
+                        sensitivity=self.sensitivity,
+                        grid_bits=self._grid(),
+                        **labels,
+                    )
+                )
+            else:
+                events.append(
+                    GaussianEvent(
+                        query=query,
+                        mechanism=self.mechanism,
+                        sigma2=self.sigma2(level, query),
+                        sensitivity_squared=self.sensitivity_squared,
+                        grid_bits=self._grid(),
+                        **labels,
+                    )
+                )
+        return events
+
+
+def _level_names(levels: Iterable[str]) -> list[str]:
+    if isinstance(levels, str):
+        raise BudgetError(f"levels is the text {levels!r}; give a list of level names, root first")
+    return list(levels)
+
+
+def _invariants(invariants: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(invariants, str):
+        raise BudgetError(f"invariants is the text {invariants!r}; give a list of level names, [{invariants!r}]")
+    names = tuple(invariants)
+    for position, name in enumerate(names):
+        if not isinstance(name, str) or not name:
+            raise BudgetError(f"invariants contains {name!r}; give names of levels")
+        if name in names[:position]:
+            raise BudgetError(f"invariants names level {name!r} twice; name it once")
+    return names
+
+
+def _budget(
+    mechanism: str, epsilon: Number | None, rho: Number | None, delta: Number | None
+) -> tuple[Fraction | None, Fraction | None, float | None]:
+    """The (epsilon, rho, delta) to keep, of which the mechanism's family uses either epsilon or rho."""
+    stated_delta = None if delta is None else float(exact_number(delta, "delta"))
+    if stated_delta is not None and not 0 < stated_delta < 1:
+        raise BudgetError(f"delta is {delta}; give a number above 0 and below 1, such as 1e-10")
+    if mechanism in PURE_MECHANISMS:
+        if rho is not None:
+            raise BudgetError(
+                f"mechanism {mechanism!r} spends epsilon and rho = {rho} was given; give epsilon, or take "
+                "mechanism 'discrete-gaussian'"
+            )
+        if stated_delta is not None:
+            raise BudgetError(f"mechanism {mechanism!r} gives pure epsilon; leave out delta = {delta}")
+        if epsilon is None:
+            raise BudgetError(f"mechanism {mechanism!r} needs epsilon, the total budget, above 0")
+        return _positive(epsilon, "epsilon"), None, None
+    if rho is not None and epsilon is not None:
+        raise BudgetError(f"epsilon = {epsilon} and rho = {rho} were both given; give one of them")
+    if rho is not None:
+        return None, _positive(rho, "rho"), stated_delta or DEFAULT_DELTA
+    if epsilon is None:
+        raise BudgetError(f"mechanism {mechanism!r} needs rho, the total budget, or epsilon and delta")
+    if stated_delta is None:
+        raise BudgetError(f"mechanism {mechanism!r} has no pure epsilon; give rho, or a delta with epsilon = {epsilon}")
+    return None, conservative_rho(float(_positive(epsilon, "epsilon")), stated_delta), stated_delta
+
+
+def _positive(value: Number, what: str) -> Fraction:
+    number = exact_number(value, what)
+    if number <= 0:
+        raise BudgetError(f"{what} is {value}; give a number above 0")
+    return number

@@ -1,0 +1,137 @@
+"""Laplace and Gaussian sanitizers: a statistic plus noise, with the figures that say what was done.
+
+Sources: Dwork, Roth 2014, Definition 3.3 and Theorem 3.6 (Laplace), Theorem A.1 (classical Gaussian); Balle, Wang
+2018 (analytic Gaussian); Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace
+Mechanism with Univariate Bounding Constraints", Section 2. The noise is continuous, drawn in floating point, whose
+holes leak: for studies and teaching. A release of counts draws from the integer laws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from topdown.errors import ConfigError
+from topdown.noise.continuous import Gaussian, Laplace
+from topdown.noise.parameters import FloatOrArray, as_given, positive, real_numbers
+from topdown.noise.randomness import Source
+from topdown.privacy.conversions import analytic_gaussian_sigma, classical_gaussian_sigma
+from topdown.privacy.sensitivity import Neighbours, mean_sensitivity, sum_sensitivity
+
+GaussianCalibration = Literal["analytic", "classical"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sanitized:
+    """A sanitised statistic: the protected ``value``, the ``noise`` law added to each element, and what it cost."""
+
+    value: FloatOrArray
+    noise: Laplace | Gaussian
+    sensitivity: float
+    epsilon: float
+    delta: float = 0.0
+
+
+def laplace_sanitizer(statistic: ArrayLike, sensitivity: float, epsilon: float, source: Source) -> Sanitized:
+    """``statistic`` plus independent Laplace noise of scale sensitivity/epsilon in every element (Liu, Equation 2).
+
+    ``sensitivity`` is that of the whole vector in the L1 norm; the release is epsilon-differentially private. Raises
+    ConfigError for a sensitivity and BudgetError for an epsilon that is not positive.
+    """
+    noise = Laplace(positive("sensitivity", sensitivity) / positive("epsilon", epsilon))
+    return Sanitized(_add(statistic, noise, source), noise, float(sensitivity), float(epsilon))
+
+
+def gaussian_sanitizer(
+    statistic: ArrayLike,
+    sensitivity: float,
+    epsilon: float,
+    delta: float,
+    source: Source,
+    *,
+    calibration: GaussianCalibration = "analytic",
+) -> Sanitized:
+    """``statistic`` plus independent Gaussian noise in every element, (epsilon, delta)-differentially private.
+
+    ``sensitivity`` is that of the whole vector in the L2 norm. ``"analytic"`` takes the smallest sigma, valid for
+    every epsilon; ``"classical"`` takes sensitivity sqrt(2 ln(1.25/delta))/epsilon, proved for epsilon below 1 only,
+    and raises BudgetError from there on.
+    """
+    if calibration not in ("analytic", "classical"):
+        raise ConfigError(f"calibration {calibration!r}: give 'analytic' or 'classical'")
+    sigma_of = analytic_gaussian_sigma if calibration == "analytic" else classical_gaussian_sigma
+    noise = Gaussian(sigma_of(positive("epsilon", epsilon), float(delta), positive("sensitivity", sensitivity)))
+    return Sanitized(_add(statistic, noise, source), noise, float(sensitivity), float(epsilon), float(delta))
+
+
+def sanitized_sum(
+    values: ArrayLike,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    source: Source,
+    *,
+    delta: float = 0.0,
+    neighbours: Neighbours = "add-remove",
+    calibration: GaussianCalibration = "analytic",
+) -> Sanitized:
+    """The sum of the values clipped to [lower, upper], sanitised: Laplace noise, or Gaussian where ``delta`` is
+    positive.
+
+    Clipping bounds are public and chosen without looking at the data. The sensitivity is
+    :func:`topdown.privacy.sensitivity.sum_sensitivity`. Raises ConfigError for values that are nan and for bounds out
+    of order.
+    """
+    sensitivity = sum_sensitivity(lower, upper, neighbours=neighbours)
+    total = float(_clipped(values, lower, upper).sum())
+    return _sanitized(total, sensitivity, epsilon, source, delta, calibration)
+
+
+def sanitized_mean(
+    values: ArrayLike,
+    lower: float,
+    upper: float,
+    epsilon: float,
+    source: Source,
+    *,
+    delta: float = 0.0,
+    neighbours: Neighbours = "add-remove",
+    calibration: GaussianCalibration = "analytic",
+) -> Sanitized:
+    """The mean of the values clipped to [lower, upper], sanitised: Laplace noise, or Gaussian where ``delta`` is
+    positive.
+
+    The number of values is taken as public, since it sets the scale:
+    :func:`topdown.privacy.sensitivity.mean_sensitivity`. Under add-remove that sensitivity holds for neighbours with
+    one record less. Where n is not public, release a sum and a count and split the budget; the quotient of their
+    sensitivities is no sensitivity of a mean. Raises ConfigError for values that are nan, too few of them, and
+    bounds out of order.
+    """
+    clipped = _clipped(values, lower, upper)
+    sensitivity = mean_sensitivity(clipped.size, lower, upper, neighbours=neighbours)
+    return _sanitized(float(clipped.mean()), sensitivity, epsilon, source, delta, calibration)
+
+
+def _sanitized(
+    statistic: float,
+    sensitivity: float,
+    epsilon: float,
+    source: Source,
+    delta: float,
+    calibration: GaussianCalibration,
+) -> Sanitized:
+    if delta == 0.0:
+        return laplace_sanitizer(statistic, sensitivity, epsilon, source)
+    return gaussian_sanitizer(statistic, sensitivity, epsilon, delta, source, calibration=calibration)
+
+
+def _add(statistic: ArrayLike, noise: Laplace | Gaussian, source: Source) -> FloatOrArray:
+    exact = real_numbers("statistic", statistic, shown=False)
+    return as_given(exact + np.asarray(noise.sample(exact.shape, source)).reshape(exact.shape))
+
+
+def _clipped(values: ArrayLike, lower: float, upper: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.clip(real_numbers("values", values, shown=False), float(lower), float(upper))

@@ -1,0 +1,202 @@
+"""Global sensitivities: how far one record can move a statistic of n records with values in public bounds.
+
+Neighbouring data sets, by name: ``"substitute"`` (one record changes its value; Liu's Definition 1) and
+``"add-remove"`` (one record more or less; Definition 2). Under add-remove, ``n`` and the cell sizes are those of the
+LARGER of the two data sets. A statistic that divides by n treats n as public; where the neighbour has another n,
+that is said.
+
+``form="exact"`` is the supremum; ``form="printed"`` is what the source prints where that differs (looser, or valid
+under a condition that the docstring names). R = upper - lower throughout, in the units of the data.
+
+Source: Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism with
+Univariate Bounding Constraints", supplement D to H. All raise ConfigError for bounds out of order, too few records,
+and unknown names.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from topdown.errors import ConfigError
+
+Neighbours = Literal["add-remove", "substitute"]
+Form = Literal["exact", "printed"]
+Bounds = tuple[float, float]
+
+
+def count_sensitivity(*, neighbours: Neighbours = "add-remove") -> float:
+    """How many records satisfy a condition: 1 under both definitions."""
+    _name("neighbours", neighbours, get_args(Neighbours))
+    return 1.0
+
+
+def histogram_sensitivity(*, neighbours: Neighbours = "add-remove", norm: int = 1) -> float:
+    """Counts of disjoint cells: 1 under add-remove; under substitute 2 in the L1 norm and sqrt 2 in the L2 norm."""
+    _name("neighbours", neighbours, get_args(Neighbours))
+    if norm not in (1, 2):
+        raise ConfigError(f"norm {norm!r}: give 1 or 2")
+    if neighbours == "add-remove":
+        return 1.0
+    return 2.0 if norm == 1 else math.sqrt(2.0)
+
+
+def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add-remove") -> float:
+    """Sum of values clipped to [lower, upper]: max(|lower|, |upper|) under add-remove, R under substitute.
+
+    A sum clipped to [6, 10] has add-remove sensitivity 10, not 4: the record brings its whole value along.
+    """
+    _name("neighbours", neighbours, get_args(Neighbours))
+    width = _width(lower, upper)
+    return max(abs(float(lower)), abs(float(upper))) if neighbours == "add-remove" else width
+
+
+def mean_sensitivity(n: int, lower: float, upper: float, *, neighbours: Neighbours = "add-remove") -> float:
+    """Mean of n values in [lower, upper]: R/n under both definitions (n the larger size; add-remove needs n >= 2)."""
+    _name("neighbours", neighbours, get_args(Neighbours))
+    return _width(lower, upper) / _size(n, 2 if neighbours == "add-remove" else 1)
+
+
+def proportion_sensitivity(n: int, *, neighbours: Neighbours = "add-remove") -> float:
+    """Proportion of n records that satisfy a condition: 1/n under both definitions."""
+    return mean_sensitivity(n, 0.0, 1.0, neighbours=neighbours)
+
+
+def proportion_vector_sensitivity(n: int, *, neighbours: Neighbours = "add-remove", form: Form = "exact") -> float:
+    """Vector of the proportions of all cells, L1 norm: 2/n under both definitions.
+
+    The source prints 1/n under add-remove (``form="printed"``), which holds only for counts divided by a fixed
+    public n; proportions whose denominator goes from n to n - 1 move by up to 2/n.
+    """
+    _name("neighbours", neighbours, get_args(Neighbours))
+    _name("form", form, get_args(Form))
+    size = _size(n, 2 if neighbours == "add-remove" else 1)
+    return (1.0 if (neighbours, form) == ("add-remove", "printed") else 2.0) / size
+
+
+def variance_sensitivity(
+    n: int, lower: float, upper: float, *, ddof: int = 1, neighbours: Neighbours = "add-remove"
+) -> float:
+    """Variance of n values in [lower, upper]: R^2/n with divisor n - 1 (``ddof=1``), R^2 (n - 1)/n^2 with divisor n.
+
+    The same under both definitions. Add-remove needs n >= 3 for ``ddof=1`` and n >= 2 for ``ddof=0``.
+    """
+    return covariance_sensitivity(n, (lower, upper), (lower, upper), ddof=ddof, neighbours=neighbours)
+
+
+def covariance_sensitivity(
+    n: int, x_bounds: Bounds, y_bounds: Bounds, *, ddof: int = 1, neighbours: Neighbours = "add-remove"
+) -> float:
+    """Covariance of n pairs within bounds: Rx Ry/n with divisor n - 1, Rx Ry (n - 1)/n^2 with divisor n.
+
+    The same under both definitions. Add-remove needs n >= 3 for ``ddof=1`` and n >= 2 for ``ddof=0``.
+    """
+    _name("neighbours", neighbours, get_args(Neighbours))
+    if ddof not in (0, 1):
+        raise ConfigError(f"ddof {ddof!r}: give 0 (divisor n) or 1 (divisor n - 1)")
+    size = _size(n, 1 + ddof + (neighbours == "add-remove"))
+    product = _width(*x_bounds) * _width(*y_bounds)
+    return product / size if ddof else product * (size - 1) / size**2
+
+
+def pooled_variance_sensitivity(
+    sizes: Sequence[int],
+    lower: float,
+    upper: float,
+    *,
+    neighbours: Neighbours = "add-remove",
+    form: Form = "exact",
+) -> float:
+    """Pooled variance of K cells of sizes n_j (sum of squares within the cells, divisor n - K): R^2 (1 - 1/max
+    n_j)/(n - K).
+
+    The same under both definitions. ``form="printed"`` has the source's exception for add-remove when all n_j = 2,
+    R^2 (n - 1)/(n (n - 2)): an over-estimate, as a cell left with one record has no squares. The number of
+    cells is public; add-remove needs every n_j >= 2 and n - K >= 2.
+    """
+    _name("neighbours", neighbours, get_args(Neighbours))
+    _name("form", form, get_args(Form))
+    cells, freedom = _cells(sizes, neighbours)
+    square, n = _width(lower, upper) ** 2, sum(cells)
+    if (neighbours, form) == ("add-remove", "printed") and max(cells) == 2:
+        return square * (n - 1) / (n * (n - 2))
+    return square * (1.0 - 1.0 / max(cells)) / freedom
+
+
+def pooled_covariance_sensitivity(
+    sizes: Sequence[int],
+    x_bounds: Bounds,
+    y_bounds: Bounds,
+    *,
+    neighbours: Neighbours = "add-remove",
+    form: Form = "exact",
+) -> float:
+    """Pooled covariance of K cells of sizes n_j (divisor n - K).
+
+    Substitute: Rx Ry (1 - 1/max n_j)/(n - K). Add-remove, where the other cells' products change their divisor too:
+
+        Rx Ry/(n - K) max_j [1 - 1/n_j + sum over k != j of floor(n_k/2) ceil(n_k/2)/n_k / (n - K - 1)].
+
+    ``form="printed"`` is the source's upper bound of it, Rx Ry/(n - K) [1 + n/(4 (n - K - 1)) - 1/sqrt(n - K - 1)].
+    Add-remove needs every n_j >= 2 and n - K >= 2.
+    """
+    _name("neighbours", neighbours, get_args(Neighbours))
+    _name("form", form, get_args(Form))
+    cells, freedom = _cells(sizes, neighbours)
+    product = _width(*x_bounds) * _width(*y_bounds)
+    if neighbours == "substitute":
+        return product * (1.0 - 1.0 / max(cells)) / freedom
+    if form == "printed":
+        return product / freedom * (1.0 + sum(cells) / (4.0 * (freedom - 1)) - 1.0 / math.sqrt(freedom - 1))
+    spreads = [(m // 2) * ((m + 1) // 2) / m for m in cells]
+    total = math.fsum(spreads)
+    worst = max(1.0 - 1.0 / m + (total - spread) / (freedom - 1) for m, spread in zip(cells, spreads, strict=True))
+    return product / freedom * worst
+
+
+def largest_variance(n: int, lower: float, upper: float, *, ddof: int = 1, form: Form = "exact") -> float:
+    """The largest variance that n values in [lower, upper] can have: half of them at each end.
+
+    R^2 n/(4 (n - 1)) for even n, R^2 (n + 1)/(4 n) for odd n with divisor n - 1; ``form="printed"`` uses the even
+    form always, as the source does. The upper bound for a released variance.
+    """
+    _name("form", form, get_args(Form))
+    if ddof not in (0, 1):
+        raise ConfigError(f"ddof {ddof!r}: give 0 (divisor n) or 1 (divisor n - 1)")
+    size = _size(n, 1 + ddof)
+    square = _width(lower, upper) ** 2
+    halves = size / 4.0 if form == "printed" else (size // 2) * ((size + 1) // 2) / size
+    return square * halves / (size - ddof)
+
+
+def _width(lower: float, upper: float) -> float:
+    low, high = float(lower), float(upper)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ConfigError(f"bounds [{lower!r}, {upper!r}]: give finite numbers, lower < upper")
+    return high - low
+
+
+def _size(n: int, least: int) -> int:
+    try:
+        size = operator.index(n)
+    except TypeError:
+        raise ConfigError(f"n {n!r}: give a whole number of records") from None
+    if size < least:
+        raise ConfigError(f"n {n!r}: the statistic and its neighbours need {least} records or more")
+    return size
+
+
+def _cells(sizes: Sequence[int], neighbours: str) -> tuple[list[int], int]:
+    least = 2 if neighbours == "add-remove" else 1
+    cells = [_size(m, least) for m in sizes]
+    freedom = sum(cells) - len(cells)
+    if not cells or freedom < least:
+        raise ConfigError(f"sizes {list(sizes)!r}: records minus cells is {freedom}; it must be {least} or more")
+    return cells, freedom
+
+
+def _name(argument: str, given: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise ConfigError(f"{argument} {given!r}: give one of {', '.join(map(repr, known))}")

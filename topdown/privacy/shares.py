@@ -1,0 +1,160 @@
+"""How a privacy budget is divided: one exact share for every level and query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from topdown.errors import BudgetError
+from topdown.noise import ExactNumber, exact_fraction
+
+Number: TypeAlias = ExactNumber
+Key: TypeAlias = tuple[str, str]
+
+DETAILED = "detailed"
+
+
+def suggest(name: object, known: list[str]) -> str:
+    """Returns "known names are a, b; did you mean a?", the second half only where a name is near."""
+    listed = ", ".join(repr(k) for k in known) if known else "none"
+    near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
+    return f"known: {listed}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def exact_number(value: Any, what: str) -> Fraction:
+    """Returns ``value`` as an exact fraction; a float counts as its shortest decimal (0.1 is 1/10).
+
+    Raises BudgetError, naming ``what`` and the value, for anything that is not a finite number.
+    """
+    try:
+        return exact_fraction(value)
+    except (ValueError, TypeError, ArithmeticError):
+        raise BudgetError(f'{what} is {value!r}; give a finite number or a fraction as "1/3"') from None
+
+
+@dataclass(frozen=True, slots=True)
+class Shares(Mapping[Key, Fraction]):
+    """The exact share of the budget of every (level, query), in the order given.
+
+    A mapping from (level, query) to ``Fraction``; ``shares["county"]`` is short for
+    ``shares["county", "detailed"]``. A share of 0 means that the level is not measured.
+    """
+
+    items_: tuple[tuple[Key, Fraction], ...]
+
+    def __getitem__(self, key: Key | str) -> Fraction:
+        wanted = (key, DETAILED) if isinstance(key, str) else key
+        for known, share in self.items_:
+            if known == wanted:
+                return share
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Key]:
+        return (key for key, _ in self.items_)
+
+    def __len__(self) -> int:
+        return len(self.items_)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and dict(self.items_) == dict(other.items())
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items_))
+
+    def __repr__(self) -> str:
+        inner = ", ".join(
+            f"{level!r}: '{share}'" if query == DETAILED else f"{(level, query)!r}: '{share}'"
+            for (level, query), share in self.items_
+        )
+        return "Shares({" + inner + "})"
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The levels named, each once, in the order given."""
+        return tuple(dict.fromkeys(level for level, _ in self))
+
+    def queries(self, level: str) -> tuple[str, ...]:
+        """The queries of one level."""
+        return tuple(query for known, query in self if known == level)
+
+    def of_level(self, level: str) -> Fraction:
+        """The share of one level, over all its queries (0 for a level that is not named)."""
+        return sum((share for (known, _), share in self.items_ if known == level), Fraction(0))
+
+    @classmethod
+    def parse(cls, shares: object) -> Shares:
+        """Reads {level: share}, {level: {query: share}} or {(level, query): share}.
+
+        Shares are ints, floats, Decimals, Fractions or strings such as "1/3". Raises BudgetError for a
+        negative share, for something that is not a number, and for shares that do not add up to exactly 1.
+        """
+        if isinstance(shares, cls):
+            return shares
+        if not isinstance(shares, Mapping):
+            raise BudgetError(f"shares is {shares!r}; give a mapping from level to share")
+        parsed: dict[Key, Fraction] = {}
+        for (level, query), value in _entries(shares):
+            share = exact_number(value, f"the share of {_name(level, query)}")
+            if share < 0:
+                raise BudgetError(f"the share of {_name(level, query)} is {value}; a share is 0 or more")
+            if (level, query) in parsed:
+                raise BudgetError(f"{_name(level, query)} has two shares; give one")
+            parsed[level, query] = share
+        _check_sum(parsed)
+        return cls(tuple(parsed.items()))
+
+    @classmethod
+    def equal(cls, levels: tuple[str, ...]) -> Shares:
+        """The same share for each of ``levels``."""
+        return cls(tuple(((level, DETAILED), Fraction(1, len(levels))) for level in levels))
+
+
+def _entries(shares: Mapping[Any, Any]) -> Iterator[tuple[Key, object]]:
+    for name, value in shares.items():
+        key = (name, DETAILED) if isinstance(name, str) else name
+        if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, str) and part for part in key)):
+            raise BudgetError(f"shares has the key {name!r}; a key is the name of a level")
+        if not isinstance(value, Mapping):
+            yield key, value
+            continue
+        if not isinstance(name, str):
+            raise BudgetError(f"shares has {value!r} for {name!r}; give one number for a level and query")
+        for query, part in value.items():
+            if not (isinstance(query, str) and query):
+                raise BudgetError(f"the shares of level {name!r} have the key {query!r}; a key is a query's name")
+            yield (name, query), part
+
+
+def _name(level: str, query: str) -> str:
+    return f"level {level!r}" if query == DETAILED else f"level {level!r}, query {query!r}"
+
+
+def _check_sum(shares: Mapping[Key, Fraction]) -> None:
+    total = sum(shares.values(), Fraction(0))
+    if total == 1:
+        return
+    listed = ", ".join(f"{_name(*key)} {_decimal(share)}" for key, share in shares.items()) or "no level at all"
+    # A third as 0.3333333333333333, or 0.1 * 3, is off by a rounding error only: say which fraction was meant.
+    rounded = {key: share.limit_denominator(1000) for key, share in shares.items()}
+    meant = [
+        f'"{rounded[key]}" for {_name(*key)}'
+        for key, share in shares.items()
+        if rounded[key] != share and abs(rounded[key] - share) < Fraction(1, 10**9)
+    ]
+    advice = f"write {', '.join(meant)}" if meant else 'write shares as exact fractions, such as "3/10"'
+    raise BudgetError(f"the shares add up to {_decimal(total)}, not to exactly 1 ({listed}); {advice}")
+
+
+def _decimal(value: Fraction) -> str:
+    """The shortest faithful form: 0.3 rather than 3/10, but 1/3 rather than a cut decimal."""
+    denominator = value.denominator
+    for prime in (2, 5):
+        while denominator % prime == 0:
+            denominator //= prime
+    if denominator != 1:
+        return str(value)
+    return format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")

@@ -1,0 +1,158 @@
+"""The guarantee in words: sentences that a lawyer can quote and a statistician can check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from topdown.privacy.guarantees import Guarantee, LevelGuarantee, Loss
+
+if TYPE_CHECKING:
+    from topdown.privacy.plan import Plan
+
+_NEIGHBOURS = {
+    "add-remove": "one is the other with the record of one {unit} added or removed",
+    "substitute": "they have the same number of records and differ in the record of one {unit}",
+}
+_NOISE = {
+    "geometric": "exact discrete Laplace (double-sided geometric) noise on whole numbers",
+    "laplace": "Laplace noise, in a release the exact discrete law on the grid 2^-{bits}",
+    "discrete-gaussian": "exact discrete Gaussian noise on whole numbers",
+    "gaussian": "Gaussian noise, in a release the exact discrete law on the grid 2^-{bits}",
+}
+
+
+def describe_plan(plan: Plan, statement: Guarantee, levels: Sequence[str] | None) -> str:
+    """What is protected, by how much in total and at every level, and what is not protected.
+
+    ``levels``: those of the geography, root first; None where they are not known.
+    """
+    lines = [
+        *_what_is_protected(plan),
+        *_how_much(plan, statement),
+        "",
+        "By level:" if levels is None else "By level, root first:",
+        *[_level_line(plan, level) for level in statement.levels],
+        *_not_measured(plan),
+        *_another_record(statement),
+        *_another_place(statement, levels),
+        *_not_protected(statement),
+    ]
+    return "\n".join(lines)
+
+
+def _what_is_protected(plan: Plan) -> list[str]:
+    neighbours = _NEIGHBOURS[plan.neighbours].format(unit=plan.unit)
+    noise = _NOISE[plan.mechanism].format(bits=plan.grid_bits)
+    squared = plan.sensitivity_squared
+    return [
+        f"Protected: each {plan.unit}. Two tables are neighbours ({plan.neighbours}) if {neighbours}.",
+        f"Mechanism: {plan.mechanism}, {noise}, independent for every count. One {plan.unit} changes the counts "
+        f"of a level by L1 = {plan.sensitivity}, L2 = {'1' if squared == 1 else f'sqrt {squared}'}.",
+    ]
+
+
+def _how_much(plan: Plan, statement: Guarantee) -> list[str]:
+    covered = "the noisy measurements and everything computed from them alone"
+    if plan.is_pure:
+        total = plan.total
+        return [
+            f"Total: epsilon = {_number(total)} (pure differential privacy). For neighbouring tables and every set "
+            f"of outputs, the probabilities under one and the other differ by a factor of at most e^epsilon = "
+            f"{_factor(total)}. This covers {covered}."
+        ]
+    approx = statement.total.approx
+    assert approx is not None
+    return [
+        f"Total: rho = {_number(plan.total)} (zero-concentrated differential privacy, zCDP). This implies "
+        f"(epsilon, delta)-differential privacy with epsilon = {_up(approx.epsilon)} at delta = {approx.delta:g} "
+        "(Canonne, Kamath, Steinke 2020): for neighbouring tables and every set of outputs S, "
+        f"P(S) <= e^epsilon P'(S) + delta. This covers {covered}."
+    ]
+
+
+def _level_line(plan: Plan, level: LevelGuarantee) -> str:
+    if level.own is None:
+        return f"  {level.level}: published exactly, without noise; not protected"
+    parts = []
+    for event in plan.events():
+        if event.level != level.level:
+            continue
+        noise = (
+            f"scale {_number(plan.scale(level.level, event.query))}"
+            if plan.is_pure
+            else f"sigma^2 = {_number(plan.sigma2(level.level, event.query))}"
+        )
+        parts.append(
+            f"query {event.query}: share {plan.share(level.level, event.query)}, {noise}, "
+            f"variance {plan.variance(level.level, event.query):.6g}"
+        )
+    together = "" if level.cumulative is None else f", {_amount(level.cumulative)} with the levels above"
+    return f"  {level.level}: {_amount(level.own)} of its own{together}; " + "; ".join(parts)
+
+
+def _not_measured(plan: Plan) -> list[str]:
+    shares = () if plan.shares is None else plan.shares.levels
+    unmeasured = [
+        level
+        for level in shares
+        if level not in plan.invariants and plan.shares is not None and plan.shares.of_level(level) == 0
+    ]
+    return [f"  {level}: not measured (share 0); nothing is spent on it" for level in unmeasured]
+
+
+def _another_record(statement: Guarantee) -> list[str]:
+    title = f"Any other record in place of one {statement.unit}'s, in any attribute or place: "
+    if statement.change is None:
+        return ["", title + "no bound, it may change a count that is published exactly."]
+    return ["", title + _amount(statement.change) + "."]
+
+
+def _another_place(statement: Guarantee, levels: Sequence[str] | None) -> list[str]:
+    """For every level but the root, where there is only one place to be."""
+    if levels is None:
+        return []
+    below_root = [level for level in statement.levels if level.level != levels[0]]
+    if not below_root:
+        return []
+    lines = [f"In which unit of a level one {statement.unit} is, to somebody who knows it at the level above:"]
+    for level in below_root:
+        known = "no bound, this level or one below it is published exactly"
+        lines.append(f"  {level.level}: {known if level.given_above is None else _amount(level.given_above)}")
+    return lines
+
+
+def _not_protected(statement: Guarantee) -> list[str]:
+    if not statement.exact_levels:
+        return ["", "Published exactly: no level."]
+    names = ", ".join(statement.exact_levels)
+    return [
+        "",
+        f"Published exactly: {names}. These counts carry no noise and are NOT protected by differential privacy: "
+        f"they cost no budget because no budget covers them, and whoever knows all other records learns from them "
+        f"what the last {statement.unit} adds. The guarantee above is for the noisy measurements; for the publication "
+        f"as a whole it holds only between tables that agree in every count of {names}.",
+    ]
+
+
+def _amount(loss: Loss) -> str:
+    if loss.epsilon is not None:
+        return f"epsilon = {_number(loss.epsilon)}"
+    assert loss.approx is not None
+    return f"rho = {_number(loss.rho)} (epsilon = {_up(loss.approx.epsilon)} at delta = {loss.approx.delta:g})"
+
+
+def _number(value: Fraction) -> str:
+    """An exact fraction, and its decimal beside it where it is not whole."""
+    return str(value) if value.denominator == 1 else f"{value} ({float(value):.6g})"
+
+
+def _up(epsilon: float) -> str:
+    """Six digits after the point, rounded up: a quoted epsilon must not be smaller than the true one."""
+    return f"{math.ceil(epsilon * 1e6) / 1e6:.6f}"
+
+
+def _factor(epsilon: Fraction) -> str:
+    return f"{math.exp(float(epsilon)):.6g}" if epsilon < 700 else f"e^{float(epsilon):.6g}"
