@@ -24,6 +24,10 @@ BINS = 512
 _FIXED_POINT = 20
 """Residuals are summed as whole multiples of 2^-20 of a bin, so that sums do not depend on their order."""
 
+_VALUES_IN_CACHE = 1 << 16
+_LARGEST_PACK = 1 << 15
+"""Replicates of a row that are summed together: twice their number of bits and `_FIXED_POINT` fit into 53."""
+
 
 def bin_width(standard_deviation: float) -> float:
     """The width of a row's bins: a power of 2, so that whole numbers fall on edges, from 1/48 to 1/24 deviation."""
@@ -51,20 +55,34 @@ class Histogram:
 
     def add(self, residuals: FloatArray) -> None:
         """Count ``residuals`` (rows, replicates) in place."""
-        rows = len(residuals)
-        position = residuals / self.width[:, None]
+        rows, replicates = residuals.shape
+        for begin in range(0, replicates, _LARGEST_PACK):
+            columns = residuals[:, begin : begin + _LARGEST_PACK]
+            step = max(1, _VALUES_IN_CACHE // max(columns.shape[1], BINS))
+            for first in range(0, rows, step):
+                self._add_rows(slice(first, min(first + step, rows)), columns[first : first + step])
+
+    def _add_rows(self, rows: slice, residuals: FloatArray) -> None:
+        position = residuals / self.width[rows, None]
         position += BINS // 2
-        index = np.clip(np.floor(position), 0, BINS - 1).astype(np.int64)
-        offset = position - index
-        first = index == 0
-        offset[first] = 1.0 - position[first]
-        index += np.arange(rows)[:, None] * BINS
-        flat, size = index.reshape(-1), rows * BINS
-        shape = self.counts.shape
-        np.add(self.counts, np.bincount(flat, minlength=size).reshape(shape), out=self.counts)
-        fixed = np.rint(offset.reshape(-1) * float(1 << _FIXED_POINT))
-        sums = np.bincount(flat, fixed, size).astype(np.int64).reshape(shape)
-        np.add(self.offsets, sums, out=self.offsets)
+        index = np.clip(position, 0.0, BINS - 1.0).astype(np.int64)
+        fixed = (position - index) * float(1 << _FIXED_POINT)
+        outer = (index == 0) | (index == BINS - 1)
+        if outer.any():
+            row, column = np.nonzero(outer)
+            at, offset = index[row, column], fixed[row, column]
+            beyond = np.where(at == 0, float(1 << _FIXED_POINT) - offset, offset)
+            np.add.at(self.offsets, (rows.start + row, at), np.rint(beyond).astype(np.int64))
+            fixed[row, column] = 0.0
+        # One pass for both sums: an offset below, and 1 above every sum of offsets; all of it exact in a float64.
+        shift = _FIXED_POINT + residuals.shape[1].bit_length()
+        np.rint(fixed, out=fixed)
+        fixed += float(1 << shift)
+        index += np.arange(len(index))[:, None] * BINS
+        packed = np.bincount(index.reshape(-1), fixed.reshape(-1), index.shape[0] * BINS).astype(np.int64)
+        packed = packed.reshape(-1, BINS)
+        self.counts[rows] += packed >> shift
+        self.offsets[rows] += packed & ((1 << shift) - 1)
 
     def merge(self, other: Histogram) -> None:
         """Take in ``other``'s residuals."""
@@ -90,7 +108,7 @@ def integrated_cdf(law: Law, x: FloatArray) -> FloatArray:
 
 
 def _integrated_lattice_cdf(law: DiscreteLaplace | DiscreteGaussian, x: FloatArray) -> FloatArray:
-    """The integral of a step function: the sum of the cdf at the lattice points below x, and a part of the last step."""
+    """The integral of a step function: the cdf summed over the lattice points below x, and a part of the last step."""
     step = 2.0**-law.grid_bits
     cell = np.floor(x / step)
     rest = x - cell * step
@@ -134,24 +152,23 @@ class _Difference:
 def _difference(histogram: Histogram, law: Law) -> _Difference:
     width = histogram.width[:, None]
     total = np.maximum(histogram.counts.sum(axis=1, keepdims=True), 1)
-    edges = (np.arange(1, BINS) - BINS // 2) * width
     offsets = histogram.offsets * (width / float(1 << _FIXED_POINT))
     below = np.cumsum(histogram.counts, axis=1)
     inner = histogram.counts[:, 1:-1]
-    empirical = (below[:, :-2] * width + inner * width - offsets[:, 1:-1]) / total
-    expected = np.diff(integrated_cdf(law, edges), axis=1)
-    integral = empirical - expected
-    right = below[:, 1:-1] / total - np.asarray(law.cdf(np.nextafter(edges[:, 1:], -np.inf)))
-    left = 2.0 * integral / width - right
-    tails = np.concatenate(
-        [
-            offsets[:, :1] / total - integrated_cdf(law, edges[:, :1]),
-            # The integral of 1 - F beyond the last edge, by the law's symmetry.
-            integrated_cdf(law, -edges[:, -1:]) - offsets[:, -1:] / total,
-        ],
-        axis=1,
-    )
-    return _Difference(integral, left, right, tails)
+    integral = (below[:, :-2] * width + inner * width - offsets[:, 1:-1]) / total
+    right = below[:, 1:-1] / total
+    outer = offsets[:, [0, -1]] / total
+    # What the law has depends on the row by its width alone, and a level's rows share one.
+    for shared in np.unique(histogram.width):
+        rows = histogram.width == shared
+        edges = (np.arange(1, BINS) - BINS // 2) * shared
+        expected = integrated_cdf(law, edges)
+        integral[rows] -= np.diff(expected)
+        right[rows] -= np.asarray(law.cdf(np.nextafter(edges[1:], -np.inf)))
+        # The integral of 1 - F beyond the last edge is, by the law's symmetry, that of F below its mirror image.
+        beyond = np.array([expected[0], integrated_cdf(law, -edges[-1:])[0]])
+        outer[rows] = (outer[rows] - beyond) * np.array([1.0, -1.0])
+    return _Difference(integral, 2.0 * integral / width - right, right, outer)
 
 
 def _crossing(difference: _Difference) -> tuple[npt.NDArray[np.bool_], FloatArray]:

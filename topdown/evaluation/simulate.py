@@ -11,7 +11,7 @@ import numpy as np
 from topdown.counts import Counts
 from topdown.errors import ConfigError
 from topdown.evaluation.errors_table import ErrorTable
-from topdown.evaluation.histogram import Law, bin_width
+from topdown.evaluation.histogram import BINS, Law, bin_width
 from topdown.evaluation.methods import Method, parse_methods
 from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
 from topdown.evaluation.rules import Rule
@@ -28,7 +28,11 @@ REFERENCES = ("noise", "continuous")
 _VALUES_AT_ONCE = 1 << 21
 """Values (replicates x cells x nodes) in one array; decides how many replicates are drawn together."""
 
+_LARGEST_CHUNK = 8192
 _TASKS = 16
+_CHUNKS_PER_TASK = 32
+"""A long study is cut finer, so that progress is seen and an interrupt loses little."""
+
 _ROWS_WITH_DISTANCES = 100_000
 """Nodes x cells up to which distances are computed unless they are asked for: a row of bins takes 6 KiB a method."""
 
@@ -82,6 +86,7 @@ def simulate(
         raise ConfigError(f"unknown reference {reference!r}: give {' or '.join(map(repr, REFERENCES))}")
     if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
         raise ConfigError(f"replicates is {replicates!r}; give a whole number of 1 or more")
+    plan = plan.for_levels(counts.geography.levels)
     study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances)
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
     total, done = Accumulated.empty(), 0
@@ -108,7 +113,6 @@ def _study(
     distances: bool | None,
 ) -> Study:
     geography, tree = counts.geography, counts.geography.tree
-    plan = plan.for_levels(geography.levels)
     laws = tuple(plan.law(level, DETAILED, continuous=True) for level in geography.levels)
     variance = np.empty(geography.n_nodes)
     deviation = np.empty(geography.n_nodes)
@@ -137,14 +141,18 @@ def _study(
         cells=counts.cells,
         width=np.tile(width, len(counts.cells)) if wanted else None,
         seed=seed,
-        chunk=int(np.clip(_VALUES_AT_ONCE // rows, 1, 1024)),
+        chunk=int(np.clip(_VALUES_AT_ONCE // rows, 1, _LARGEST_CHUNK)),
     )
 
 
 def _ranges(replicates: int, chunk: int) -> list[tuple[int, int]]:
     """Ranges of replicates for the tasks; a function of the problem alone, never of the workers."""
     chunks = -(-replicates // chunk)
-    per_task = max(1, -(-chunks // _TASKS))
+    if chunks == 1:
+        # Two tasks all the same: distances are corrected by comparing two halves of the replicates.
+        middle = replicates // 2
+        return [(0, middle), (middle, replicates)] if middle else [(0, replicates)]
+    per_task = min(-(-chunks // _TASKS), _CHUNKS_PER_TASK)
     bounds = [*range(0, chunks, per_task), chunks]
     return [(a * chunk, min(b * chunk, replicates)) for a, b in itertools.pairwise(bounds)]
 
@@ -153,14 +161,15 @@ def _run_task(task: tuple[Study, int, int]) -> Accumulated:
     """Replicates ``first`` to ``last`` of a study, chunk by chunk."""
     study, first, last = task
     found = Accumulated.empty()
-    for begin in range(first, last, study.chunk):
-        kept = min(study.chunk, last - begin)
-        values = _draw(study, begin // study.chunk)[:kept]
+    while first < last:
+        chunk, start = divmod(first, study.chunk)
+        stop = min(start + last - first, study.chunk)
+        values = _draw(study, chunk)[start:stop]
         problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
         for method in study.methods:
-            ties = SeededSource((study.seed, begin // study.chunk, "ties", method.label))
-            x = method.apply(problem, ties)
-            _follow(study, method, x, found)
+            ties = SeededSource((study.seed, chunk, start, "ties", method.label))
+            _follow(study, method, method.apply(problem, ties), found)
+        first += stop - start
     return found
 
 
@@ -221,8 +230,11 @@ def _table(
         noise_variance=study.variance,
         statistics=statistics,
         rules=rules,
-        densities={label: histogram.counts for label, histogram in total.both_halves().items()},
-        bin_width=study.width if study.width is not None else np.empty(0),
+        densities={
+            label: np.moveaxis(histogram.counts.reshape(*shape, BINS), 1, 0)
+            for label, histogram in total.both_halves().items()
+        },
+        bin_width=study.width.reshape(shape).T if study.width is not None else np.empty(0),
         public_input=public_input,
     )
 
