@@ -1,0 +1,193 @@
+"""Hypothesis strategies for trees, variances and measurements, and exact solutions of small programs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from topdown.geography import Geography
+from topdown.measurements import Measurements
+from topdown.tree import FloatArray, Tree
+
+
+class Case(NamedTuple):
+    """Noisy values and variances, both (nodes, cells), on a tree; a true table lies under the exact values."""
+
+    tree: Tree
+    values: FloatArray
+    variance: FloatArray
+    truth: FloatArray
+
+    def measurements(self) -> Measurements:
+        return measurements(self.tree, self.values, self.variance)
+
+    @property
+    def noise(self) -> float:
+        """The largest standard deviation, at least 1: the unit of tolerances."""
+        return float(np.sqrt(np.where(np.isfinite(self.variance), self.variance, 0.0).max(initial=1.0)))
+
+
+def geography(tree: Tree) -> Geography:
+    """A geography of that shape, its nodes called n0, n1, ..."""
+    levels = tuple(f"level {k}" for k in range(tree.n_levels))
+    return Geography(levels, tree, pa.array([f"n{k}" for k in range(tree.n_nodes)]))
+
+
+def measurements(tree: Tree, values: object, variance: object) -> Measurements:
+    return Measurements.from_arrays(geography(tree), values, variance)
+
+
+@st.composite
+def trees(draw: st.DrawFn, max_levels: int = 6, max_family: int = 4, max_leaves: int = 60) -> Tree:
+    """Trees of 1 to ``max_levels`` levels; families of one, chains and the single node among them."""
+    sizes: list[list[int]] = []
+    nodes = 1
+    for _ in range(draw(st.integers(0, max_levels - 1))):
+        widest = max(1, min(max_family, max_leaves // nodes))
+        family = st.one_of(st.just(1), st.integers(1, widest))
+        sizes.append(draw(st.lists(family, min_size=nodes, max_size=nodes)))
+        nodes = sum(sizes[-1])
+    return Tree.from_family_sizes(sizes)
+
+
+@st.composite
+def wide_trees(draw: st.DrawFn) -> Tree:
+    """Two or three levels with one large family of up to 300 among small ones."""
+    large = draw(st.integers(100, 300))
+    if draw(st.booleans()):
+        return Tree.from_family_sizes([[large]])
+    return Tree.from_family_sizes([[3], draw(st.permutations([large, 1, draw(st.integers(1, 9))]))])
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    shapes: st.SearchStrategy[Tree] | None = None,
+    *,
+    max_cells: int = 3,
+    exact: bool = True,
+    unmeasured: bool = True,
+    unmeasured_leaves: bool = True,
+) -> Case:
+    """Measurements of a random table: zero parents, values far below 0, variances from 1e-3 to 1e6, exact values at any
+    node (always the truth, so that they never contradict each other), unmeasured nodes.
+    """
+    tree = draw(trees() if shapes is None else shapes)
+    cells = draw(st.integers(1, max_cells))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    leaves = rng.poisson(draw(st.sampled_from([0.3, 3.0, 1000.0])), (cells, tree.n_leaves))
+    if draw(st.booleans()):
+        leaves *= rng.random(tree.n_leaves) < 0.5
+    truth = tree.aggregate(leaves).T.astype(np.float64)
+    shape = truth.shape
+    spread = draw(st.sampled_from(["equal", "by level", "mild", "wild"]))
+    if spread == "equal":
+        variance = np.full(shape, 100.0)
+    elif spread == "by level":
+        levels = np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))
+        variance = np.repeat((10.0 ** rng.uniform(-1, 3, tree.n_levels))[levels][:, None], cells, axis=1)
+    else:
+        low, high = (-1, 2) if spread == "mild" else (-3, 6)
+        variance = 10.0 ** rng.uniform(low, high, shape)
+    values = truth + np.sqrt(variance) * rng.laplace(size=shape)
+    if draw(st.booleans()):
+        values = np.rint(values)
+    if draw(st.integers(0, 9)) == 0:
+        values[tree.leaves] -= 100.0 * np.sqrt(variance[tree.leaves])
+    if unmeasured and draw(st.booleans()):
+        hidden = rng.random(shape) < draw(st.sampled_from([0.1, 0.5]))
+        if not unmeasured_leaves:
+            hidden[tree.leaves] = False
+        hidden[0] &= tree.n_nodes > 1
+        variance[hidden], values[hidden] = np.inf, np.nan
+    if exact and draw(st.booleans()):
+        known = rng.random(shape) < draw(st.sampled_from([0.1, 0.4]))
+        if draw(st.booleans()):
+            known[:] = False
+            known[tree.level(draw(st.integers(0, tree.n_levels - 1)))] = True
+        variance[known], values[known] = 0.0, truth[known]
+    if np.isinf(variance).all():
+        variance[0], values[0] = 1.0, truth[0]
+    return Case(tree, values, variance, truth)
+
+
+def membership(tree: Tree) -> FloatArray:
+    """M (nodes x leaves) with M x_leaves = x."""
+    return tree.aggregate(np.eye(tree.n_leaves)).T.copy()
+
+
+def _solve(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction]:
+    """Gauss-Jordan in fractions; redundant consistent rows are dropped, free unknowns are 0."""
+    rows = [[*line, b] for line, b in zip(matrix, right, strict=True)]
+    n = len(matrix[0])
+    pivots: list[int] = []
+    for column in range(n):
+        at = len(pivots)
+        pivot = next((k for k in range(at, len(rows)) if rows[k][column]), None)
+        if pivot is None:
+            continue
+        rows[at], rows[pivot] = rows[pivot], rows[at]
+        inverse = 1 / rows[at][column]
+        rows[at] = [inverse * a for a in rows[at]]
+        for k, line in enumerate(rows):
+            if k != at and line[column]:
+                factor = line[column]
+                rows[k] = [a - factor * b for a, b in zip(line, rows[at], strict=True)]
+        pivots.append(column)
+    solution = [Fraction(0)] * n
+    for row, column in enumerate(pivots):
+        solution[column] = rows[row][-1]
+    return solution
+
+
+LARGE = Fraction(10) ** 30
+"""What stands for an infinite variance at a leaf: its limit, and so the solution of least norm."""
+
+
+def exact_least_squares(y: FloatArray, v: FloatArray, tree: Tree, zero: frozenset[int] = frozenset()) -> list[Fraction]:
+    """argmin sum (x_i - y_i)^2 / v_i over consistent x with the leaves ``zero`` at 0, in fractions; (nodes,).
+
+    In the leaves' coordinates: H x = b with multipliers for the exact nodes.
+    """
+    first, n = tree.leaves.start, tree.n_leaves
+    member = [[int(a) for a in line] for line in membership(tree)]
+    hessian = [[Fraction(0)] * n for _ in range(n)]
+    right = [Fraction(0)] * n
+    constraints: list[tuple[list[int], Fraction]] = []
+    for node, line in enumerate(member):
+        below = [k for k in range(n) if line[k]]
+        if v[node] == 0:
+            constraints.append((line, Fraction(float(y[node]))))
+            continue
+        if np.isinf(v[node]):
+            if node < first:
+                continue
+            weight, value = 1 / LARGE, Fraction(0)
+        else:
+            weight, value = 1 / Fraction(float(v[node])), Fraction(float(y[node]))
+        for i in below:
+            right[i] += weight * value
+            for j in below:
+                hessian[i][j] += weight
+    constraints += [([int(k == leaf) for k in range(n)], Fraction(0)) for leaf in sorted(zero)]
+    m = len(constraints)
+    system = [hessian[i] + [Fraction(line[i]) for line, _ in constraints] for i in range(n)]
+    system += [[*map(Fraction, line), *[Fraction(0)] * m] for line, _ in constraints]
+    leaves = _solve(system, right + [value for _, value in constraints])[:n]
+    return [sum((x for x, inside in zip(leaves, line, strict=True) if inside), Fraction(0)) for line in member]
+
+
+def exact_variance(v: FloatArray, tree: Tree) -> list[Fraction]:
+    """Variance of every node of `exact_least_squares`: the columns of its linear map, squared, in fractions."""
+    total = [Fraction(0)] * tree.n_nodes
+    for node in np.flatnonzero((v > 0) & np.isfinite(v)):
+        unit = np.zeros(tree.n_nodes)
+        unit[node] = 1.0
+        column = exact_least_squares(unit, v, tree)
+        scale = Fraction(float(v[node]))
+        total = [t + scale * c * c for t, c in zip(total, column, strict=True)]
+    return total

@@ -1,0 +1,565 @@
+"""The simulator against exact theory, with planted faults; reproducibility, memory, interrupts, coverage."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+import topdown as td
+from topdown.errors import BudgetError, ConfigError
+from topdown.evaluation import methods as methods_module
+from topdown.evaluation import simulate as simulate_module
+from topdown.evaluation.errors_table import STATISTICS, ErrorTable
+from topdown.evaluation.histogram import BINS
+from topdown.evaluation.simulate import simulate
+from topdown.projection import project as project_module
+from topdown.projection.project import Problem
+from topdown.tree import FloatArray, Tree
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "reference_values.json").read_text())
+REPLICATES = 300_000
+
+
+def rows(name: str) -> list[dict]:
+    return GOLDEN[name]["rows"]
+
+
+def counts_of(leaves: object, sizes: list[list[int]], levels: tuple[str, ...] | None = None) -> td.Counts:
+    """Counts (leaves,) or (cells, leaves) on the tree of these family sizes; levels "0", "1", ..."""
+    tree = Tree.from_family_sizes(sizes)
+    values = tree.aggregate(np.atleast_2d(np.asarray(leaves, dtype=np.int64)))
+    levels = levels or tuple(str(k) for k in range(tree.n_levels))
+    geography = td.Geography(levels, tree, pa.array([f"n{k}" for k in range(tree.n_nodes)]))
+    return td.Counts(geography, tuple(f"c{k}" for k in range(len(values))), values.T)
+
+
+def family(values: list[int]) -> td.Counts:
+    return counts_of(values, [[len(values)]])
+
+
+def public_root(mechanism: str = "geometric", epsilon: float = 1.0, below: int = 1) -> td.Plan:
+    """A plan that spends ``epsilon`` on each of the levels below a public root."""
+    shares = {str(k): f"1/{below}" for k in range(1, below + 1)}
+    return td.Plan(mechanism, epsilon=epsilon * below, shares=shares, invariants=("0",))
+
+
+def worst_deviation(table: ErrorTable, method: str, expected: Mapping[str, tuple[slice, object]]) -> float:
+    """The largest |estimate - exact| in standard errors, over statistics and nodes."""
+    worst = 0.0
+    for statistic, (nodes, exact) in expected.items():
+        measured = table[method, statistic][nodes, 0]
+        error = table[method, f"{statistic}_se"][nodes, 0]
+        assert (error > 0).all()
+        worst = max(worst, float((np.abs(measured - np.asarray(exact)) / error).max()))
+    return worst
+
+
+def geometric_family(row: dict, replicates: int = REPLICATES) -> float:
+    table = simulate(
+        family(row["x"]), public_root(epsilon=row["eps"]), ["top-down"], replicates, 11, distances=False
+    )
+    nodes = slice(1, None)
+    return worst_deviation(
+        table, "top-down", {"bias": (nodes, row["bias"]), "variance": (nodes, row["var"]), "mse": (nodes, row["mse"])}
+    )
+
+
+def two_levels(row: dict) -> float:
+    leaves = [count for state in row["tree"] for count in state]
+    sizes = [[len(row["tree"])], [len(state) for state in row["tree"]]]
+    table = simulate(
+        counts_of(leaves, sizes),
+        public_root(epsilon=row["eps_per_level"], below=2),
+        ["top-down"],
+        REPLICATES,
+        12,
+        distances=False,
+    )
+    nodes = slice(1, None)
+    bias, variance = row["state_bias"] + row["county_bias"], row["state_var"] + row["county_var"]
+    return worst_deviation(table, "top-down", {"bias": (nodes, bias), "variance": (nodes, variance)})
+
+
+def unit_gaussian(*, root_fixed: bool) -> td.Plan:
+    """A variance of 1 at every node of three levels."""
+    levels = ["1", "2"] if root_fixed else ["0", "1", "2"]
+    shares = {level: f"1/{len(levels)}" for level in levels}
+    return td.Plan(
+        "gaussian", rho=f"{len(levels)}/2", shares=shares, invariants=("0",) if root_fixed else ()
+    )
+
+
+def least_squares_tree(*, root_fixed: bool) -> float:
+    table = simulate(
+        counts_of([900, 800, 700, 600], [[2], [2, 2]]),
+        unit_gaussian(root_fixed=root_fixed),
+        ["gls"],
+        REPLICATES,
+        13,
+        distances=False,
+    )
+    block = np.array(GOLDEN["S2_tree_covariance"]["root_fixed" if root_fixed else "root_noisy"])
+    nodes = slice(1, None) if root_fixed else slice(None)
+    return worst_deviation(
+        table, "gls", {"bias": (nodes, np.zeros(len(block))), "variance": (nodes, np.diag(block))}
+    )
+
+
+# -- agreement with the exact truth ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", rows("S2_nonneg_geometric_exact"), ids=lambda row: str(row["x"]))
+def test_geometric_family_equals_the_exact_sums(row: dict) -> None:
+    assert geometric_family(row) < 4
+
+
+@pytest.mark.parametrize("row", rows("S2_topdown_two_level_exact"), ids=lambda row: str(row["tree"]))
+def test_two_levels_equal_the_exact_sums(row: dict) -> None:
+    assert two_levels(row) < 4
+
+
+@pytest.mark.parametrize(
+    "row", rows("S2_nonneg_laplace") + rows("S2_nonneg_n2_laplace"), ids=lambda row: f"{row['x']}"
+)
+def test_laplace_family_equals_the_exact_figures(row: dict) -> None:
+    table = simulate(family(row["x"]), public_root("laplace"), ["top-down"], REPLICATES, 14, distances=False)
+    nodes = slice(1, None)
+    expected = {"bias": (nodes, row["bias"]), "variance": (nodes, row["var"]), "mse": (nodes, row["mse"])}
+    assert worst_deviation(table, "top-down", expected) < 4
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "geometric"])
+@pytest.mark.parametrize("row", rows("S2_marginal_variance"), ids=lambda row: f"n={row['n']}")
+def test_equality_variance_is_that_of_theorem_5(row: dict, mechanism: str) -> None:
+    replicates = 20_000 if row["n"] < 100 else 4_000
+    counts = family([1000] * row["n"])
+    table = simulate(counts, public_root(mechanism, row["eps"]), ["top-down/equality"], replicates, 15, distances=False)
+    variance = row["var_laplace" if mechanism == "laplace" else "var_geometric"]
+    nodes = slice(1, 4)
+    exact = {"bias": (nodes, np.zeros(len(table.truth[nodes]))), "variance": (nodes, variance)}
+    assert worst_deviation(table, "top-down/equality", exact) < 4
+
+
+@pytest.mark.parametrize("row", [r for r in rows("S2_marginal_distribution") if r["n"] < 100], ids=lambda r: f"n={r['n']}")
+def test_residuals_follow_theorem_5(row: dict) -> None:
+    replicates = 40_000
+    table = simulate(family([1000] * row["n"]), public_root("laplace"), ["top-down/equality"], replicates, 16)
+    density, width = table.densities["top-down/equality"][1, 0], table.bin_width[1, 0]
+    for x, sf in zip(row["x"], row["sf"], strict=True):
+        edge = BINS // 2 + x / width
+        if edge == int(edge):
+            above = density[int(edge) :].sum() / replicates
+            assert abs(above - sf) < 4 * math.sqrt(sf * (1 - sf) / replicates), x
+
+
+@pytest.mark.parametrize("root_fixed", [True, False])
+def test_least_squares_variances_equal_the_dense_formula(root_fixed: bool) -> None:
+    assert least_squares_tree(root_fixed=root_fixed) < 4
+
+
+@pytest.mark.parametrize("root_fixed", [True, False])
+def test_top_down_variances_by_level(root_fixed: bool) -> None:
+    expected = GOLDEN["S2_tree_covariance"]["topdown_per_level_variances"]["root_fixed" if root_fixed else "root_noisy"]
+    table = simulate(
+        counts_of([900, 800, 700, 600], [[2], [2, 2]]),
+        unit_gaussian(root_fixed=root_fixed),
+        ["top-down/equality"],
+        REPLICATES,
+        17,
+        distances=False,
+    )
+    exact = {"state": slice(1, 3), "county": slice(3, 7), "root": slice(0, 1)}
+    for level, variance in expected.items():
+        assert worst_deviation(table, "top-down/equality", {"variance": (exact[level], variance)}) < 4, level
+
+
+def test_raw_noise_is_the_noise() -> None:
+    table = simulate(family([0, 3, 50]), public_root(epsilon=0.5), ["raw"], REPLICATES, 18)
+    law = td.noise.DiscreteLaplace(2)
+    nodes = slice(1, None)
+    assert worst_deviation(table, "raw", {"bias": (nodes, 0.0), "variance": (nodes, law.variance)}) < 4
+    share = float(law.pmf(0))
+    assert abs(table["raw", "zeros"][1, 0] - share) < 4 * table["raw", "zeros_se"][1, 0]
+    assert table["raw", "zeros"][3, 0] < 1e-6
+
+
+@pytest.mark.parametrize("values", [[0, 3], [0, 1, 4], [2, 0, 0]])
+def test_zero_shares_equal_enumeration(values: list[int]) -> None:
+    law = td.noise.DiscreteLaplace(1)
+    n, k = len(values), np.arange(-40, 41)
+    noise = np.stack(np.meshgrid(*[k] * n, indexing="ij"), axis=-1).reshape(-1, n)
+    mass = np.prod(law.pmf(noise), axis=1)
+    ordered = -np.sort(-(noise + values), axis=1)
+    # Everything in whole numbers, so that a tie is a tie: x <= tau is x m <= the sum of the m largest less the total.
+    sums, m = np.cumsum(ordered, axis=1) - sum(values), np.arange(1, n + 1)
+    support = (ordered * m > sums).sum(axis=1) - 1
+    at = np.arange(len(noise))
+    zero = (noise + values) * (support + 1)[:, None] <= sums[at, support][:, None]
+    share = (mass[:, None] * zero).sum(axis=0)
+    assert abs(mass.sum() - 1) < 1e-12
+    table = simulate(family(values), public_root(), ["top-down"], REPLICATES, 19, distances=False)
+    error = np.sqrt(share * (1 - share) / REPLICATES)
+    measured = table["top-down", "zeros"][1:, 0]
+    assert (np.abs(measured - share) < 4 * error).all()
+    np.testing.assert_allclose(
+        table["top-down", "zeros_se"][1:, 0], np.sqrt(measured * (1 - measured) / REPLICATES), rtol=1e-12
+    )
+
+
+# -- planted faults ----------------------------------------------------------------------------------------------------
+
+
+def wrong_weight(problem: Problem) -> FloatArray:
+    variance = problem.variance.copy()
+    variance[..., -1] *= 1.3
+    return project_module.top_down(problem._replace(variance=variance))
+
+
+def clipping(problem: Problem) -> FloatArray:
+    return np.maximum(project_module.top_down(problem._replace(nonnegative=False)), 0.0)
+
+
+def other_total(problem: Problem) -> FloatArray:
+    values = problem.values.copy()
+    values[..., -1] = 0.0
+    return project_module.top_down(problem._replace(values=values))
+
+
+@pytest.mark.parametrize("fault", [wrong_weight, clipping, other_total])
+def test_planted_faults_are_found_in_a_family(fault: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(methods_module.METHODS, "top-down", fault)
+    for row in rows("S2_nonneg_geometric_exact"):
+        assert geometric_family(row, 100_000) > 4, row["x"]
+
+
+def test_an_off_by_one_family_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    shifted = Tree.from_family_sizes([[2], [1, 3]])
+    monkeypatch.setitem(
+        methods_module.METHODS, "top-down", lambda problem: project_module.top_down(problem._replace(tree=shifted))
+    )
+    for row in rows("S2_topdown_two_level_exact"):
+        assert two_levels(row) > 4
+
+
+def test_wrong_weights_are_found_in_least_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    def heavy_states(problem: Problem) -> FloatArray:
+        variance = problem.variance.copy()
+        variance[1:3] /= 1.5
+        return project_module.gls(problem._replace(variance=variance))
+
+    monkeypatch.setitem(methods_module.METHODS, "gls", heavy_states)
+    assert least_squares_tree(root_fixed=True) > 4
+    assert least_squares_tree(root_fixed=False) > 4
+
+
+@pytest.mark.parametrize("factor", [0.97, 1.03])
+def test_noise_of_a_wrong_scale_is_found(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = rows("S2_nonneg_geometric_exact")[1]
+    draw = simulate_module._draw
+    truth = family(row["x"]).values.T
+
+    def wrong(study: object, chunk: int) -> FloatArray:
+        return truth + factor * (draw(study, chunk) - truth)
+
+    monkeypatch.setattr(simulate_module, "_draw", wrong)
+    assert geometric_family(row) > 4
+
+
+# -- distances ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 5, 15])
+def test_distance_of_projected_laplace_noise(n: int) -> None:
+    replicates = 200_000
+    table = simulate(family([1000] * n), public_root("laplace", 0.1), ["raw", "top-down/equality"], replicates, 21)
+    exact = td.theory.wasserstein_to_noise(n, 10)
+    floor = td.theory.empirical_wasserstein_floor(replicates, 10)
+    nodes = slice(1, None)
+    error = table["top-down/equality", "wasserstein_se"][nodes, 0]
+    for name in ("wasserstein", "wasserstein_corrected"):
+        measured = table["top-down/equality", name][nodes, 0]
+        assert (np.abs(measured - exact) < 4 * error + floor / 4).all(), name
+    assert abs(table["raw", "wasserstein_floor"][nodes, 0].mean() / floor - 1) < 0.02
+
+
+def test_plain_and_corrected_distance_bracket_the_truth_where_the_floor_is_as_high() -> None:
+    cells, replicates = 200, 4000
+    counts = counts_of(np.full((cells, 15), 1000), [[15]])
+    table = simulate(counts, public_root("laplace", 0.1), ["top-down/equality"], replicates, 24)
+    exact = td.theory.wasserstein_to_noise(15, 10)
+    assert exact < 1.2 * td.theory.empirical_wasserstein_floor(replicates, 10)
+    plain, corrected = (table["top-down/equality", name][1] for name in ("wasserstein", "wasserstein_corrected"))
+    assert plain.mean() > exact + 4 * plain.std() / math.sqrt(cells)
+    assert 0 < corrected.mean() < exact - 4 * corrected.std() / math.sqrt(cells)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("reference", ["noise", "continuous"])
+def test_distance_of_projected_geometric_noise(n: int, reference: str) -> None:
+    counts, plan = family([1000] * n), public_root("geometric", 0.1)
+    table = simulate(counts, plan, ["top-down/equality"], 40_000, 22, reference=reference)
+    law = "noise" if reference == "noise" else "laplace"
+    exact = td.theory.wasserstein_to_noise(n, 10, law="geometric", reference=law)
+    measured = table["top-down/equality", "wasserstein"][1:, 0]
+    error = table["top-down/equality", "wasserstein_se"][1:, 0]
+    floor = td.theory.empirical_wasserstein_floor(40_000, 10, law="geometric")
+    assert (np.abs(measured - exact) < 4 * error + floor).all()
+    assert table.reference == reference
+
+
+def test_the_correction_takes_away_the_floor_and_not_the_distance() -> None:
+    cells, replicates = 600, 1000
+    counts = counts_of(np.full((cells, 2), 1000), [[2]])
+    table = simulate(counts, public_root("laplace"), ["raw", "top-down/equality"], replicates, 23)
+    floor = td.theory.empirical_wasserstein_floor(replicates, 1, method="exact")
+    plain, corrected = (table["raw", name][1] for name in ("wasserstein", "wasserstein_corrected"))
+    # E W1(empirical, truth); the histogram's linear reading of a bin smooths a little of it away.
+    assert abs(plain.mean() / floor - 1) < 0.03
+    error = corrected.std() / math.sqrt(cells)
+    assert abs(corrected.mean()) < 4 * error
+    assert error < floor / 30
+    measured = table["top-down/equality", "wasserstein_corrected"][1]
+    assert 0.235 < measured.mean() < 0.25
+    # The standard error is that of the spread over repetitions, 30 % off either way excluded.
+    ratio = table["top-down/equality", "wasserstein_se"][1].mean() / measured.std()
+    assert 0.85 < ratio < 1.15
+
+
+def test_exact_levels_have_no_distance() -> None:
+    table = simulate(family([1, 2]), public_root(), ["raw"], 100, 1)
+    assert np.isnan(table["raw", "wasserstein"][0, 0])
+    assert table["raw", "bias"][0, 0] == 0
+    assert table["raw", "variance"][0, 0] == 0
+
+
+# -- standard errors ---------------------------------------------------------------------------------------------------
+
+
+def coverage(cells: int, replicates: int, seed: int) -> dict[str, float]:
+    """How often 95 % intervals hold the exact figures; each cell is a study of its own, with noise of its own."""
+    row = rows("S2_nonneg_geometric_exact")[4]
+    counts = counts_of(np.tile(row["x"], (cells, 1)), [[len(row["x"])]])
+    table = simulate(counts, public_root(epsilon=row["eps"]), ["top-down"], replicates, seed, distances=False)
+    exact = {"bias": row["bias"], "variance": row["var"], "mse": row["mse"]}
+    return {
+        name: float(
+            (
+                np.abs(table["top-down", name][1:] - np.array(value)[:, None])
+                < stats.norm.ppf(0.975) * table["top-down", f"{name}_se"][1:]
+            ).mean()
+        )
+        for name, value in exact.items()
+    }
+
+
+def test_intervals_cover() -> None:
+    covered = coverage(1500, 1000, 31)
+    assert 0.935 < covered["bias"] < 0.965
+    assert 0.92 < covered["variance"] < 0.97
+    assert 0.92 < covered["mse"] < 0.97
+
+
+@pytest.mark.slow
+def test_intervals_cover_as_often_as_they_say() -> None:
+    every = [coverage(4000, 2000, seed) for seed in range(100, 110)]
+    for name in ("bias", "variance", "mse"):
+        assert 0.94 < np.mean([covered[name] for covered in every]) < 0.96, name
+
+
+@pytest.mark.slow
+def test_intervals_cover_over_seeds() -> None:
+    row = rows("S2_nonneg_geometric_exact")[1]
+    inside = []
+    for seed in range(3000):
+        table = simulate(family(row["x"]), public_root(), ["top-down"], 500, seed, distances=False)
+        bias, error = (table["top-down", name][1:, 0] for name in ("bias", "bias_se"))
+        inside.append(np.abs(bias - row["bias"]) < stats.norm.ppf(0.975) * error)
+    assert (np.mean(inside, axis=0) > 0.94).all()
+    assert (np.mean(inside, axis=0) < 0.96).all()
+
+
+# -- reproducibility, memory, interrupts -------------------------------------------------------------------------------
+
+
+def tables_differ(a: ErrorTable, b: ErrorTable) -> bool:
+    same = all(
+        np.array_equal(a[method, name], b[method, name], equal_nan=True) for method in a.methods for name in STATISTICS
+    )
+    same &= all(np.array_equal(a.densities[method], b.densities[method]) for method in a.methods)
+    return not same
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> tuple[td.Counts, td.Plan]:
+    """A problem cut into many chunks."""
+    monkeypatch.setattr(simulate_module, "_LARGEST_CHUNK", 64)
+    counts = counts_of([[3, 0, 12, 7, 1], [0, 0, 5, 90, 2]], [[2], [2, 3]])
+    return counts, td.Plan(epsilon=1, shares={"0": "0.2", "1": "0.3", "2": "0.5"})
+
+
+ALL = ["raw", "top-down", "top-down/equality", "top-down/rounded", "gls", "gls-top-down", "joint", "joint/rounded"]
+
+
+def test_the_result_does_not_depend_on_the_workers(small: tuple[td.Counts, td.Plan]) -> None:
+    rules = [td.FundShare("c0"), td.Threshold("c1", 3)]
+    one = simulate(*small, ALL, 1200, 5, workers=1, rules=rules)
+    two = simulate(*small, ALL, 1200, 5, workers=2, rules=rules)
+    assert not tables_differ(one, two)
+    assert one.rules_frame().equals(two.rules_frame())
+    assert one.to_frame().equals(two.to_frame())
+
+
+def test_a_seed_repeats_and_another_differs(small: tuple[td.Counts, td.Plan]) -> None:
+    first = simulate(*small, ALL, 300, 5)
+    assert not tables_differ(first, simulate(*small, ALL, 300, 5))
+    other = simulate(*small, ALL, 300, 6)
+    for method in ALL:
+        assert (first[method, "bias"] != other[method, "bias"]).any()
+
+
+def test_methods_see_the_same_noise_whoever_else_is_asked(small: tuple[td.Counts, td.Plan]) -> None:
+    together, alone = simulate(*small, ALL, 300, 5), simulate(*small, ["joint"], 300, 5)
+    np.testing.assert_array_equal(together["joint", "mse"], alone["joint", "mse"])
+
+
+@pytest.mark.parametrize("replicates", [1, 2, 3, 63, 64, 65, 129])
+def test_every_replicate_is_counted_once(small: tuple[td.Counts, td.Plan], replicates: int) -> None:
+    table = simulate(*small, ["raw", "joint/rounded"], replicates, 5)
+    assert table.replicates == replicates
+    for method in table.methods:
+        assert (table.densities[method].sum(axis=-1) == replicates).all()
+    assert np.isnan(table["raw", "variance"]).all() == (replicates == 1)
+    assert np.isnan(table["raw", "wasserstein_corrected"]).all() == (replicates == 1)
+
+
+def test_distinct_chunks_have_distinct_noise(small: tuple[td.Counts, td.Plan]) -> None:
+    study = simulate_module._study(*small, methods_module.parse_methods("raw"), (), 5, None)
+    drawn = [simulate_module._draw(study, chunk) for chunk in range(3)]
+    assert (drawn[0] != drawn[1]).mean() > 0.5
+    assert (drawn[1] != drawn[2]).mean() > 0.5
+
+
+def test_moments_and_bins_of_the_same_residuals(small: tuple[td.Counts, td.Plan]) -> None:
+    table = simulate(*small, ["raw"], 500, 5)
+    # Integer noise falls on the bins' edges, so that the bins hold the residuals themselves.
+    edges = (np.arange(BINS) - BINS // 2) * table.bin_width[..., None]
+    inside = (table.densities["raw"][..., [0, -1]] == 0).all(axis=-1)
+    assert inside.sum() > 10
+    bias = (table.densities["raw"] * edges).sum(axis=-1) / 500
+    np.testing.assert_allclose(bias[inside], table["raw", "bias"][inside], atol=1e-9)
+    second = (table.densities["raw"] * edges**2).sum(axis=-1) / 500
+    np.testing.assert_allclose(second[inside], table["raw", "mse"][inside], atol=1e-9)
+
+
+def peak_memory(replicates: int, counts: td.Counts, plan: td.Plan) -> int:
+    tracemalloc.start()
+    simulate(counts, plan, ["top-down", "top-down/equality"], replicates, 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_memory_does_not_grow_with_replicates(small: tuple[td.Counts, td.Plan]) -> None:
+    peak_memory(64, *small)
+    few, many = peak_memory(2_000, *small), peak_memory(20_000, *small)
+    assert many < 1.3 * few
+
+
+def test_an_interrupt_keeps_what_was_finished(small: tuple[td.Counts, td.Plan]) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def stop_half_way(done: int, total: int) -> None:
+        seen.append((done, total))
+        if done >= total // 2:
+            raise KeyboardInterrupt
+
+    table = simulate(*small, ["raw", "top-down"], 3000, 5, progress=stop_half_way)
+    done = seen[-1][0]
+    assert 1500 <= done < 3000
+    assert table.replicates == done
+    assert all(total == 3000 for _, total in seen)
+    assert (table.densities["raw"].sum(axis=-1) == done).all()
+    frame = table.to_frame()
+    assert (frame["replicates"] == done).all()
+    # They are the first replicates of the whole study, task by task.
+    whole = simulate(*small, ["raw", "top-down"], 3000, 5)
+    assert (table.densities["raw"] <= whole.densities["raw"]).all()
+
+
+def test_an_interrupt_before_anything_was_finished_is_passed_on(
+    small: tuple[td.Counts, td.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(task: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(simulate_module, "_run_task", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(*small, ["raw"], 3000, 5)
+
+
+def test_progress_ends_with_all(small: tuple[td.Counts, td.Plan]) -> None:
+    seen: list[int] = []
+    simulate(*small, ["raw"], 3000, 5, workers=2, progress=lambda done, total: seen.append(done))
+    assert seen == sorted(set(seen))
+    assert seen[-1] == 3000
+    assert len(seen) > 8
+
+
+# -- other contracts ---------------------------------------------------------------------------------------------------
+
+
+def test_rounded_methods_are_whole_and_nonnegative(small: tuple[td.Counts, td.Plan]) -> None:
+    study = simulate_module._study(*small, methods_module.parse_methods(ALL), (), 5, None)
+    values = simulate_module._draw(study, 0)
+    problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
+    for method in study.methods:
+        x = method.apply(problem, td.SeededSource(1))
+        if method.rounded:
+            np.testing.assert_array_equal(x, np.rint(x))
+        if method.nonnegative:
+            assert x.min() >= 0
+        if method.label != "raw":
+            for families in study.tree.families_down():
+                np.testing.assert_allclose(families.total(x[..., families.children]), x[..., families.parents], atol=1e-8)
+
+
+def test_rounding_adds_less_than_it_could(small: tuple[td.Counts, td.Plan]) -> None:
+    table = simulate(*small, ["top-down", "top-down/rounded"], 2000, 5)
+    difference = np.abs(table["top-down", "bias"] - table["top-down/rounded", "bias"])
+    assert 0 < difference.max() < 0.5
+
+
+def test_what_the_table_says_of_itself(small: tuple[td.Counts, td.Plan]) -> None:
+    assert "confidential" in simulate(*small, ["raw"], 5, 1).notice
+    assert "public" in simulate(*small, ["raw"], 5, 1, public_input=True).notice
+    assert "values" not in repr(simulate(*small, ["raw"], 5, 1))
+
+
+@pytest.mark.parametrize("replicates", [0, -1, 1.5, True])
+def test_impossible_replicates_are_refused(small: tuple[td.Counts, td.Plan], replicates: object) -> None:
+    with pytest.raises(ConfigError, match=str(replicates)):
+        simulate(*small, ["raw"], replicates, 1)
+
+
+def test_unknown_names_are_refused(small: tuple[td.Counts, td.Plan]) -> None:
+    with pytest.raises(ConfigError, match="reference"):
+        simulate(*small, ["raw"], 5, 1, reference="normal")
+    with pytest.raises(ConfigError, match="did you mean 'top-down'"):
+        simulate(*small, ["topdown"], 5, 1)
+    with pytest.raises(BudgetError):
+        simulate(small[0], td.Plan(epsilon=1, shares={"0": "0.5", "county": "0.5"}), ["raw"], 5, 1)
+
+
+def test_distances_can_be_left_out(small: tuple[td.Counts, td.Plan]) -> None:
+    table = simulate(*small, ["raw"], 50, 1, distances=False)
+    assert np.isnan(table["raw", "wasserstein"]).all()
+    assert table.densities == {}
+    assert table["raw", "bias"].shape == table.truth.shape

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+import topdown as td
+from topdown import tables
+from topdown.errors import DataError
+from topdown.tables import read_table, tidy_batches, to_frame, whole_file, write_csv, write_parquet
+
+
+def test_a_csv_is_read_as_strings_whatever_its_line_ends_and_mark(tmp_path: Path) -> None:
+    text = 'geoid,name,n\n01001,"Doña Ana, NM","1,234"\n02001,NA,\n'
+    for data in (
+        text.encode(),
+        text.encode("utf-8-sig"),
+        text.replace("\n", "\r\n").encode(),
+        gzip.compress(text.encode()),
+    ):
+        path = tmp_path / ("t.csv.gz" if data[:2] == b"\x1f\x8b" else "t.csv")
+        path.write_bytes(data)
+        table = read_table(path)
+        assert table.to_pydict() == {
+            "geoid": ["01001", "02001"],
+            "name": ["Doña Ana, NM", None],
+            "n": ["1,234", None],
+        }
+        assert read_table(path, ["n", "geoid"]).column_names == ["n", "geoid"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("t.csv", b"", "the file is empty"),
+        ("t.csv", b"a,a\n1,2\n", "two columns are called 'a'"),
+        ("t.csv", b"a,b\n1,2,3\n", "cannot be read as csv"),
+        ("t.csv", b"a,b\n1,\xff\xfe\n", "cannot be read as csv"),
+        ("t.csv.gz", b"a,b\n", "cannot be read as gz"),
+        ("t.parquet", b"a,b\n", "cannot be read as parquet"),
+        ("t.xlsx", b"PK", "unknown kind of file; give .parquet, .csv or .csv.gz"),
+        ("t.csv", b"a,b\n1,2\n", "no column 'c'; it has 'a', 'b'"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=rf"{name}: .*{says}"):
+        read_table(tmp_path / name, ["c"] if "'c'" in says else None)
+
+
+def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.csv: no such file; correct the path"):
+        read_table(tmp_path / "gone.csv")
+    with pytest.raises(DataError, match="it is a directory"):
+        read_table(tmp_path)
+
+
+def test_tidy_rows_node_by_node_and_cell_by_cell(geography: td.Geography) -> None:
+    values = np.arange(12).reshape(6, 2)
+    half = np.where(values % 2, np.nan, values / 2.0)
+    frame = to_frame(tidy_batches(geography, ["a", "b"], {"query": "detailed", "value": values, "half": half}))
+    assert list(frame) == ["geoid", "level", "query", "cell", "value", "half"]
+    assert frame["geoid"].tolist() == [g for g in geography.geoid.tolist() for _ in "ab"]
+    assert frame["level"].tolist() == ["nation"] * 2 + ["state"] * 4 + ["county"] * 6
+    assert frame["cell"].tolist() == ["a", "b"] * 6
+    assert frame["value"].tolist() == list(range(12))
+    assert frame["half"].isna().tolist() == [False, True] * 6
+    some = to_frame(tidy_batches(geography, ["a", "b"], {"value": values}, rows=np.arange(6) == 4, names=True))
+    assert list(some) == ["geoid", "level", "name", "cell", "value"]
+    assert some["geoid"].tolist() == ["01003"] * 2
+    assert some["value"].tolist() == [8, 9]
+    assert some["name"].isna().all()
+
+
+def test_batches_cut_between_nodes(geography: td.Geography, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.arange(12).reshape(6, 2)
+    whole = to_frame(tidy_batches(geography, ["a", "b"], {"value": values}))
+    monkeypatch.setattr(tables, "_ROWS_PER_GROUP", 5)
+    batches = list(tidy_batches(geography, ["a", "b"], {"value": values}))
+    assert [batch.num_rows for batch in batches] == [4, 4, 4]
+    pd.testing.assert_frame_equal(to_frame(iter(batches)), whole)
+
+
+def test_both_kinds_of_file_hold_the_same_rows(geography: td.Geography, tmp_path: Path) -> None:
+    def rows() -> list[pa.RecordBatch]:
+        values = np.arange(12).reshape(6, 2)
+        return list(tidy_batches(geography, ["a, b", 'c"d'], {"value": values}, names=True))
+
+    write_parquet(tmp_path / "t.parquet", iter(rows()), {"software": "x"})
+    write_csv(tmp_path / "t.csv", iter(rows()))
+    table = pq.read_table(tmp_path / "t.parquet")
+    assert table.schema.metadata[b"software"] == b"x"
+    types = {"geoid": pa.string(), "level": pa.string(), "name": pa.string(), "cell": pa.string(), "value": pa.int64()}
+    options = pacsv.ConvertOptions(column_types=types, strings_can_be_null=True)
+    back = pacsv.read_csv(tmp_path / "t.csv", convert_options=options)
+    assert back.to_pydict() == table.to_pydict()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv", "t.parquet"]
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("old")
+
+    def half_written() -> None:
+        with whole_file(path) as partial:
+            partial.write_text("half")
+            assert path.read_text() == "old"
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        half_written()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    with whole_file(path) as partial:
+        partial.write_text("new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_writer_that_fails_midway_leaves_nothing(geography: td.Geography, tmp_path: Path) -> None:
+    def failing():  # type: ignore[no-untyped-def]
+        yield from tidy_batches(geography, ["a"], {"value": np.zeros((6, 1))})
+        raise OSError("disk full")
+
+    for write in (lambda p: write_parquet(p, failing(), {}), lambda p: write_csv(p, failing())):
+        with pytest.raises(OSError, match="disk full"):
+            write(tmp_path / "t")
+        assert list(tmp_path.iterdir()) == []
