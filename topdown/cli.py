@@ -39,6 +39,9 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write here in place of the file's output.directory.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Threads, by default one per processor; same result for any.")
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
@@ -50,7 +53,7 @@ def run(
     """
     _set_logging(verbose)
     with Shown(_console(quiet), pipeline.STAGES) as stages:
-        pipeline.run(load_config(file), output, Silent() if quiet else stages)
+        pipeline.run(load_config(file), output, Silent() if quiet else stages, workers=workers)
 
 
 @app.command()
@@ -74,7 +77,8 @@ def _console(quiet: bool) -> Console:
 
 def _set_logging(verbose: bool) -> None:
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(relativeCreated)8.0f ms  %(message)s")
+        logging.basicConfig(format="%(relativeCreated)8.0f ms  %(message)s")
+        logging.getLogger("topdown").setLevel(logging.INFO)
 
 
 def main() -> None:

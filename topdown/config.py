@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from topdown.errors import ConfigError
+from topdown.evaluation.fairness import size_classes
+from topdown.evaluation.methods import parse_methods
 from topdown.privacy.plan import Plan
 
 
@@ -91,6 +93,13 @@ class Output(_Section):
     csv: bool = True
 
 
+class LedgerOptions(_Section):
+    """The ledger in which the release's budget is reserved, and the name of the confidential data set in it."""
+
+    path: str
+    dataset: str
+
+
 class RunConfig(_Section):
     """A release, from input to output. ``folder``: the configuration file's, against which paths are resolved."""
 
@@ -100,6 +109,7 @@ class RunConfig(_Section):
     privacy: Privacy
     projection: Projection = Projection()
     output: Output = Output()
+    ledger: LedgerOptions | None = None
     folder: Path = Field(default=Path(), exclude=True)
 
     @property
@@ -117,28 +127,116 @@ class RunConfig(_Section):
         return self.model_dump(mode="json")
 
     def fingerprint(self) -> str:
-        """SHA-256 of everything that decides what is released; not of where it is written."""
-        settled = {key: value for key, value in self.resolved().items() if key != "output"}
+        """SHA-256 of everything that decides what is released.
+
+        Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
+        another solver, from the noise that was drawn.
+        """
+        settled = self.model_dump(
+            mode="json", exclude={"output": True, "ledger": True, "projection": {"cross_check", "solver"}}
+        )
         return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()
+
+
+class ThresholdOptions(_Section):
+    """A yes-or-no decision: ``cell`` above ``cutoff``, or as a part of the cells ``among``."""
+
+    cell: str
+    cutoff: float = Field(allow_inf_nan=False)
+    among: list[str] = []
+
+
+class StudyOptions(_Section):
+    """How a study is simulated and what it looks at.
+
+    ``methods``: labels as `topdown.simulate` takes them. ``workers``: processes, one per processor where it is left
+    out. ``reference``: the law that residuals are compared with. ``public_input``: whether the counts are public
+    already; if not, everything that the study writes is confidential. ``groups``: columns of the table that group its
+    units. ``fund``: the cell in proportion to which a fund is shared out, all cells' sum where it is left out.
+    ``geometry``: GeoJSON or TopoJSON with the leaves' outlines, for a map.
+    """
+
+    replicates: int = Field(default=1000, ge=1)
+    seed: int = 1
+    methods: list[str] = Field(
+        default=["raw", "top-down/equality", "top-down", "gls", "gls-top-down", "gls-top-down/rounded"], min_length=1
+    )
+    workers: int | None = Field(default=None, ge=1)
+    reference: Literal["noise", "continuous"] = "noise"
+    public_input: bool = False
+    groups: list[str] = []
+    fund: str | None = None
+    thresholds: list[ThresholdOptions] = []
+    geometry: str | None = None
+    size_classes: list[float] = Field(default=[10, 100, 1_000, 10_000, 100_000], min_length=1)
+
+    @model_validator(mode="after")
+    def _meant(self) -> StudyOptions:
+        parse_methods(self.methods)
+        size_classes([], self.size_classes)
+        if len(set(self.groups)) != len(self.groups):
+            raise ValueError(f"groups {self.groups}: name each column once")
+        return self
+
+
+class StudyConfig(RunConfig):
+    """A study: what a release would be, and in ``study`` how its errors are simulated."""
+
+    study: StudyOptions
+
+    @property
+    def geometry_path(self) -> Path | None:
+        """The outlines' path, None without a map."""
+        return None if self.study.geometry is None else self.folder / self.study.geometry
 
 
 def load_config(path: str | Path) -> RunConfig:
     """The release that the TOML file at ``path`` describes.
 
     Raises `ConfigError` naming the file and the key: a file that is not there or not TOML, an unknown key (with the
-    nearest known one), a value of the wrong kind, a seed.
+    nearest known one), a value of the wrong kind, a seed, a section [study].
     """
-    return _validated(RunConfig, path)
+    settings = _settings(path)
+    if "study" in settings:
+        raise ConfigError(
+            f"{path}: describes a study (it has a section [study]), not a release: use `topdown study {path}`, or take "
+            "the section out"
+        )
+    return _validated(RunConfig, settings, Path(path))
 
 
-def _validated(model: type[Model], path: str | Path) -> Model:
+def load_study(path: str | Path) -> StudyConfig:
+    """The study that the TOML file at ``path`` describes.
+
+    Raises `ConfigError` as `load_config` does, and for a file without a section [study].
+    """
+    settings = _settings(path)
+    if "study" not in settings:
+        raise ConfigError(
+            f"{path}: describes a release, not a study: use `topdown run {path}`, or add a section [study], such as "
+            "one line `replicates = 1000` below it"
+        )
+    return _validated(StudyConfig, settings, Path(path))
+
+
+def load_any(path: str | Path) -> RunConfig:
+    """The release or the study that the TOML file at ``path`` describes, by whether it has a section [study]."""
+    return load_study(path) if "study" in _settings(path) else load_config(path)
+
+
+def _settings(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; give the path of a TOML file") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
+
+
+def _validated(model: type[Model], settings: dict[str, Any], path: Path) -> Model:
+    if "folder" in settings:
+        raise ConfigError(f"{path}: unknown key folder; paths are relative to the file, output.directory among them")
     try:
         return model.model_validate({**settings, "folder": path.parent})
     except ValidationError as error:
@@ -153,6 +251,8 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
         return f"{where}: {error['msg'].removeprefix('Value error, ')} (is {error['input']!r})"
     key = str(error["loc"][-1])
+    if "seed" in key and issubclass(model, StudyConfig):
+        return f"unknown key {where}: a study's seed is study.seed"
     if "seed" in key:
         return (
             f"{where}: a release draws from the operating system's entropy and takes no seed, which would publish the "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -64,10 +65,10 @@ class Counts:
         is_leaf = nodes >= leaves.start
         values = np.empty((len(titles), geography.n_nodes), np.int64)
         for index, title in enumerate(titles):
-            parsed = _whole_numbers(column(frame, title), title, nodes, geography)
+            parsed = _whole_numbers(_counted(frame, title), title, nodes, geography)
             bottom = np.empty(geography.n_leaves, np.int64)
             bottom[nodes[is_leaf] - leaves.start] = parsed[is_leaf]
-            if bottom.sum(dtype=np.float64) > LARGEST:
+            if bottom.sum(dtype=np.float64) > 2 * LARGEST or int(bottom.sum()) > LARGEST:
                 raise CountsError(
                     f"{geography.describe(0)}, cell {title!r}: the total is more than 2^53 = {LARGEST}, beyond which "
                     "sums are not exact; count in larger units or split the table"
@@ -89,6 +90,13 @@ def _cell_names(cells: Sequence[str]) -> tuple[str, ...]:
     return titles
 
 
+def _counted(frame: Any, title: str) -> Any:
+    try:
+        return column(frame, title)
+    except GeographyError as error:
+        raise CountsError(str(error)) from None
+
+
 def _rows_to_nodes(frame: Any, geography: Geography, geoid: str | Sequence[str], separator: str) -> IntArray:
     """The node of every row, after refusing rows and leaves that do not match one to one."""
     names = [geoid] if isinstance(geoid, str) else list(geoid)
@@ -98,6 +106,8 @@ def _rows_to_nodes(frame: Any, geography: Geography, geoid: str | Sequence[str],
             parts.append(as_strings(column(frame, name), f"column {name!r}"))
         except GeographyError as error:
             raise CountsError(str(error)) from None
+    if len({len(part) for part in parts}) > 1:
+        raise CountsError(f"columns {', '.join(map(repr, names))} have different lengths; give every row its GEOID")
     identifiers = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
     if identifiers.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(identifiers)))[0])
@@ -143,10 +153,13 @@ def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geograph
         values = values.combine_chunks()
     try:
         array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise CountsError(f"column {title!r}: mixed kinds of values ({error}); give whole numbers") from None
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # Numbers among strings, or integers beyond 64 bits: read them as they are written.
+        array = pa.array([None if pd.isna(value) else str(value) for value in values], pa.string())
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if len(array) != len(nodes):
+        raise CountsError(f"column {title!r} has {len(array)} values for {len(nodes)} GEOIDs; give every row its value")
 
     def refuse(wrong: npt.NDArray[np.bool_], what: str, remedy: str) -> None:
         rows = np.flatnonzero(wrong)
@@ -162,7 +175,7 @@ def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geograph
     kind = array.type
     if pa.types.is_integer(kind):
         numbers = array
-    elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    elif pa.types.is_floating(kind):
         real = np.asarray(array.cast(pa.float64(), safe=False))
         refuse(np.isnan(real), "is missing", "give a whole number, 0 where nothing was counted")
         refuse(np.isinf(real), "is infinite", "give a whole number")
@@ -170,13 +183,16 @@ def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geograph
         refuse(real != np.floor(real), "is a fraction", "counts are whole: correct it or round it deliberately")
         refuse(real > LARGEST, "is more than 2^53", "count in larger units")
         numbers = pa.array(real.astype(np.int64))
+    elif pa.types.is_decimal(kind):
+        numbers = _from_text(array.cast(pa.string()), refuse)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         numbers = _from_text(array, refuse)
     else:
         raise CountsError(f"column {title!r} holds {kind}; give whole numbers")
-    refuse(np.asarray(pc.less(numbers, 0)), "is negative", "counts are 0 or more: correct it")
-    refuse(np.asarray(pc.greater(numbers, LARGEST)), "is more than 2^53", "count in larger units")
-    return np.asarray(numbers.cast(pa.int64()))
+    whole = np.asarray(numbers)
+    refuse(whole < 0, "is negative", "counts are 0 or more: correct it")
+    refuse(whole > LARGEST, "is more than 2^53", "count in larger units")
+    return whole.astype(np.int64)
 
 
 def _from_text(array: pa.Array, refuse: Any) -> pa.Array:

@@ -8,8 +8,7 @@ configuration or input is a different release and is refused.
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,15 +22,10 @@ from topdown.geography import Geography
 from topdown.measurements import Measurements
 from topdown.noise import KeyedSource
 from topdown.privacy.plan import Plan
-from topdown.tables import whole_file
+from topdown.tables import file_digest, sync_folder, whole_file
 
 _FILE = "measurements.arrow"
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+_NAME = "release"
 
 
 @dataclass(frozen=True)
@@ -45,8 +39,14 @@ class Journal:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the output directory for this run alone. Raises `ConfigError` while another run holds it."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as lock:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / "lock").open("w")
+        except OSError as error:
+            raise ConfigError(
+                f"{self.folder}: cannot be written: {error}; correct the permissions, or give another --output"
+            ) from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -54,6 +54,23 @@ class Journal:
                     f"{self.folder.parent}: another run is writing here; wait for it, or give another --output"
                 ) from None
             yield
+
+    def release_name(self) -> str:
+        """The name of this directory's release, made and synced when it is first asked for."""
+        path = self.folder / _NAME
+        try:
+            if not path.exists():
+                with whole_file(path) as partial:
+                    partial.write_text(secrets.token_hex(16))
+                sync_folder(self.folder)
+            return path.read_text()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written: {error}; free the space and run again") from error
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the kept measurements."""
+        return file_digest(self.folder / _FILE)
 
     def write(self, measurements: Measurements, ties: KeyedSource) -> None:
         """Keep ``measurements``, and the key of the stream that will break rounding ties, as one synced file."""
@@ -67,11 +84,17 @@ class Journal:
                 "fit for release": str(measurements.fit_for_release),
             },
         )
-        with whole_file(self.folder / _FILE) as partial:
-            partial.touch(mode=0o600)
-            with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-        sync_folder(self.folder)
+        try:
+            with whole_file(self.folder / _FILE) as partial:
+                partial.touch(mode=0o600)
+                with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+            sync_folder(self.folder)
+        except OSError as error:
+            raise DataError(
+                f"{self.folder / _FILE}: cannot be written: {error}; free the space and run again: nothing was "
+                "released, and the noise that was drawn is forgotten"
+            ) from error
 
     def read(self, geography: Geography, plan: Plan) -> tuple[Measurements, KeyedSource] | None:
         """The measurements that were drawn before and their stream of ties; None where there are none yet.
@@ -81,8 +104,14 @@ class Journal:
         path = self.folder / _FILE
         if not path.exists():
             return None
-        with pa.OSFile(str(path), "rb") as source:
-            table = pa.ipc.open_file(source).read_all()
+        try:
+            with pa.OSFile(str(path), "rb") as source:
+                table = pa.ipc.open_file(source).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(
+                f"{path}: the record of the noise cannot be read: {error}; restore it from a copy: without it the same "
+                "release cannot be made again, and a new one in another --output spends its budget anew"
+            ) from error
         metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
         remedy = "it is a different release: give it another --output directory"
         if metadata["configuration"] != self.configuration:
@@ -102,12 +131,3 @@ class Journal:
             fit_for_release=metadata["fit for release"] == "True",
         )
         return measurements, KeyedSource(bytes.fromhex(metadata["ties"]))
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,13 +11,12 @@ from typing import Any
 
 from topdown.config import RunConfig
 from topdown.geography import Geography
-from topdown.journal import file_digest
 from topdown.measurements import DETAILED, Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.release import Release
-from topdown.tables import whole_file
+from topdown.tables import file_digest
 
 SCHEMA_VERSION = "1.0"
 
@@ -66,7 +64,7 @@ def describe_release(
                 "method": estimate.method,
                 "non_negative": estimate.nonnegative,
                 "weights": estimate.weights,
-                "certificate": asdict(estimate.certificate),
+                "certificate": _residuals(estimate),
                 "cross_check": asdict(checks[name]) if name in checks else None,
             }
             for name, estimate in estimates.items()
@@ -74,6 +72,11 @@ def describe_release(
         "fit_for_release": release.fit_for_release,
         "files": {name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for name, path in files.items()},
     }
+
+
+def _residuals(estimate: Estimate) -> dict[str, Any]:
+    """The certificate without the size of the largest value, which under an invariant is a true count."""
+    return {name: value for name, value in asdict(estimate.certificate).items() if name != "scale"}
 
 
 def plan_currency(plan: Plan) -> str:
@@ -100,9 +103,3 @@ def invariants_in_words(plan: Plan, geography: Geography) -> list[str]:
 def software_versions() -> dict[str, str]:
     """Versions of Python and of the packages that the numbers depend on."""
     return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _SOFTWARE}
-
-
-def write_json(path: Path, value: Any) -> None:
-    """``value`` as indented JSON at ``path``, whole or not at all."""
-    with whole_file(path) as partial:
-        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from topdown.counts import Counts
@@ -14,17 +16,38 @@ _LARGEST_STANDARD_DEVIATION = 2.0**45
 """Noise of this size still stays below 2^53, with a probability of failure that cannot be met."""
 
 
+def measurable(plan: Plan, levels: Iterable[str]) -> Plan:
+    """``plan`` for a geography with these levels, equal shares filled in, after making sure that it can be measured.
+
+    Raises `BudgetError` when the plan and the levels disagree, when a share belongs to a query other than "detailed"
+    (it would be accounted for and not spent), or when the noise would not fit a float64.
+    """
+    plan = plan.for_levels(levels)
+    for level, query in plan.shares or ():
+        if query != DETAILED:
+            raise BudgetError(
+                f"level {level!r} gives a share to query {query!r}, and only {DETAILED!r} is measured; give the level "
+                "its whole share"
+            )
+        law = plan.law(level)
+        if law is not None and law.variance > _LARGEST_STANDARD_DEVIATION**2:
+            raise BudgetError(
+                f"level {level!r}: noise with a standard deviation of {law.variance**0.5:.3g} does not fit whole "
+                "numbers up to 2^53; give the level a larger budget, or a share of 0 to leave it out"
+            )
+    return plan
+
+
 def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measurements:
     """Every count plus independent noise of its level's law under ``plan``; invariant levels exactly.
 
     Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"). ``source``: where the
     random bits come from, by default operating-system entropy; a seeded source gives measurements that are marked as
-    not fit for release. Raises `BudgetError` when the plan and the levels disagree, or when the noise would not fit a
-    float64.
+    not fit for release. Raises `BudgetError` as `measurable` does.
     """
     source = SecureSource() if source is None else source
     geography = counts.geography
-    plan = plan.for_levels(geography.levels)
+    plan = measurable(plan, geography.levels)
     laws = {level: plan.law(level, DETAILED) for level in geography.levels}
     whole = all(law is None or law.grid_bits == 0 for law in laws.values())
     values = np.zeros((len(counts.cells), geography.n_nodes), np.int64 if whole else np.float64)
@@ -36,11 +59,6 @@ def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measure
             if level in plan.invariants:
                 values[:, nodes] = counts.values[nodes].T
             continue
-        if law.variance > _LARGEST_STANDARD_DEVIATION**2:
-            raise BudgetError(
-                f"level {level!r}: noise with a standard deviation of {law.variance**0.5:.3g} does not fit whole "
-                "numbers up to 2^53; give the level a larger budget, or a share of 0 to leave it out"
-            )
         shape = (len(counts.cells), nodes.stop - nodes.start)
         values[:, nodes] = counts.values[nodes].T + law.sample(shape, source)
     return Measurements(geography, counts.cells, values.T, variance, plan, source.fit_for_release)

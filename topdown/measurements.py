@@ -75,7 +75,9 @@ class Measurements:
         titles = _titles(cells, array.shape[1])
         spread = _node_variance(geography, variance, array.shape)
         array = np.where(_as_rows(np.isinf(spread), array), np.zeros((), array.dtype), array)
-        wrong = np.argwhere(~(np.abs(array) <= LARGEST))
+        # In the array's own kind: as a float, 2^53 + 1 would pass for 2^53.
+        limit = LARGEST if array.dtype.kind == "f" else int(LARGEST)
+        wrong = np.argwhere(~((array <= limit) & (array >= -limit)))
         if len(wrong):
             node, cell = (int(k) for k in wrong[0])
             raise DataError(

@@ -9,7 +9,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -30,9 +30,7 @@ def worker_pool(workers: int | None) -> Iterator[Executor | None]:
 
     Raises `ConfigError` for fewer than one worker.
     """
-    count = available_workers() if workers is None else workers
-    if count < 1:
-        raise ConfigError(f"workers is {count}; give 1 or more")
+    count = _checked_count(workers)
     if count == 1:
         yield None
         return
@@ -41,6 +39,24 @@ def worker_pool(workers: int | None) -> Iterator[Executor | None]:
         yield pool
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def thread_pool(workers: int | None) -> Iterator[Executor | None]:
+    """As `worker_pool`, of threads: for work that numpy and Arrow do outside of Python's lock."""
+    count = _checked_count(workers)
+    if count == 1:
+        yield None
+        return
+    with ThreadPoolExecutor(count) as pool:
+        yield pool
+
+
+def _checked_count(workers: int | None) -> int:
+    count = available_workers() if workers is None else workers
+    if count < 1:
+        raise ConfigError(f"workers is {count}; give 1 or more")
+    return count
 
 
 def _leave_interrupts_to_the_parent() -> None:

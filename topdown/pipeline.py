@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import cvxpy
 
-from topdown import __version__
 from topdown.config import RunConfig
 from topdown.counts import Counts
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.geography import Geography
-from topdown.journal import Journal, file_digest, sync_folder
-from topdown.manifest import describe_release, write_json
-from topdown.measure import measure
+from topdown.journal import Journal
+from topdown.manifest import describe_release
+from topdown.measure import measurable, measure
 from topdown.measurements import Measurements
 from topdown.noise import KeyedSource, SecureSource
+from topdown.parallel import map_ordered, thread_pool
+from topdown.privacy.ledger import Ledger
 from topdown.privacy.plan import Plan
 from topdown.progress import Silent, Stages
 from topdown.projection.crosscheck import CrossCheck, cross_check
 from topdown.projection.estimate import Estimate
 from topdown.projection.project import project
-from topdown.release import Release, round_counts
-from topdown.tables import read_table, tidy_batches, write_csv, write_parquet
+from topdown.publication import publish
+from topdown.reading import input_digest, read_input
+from topdown.release import round_counts
 
 STAGES = 7
 """How many stages `run` has, for a progress bar."""
@@ -41,127 +40,119 @@ class Outcome:
     already_there: bool = False
 
 
-def read_input(config: RunConfig) -> tuple[Geography, Counts]:
-    """The geography and the confidential counts of ``config``'s table.
+@dataclass(frozen=True)
+class Prepared:
+    """What a release starts from: validated counts, the plan for their levels, the digest of their file."""
 
-    Raises `DataError` (`GeographyError`, `CountsError`) with the node, the level, the value and the remedy.
-    """
-    options = config.geography
-    identifiers = _identifier_columns(config)
-    names = options.names if isinstance(options.names, str) else None
-    extra = list(options.names.values()) if isinstance(options.names, dict) else [names] if names else []
-    wanted = dict.fromkeys([*identifiers, *config.input.cells, *extra, *config.input.where])
-    table = read_table(config.input_path, None if options.levels else list(wanted))
-    table = _filtered(table, config)
-    if options.levels is not None:
-        geography = Geography.from_table(
-            table, options.levels, root=options.root, name=options.names, separator=options.separator
-        )
-        path = [c for c in options.levels[1:] if c in table.column_names] if options.separator else [identifiers[-1]]
-    else:
-        geography = Geography.from_geoids(
-            table[identifiers[0]],
-            options.widths or {},
-            root=options.root,
-            root_level=options.root_level,
-            names=table[names] if names else None,
-        )
-        path = identifiers
-    counts = Counts.from_table(
-        table,
-        geography,
-        geoid=path if len(path) > 1 else path[0],
-        cells=config.input.cells,
-        separator=options.separator or "/",
-    )
-    return geography, counts
+    counts: Counts
+    plan: Plan
+    digest: str = field(repr=False)
 
 
-def _identifier_columns(config: RunConfig) -> list[str]:
-    """The columns that identify a row's unit: all the levels', or the one with codes."""
-    if config.geography.levels is not None:
-        return config.geography.levels
-    if config.input.geoid is None:
-        raise ConfigError("input.geoid is missing: with widths, name the column that holds the codes")
-    return [config.input.geoid]
-
-
-def _filtered(table: pa.Table, config: RunConfig) -> pa.Table:
-    """The rows whose columns have the values of ``input.where``."""
-    for name, value in config.input.where.items():
-        if name not in table.column_names:
-            raise DataError(f"{config.input_path}: no column {name!r}, by which input.where chooses rows")
-        table = table.filter(pc.equal(table[name].cast(pa.string()), value))
-        if table.num_rows == 0:
-            raise DataError(f"{config.input_path}: no row has {name} = {value!r}; correct input.where")
-    return table
-
-
-def check(config: RunConfig, stages: Stages | None = None) -> tuple[Geography, Plan]:
+def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     """Validate ``config``, its data and its plan together; draw nothing and write nothing."""
     stages = stages or Silent()
     plan = config.privacy.plan()
+    _require_solver(config)
     with stages.stage("reading the table"):
+        digest = input_digest(config)
         geography, counts = read_input(config)
-        plan = plan.for_levels(geography.levels)
+        plan = measurable(plan, geography.levels)
+        if input_digest(config) != digest:
+            raise DataError(f"{config.input_path}: it changed while it was read; run again when it is complete")
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
-    return geography, plan
+    return Prepared(counts, plan, digest)
 
 
-def run(config: RunConfig, output: Path | None = None, stages: Stages | None = None) -> Outcome:
+def _require_solver(config: RunConfig) -> None:
+    """Refuse a solver that is not installed, before any noise is drawn."""
+    installed: list[str] = cvxpy.installed_solvers()  # type: ignore[no-untyped-call]
+    if config.projection.cross_check and config.projection.solver.upper() not in installed:
+        raise ConfigError(
+            f"projection.solver = {config.projection.solver!r} is not installed; cvxpy has {', '.join(installed)}"
+        )
+
+
+def run(
+    config: RunConfig, output: Path | None = None, stages: Stages | None = None, *, workers: int | None = None
+) -> Outcome:
     """Read, measure, project, round and write the release that ``config`` describes to ``output``/public.
 
     Noise is drawn once: started again with the same configuration and input, a run goes on from its own measurements.
-    The public directory appears complete or not at all. Raises `ConfigError`, `DataError`, `ProjectionError` or
-    `BudgetError`; nothing is then left half-written.
+    With a ledger the budget is reserved before the first draw. The public directory appears complete or not at all.
+    ``workers``: threads, by default one per processor; the release does not depend on it. Raises `ConfigError`,
+    `DataError`, `ProjectionError` or `BudgetError`; nothing is then left half-written.
     """
     stages = stages or Silent()
     directory = config.output_path if output is None else output
     public = directory / "public"
-    geography, plan = check(config, stages)
-    journal = Journal(directory / "internal", config.fingerprint(), file_digest(config.input_path))
-    with journal.locked():
-        measurements, ties = _measurements(config, journal, geography, plan, public, stages)
+    prepared = check(config, stages)
+    journal = Journal(directory / "internal", config.fingerprint(), prepared.digest)
+    with journal.locked(), thread_pool(workers) as pool:
+        measurements, ties = _measurements(config, journal, prepared, public, stages)
         if (public / "manifest.json").exists():
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
             return Outcome(public, already_there=True)
         with stages.stage("projecting"):
-            estimates = {
-                "unbiased": project(measurements, "gls"),
-                "non_negative": project(
-                    measurements, config.projection.method, nonnegative=True, weights=config.projection.weights
-                ),
-            }
+            estimates = _estimates(config, measurements, pool)
         with stages.stage("solving again by cvxpy"):
             checks = _cross_checks(config, measurements, estimates)
         with stages.stage("rounding"):
             release = round_counts(estimates["non_negative"], source=ties)
         with stages.stage("writing"):
-            _write(config, public, measurements, plan, estimates, checks, release)
-    _say_output(stages, config, public, checks)
+            publish(
+                public,
+                measurements,
+                estimates,
+                release,
+                lambda files: describe_release(config, measurements, prepared.plan, estimates, checks, release, files),
+                csv=config.output.csv,
+                executor=pool,
+            )
+    _say_output(stages, public, checks)
     return Outcome(public)
 
 
 def _measurements(
-    config: RunConfig, journal: Journal, geography: Geography, plan: Plan, public: Path, stages: Stages
+    config: RunConfig, journal: Journal, prepared: Prepared, public: Path, stages: Stages
 ) -> tuple[Measurements, KeyedSource]:
     """The measurements that this run drew before, or new ones, kept before anything is derived from them."""
-    found = journal.read(geography, plan)
-    if found is not None:
-        stages.say("going on from the measurements that were drawn before: no noise is drawn, no budget is spent")
-        return found
-    if public.exists():
+    found = journal.read(prepared.counts.geography, prepared.plan)
+    if found is None and public.exists():
         raise ConfigError(
             f"{public} exists, and the record of the noise behind it does not; give another --output directory"
         )
-    with stages.stage("drawing noise"):
-        _, counts = read_input(config)
-        measurements = measure(counts, plan, SecureSource())
-        ties = KeyedSource.fresh()
-    with stages.stage("keeping the measurements"):
-        journal.write(measurements, ties)
-    return measurements, ties
+    _reserve(config, journal, prepared)
+    if found is not None:
+        stages.say("going on from the measurements that were drawn before: no noise is drawn, no budget is spent")
+    else:
+        with stages.stage("drawing noise"):
+            found = measure(prepared.counts, prepared.plan, SecureSource()), KeyedSource.fresh()
+        with stages.stage("keeping the measurements"):
+            journal.write(*found)
+    if config.ledger is not None:
+        ledger = Ledger(config.folder / config.ledger.path)
+        ledger.confirm(config.ledger.dataset, journal.release_name(), journal.digest)
+    return found
+
+
+def _reserve(config: RunConfig, journal: Journal, prepared: Prepared) -> None:
+    """Set the release's budget aside in the ledger, where there is one. Raises `BudgetError` if too little is left."""
+    if config.ledger is not None:
+        ledger = Ledger(config.folder / config.ledger.path)
+        events = prepared.plan.events(prepared.counts.geography.levels)
+        ledger.reserve(config.ledger.dataset, journal.release_name(), events)
+
+
+def _estimates(config: RunConfig, measurements: Measurements, pool: Executor | None) -> dict[str, Estimate]:
+    """The unbiased estimate and the non-negative one."""
+    options = config.projection
+    jobs = {
+        "unbiased": lambda: project(measurements, "gls"),
+        "non_negative": lambda: project(measurements, options.method, nonnegative=True, weights=options.weights),
+    }
+    return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))
 
 
 def _cross_checks(
@@ -183,57 +174,6 @@ def _cross_checks(
     return checks
 
 
-def _write(
-    config: RunConfig,
-    public: Path,
-    measurements: Measurements,
-    plan: Plan,
-    estimates: dict[str, Estimate],
-    checks: dict[str, CrossCheck],
-    release: Release,
-) -> None:
-    """All of the public files into a folder beside ``public``, which takes its name when they are complete."""
-    staging = public.with_name(".public.partial")
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    try:
-        marks = {"software": f"topdown {__version__}", "fit for release": str(release.fit_for_release)}
-        tables: dict[str, Iterator[pa.RecordBatch]] = {
-            "measurements": measurements.batches(),
-            "estimates": _estimate_batches(estimates),
-            "release": release.batches(),
-        }
-        files = {f"{name}.parquet": staging / f"{name}.parquet" for name in tables}
-        for name, batches in tables.items():
-            write_parquet(files[f"{name}.parquet"], batches, marks)
-        if config.output.csv:
-            files["release.csv"] = staging / "release.csv"
-            write_csv(files["release.csv"], release.batches())
-        manifest = describe_release(config, measurements, plan, estimates, checks, release, files)
-        write_json(staging / "manifest.json", manifest)
-        sync_folder(staging)
-        staging.rename(public)
-        sync_folder(public.parent)
-    except OSError as error:
-        raise DataError(
-            f"{public}: cannot be written: {error}; free the space or correct the path, and run again: no "
-            "noise will be drawn again"
-        ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _estimate_batches(estimates: dict[str, Estimate]) -> Iterator[pa.RecordBatch]:
-    """Unbiased estimates with their variances beside the non-negative ones, never one without the other."""
-    unbiased, non_negative = estimates["unbiased"], estimates["non_negative"]
-    columns: dict[str, Any] = {
-        "unbiased": unbiased.values,
-        "variance": unbiased.variance,
-        "non_negative": non_negative.values,
-    }
-    return tidy_batches(unbiased.geography, unbiased.cells, columns, names=True)
-
-
 def _say_input(stages: Stages, geography: Geography, cells: tuple[str, ...]) -> None:
     sizes = ", ".join(
         f"{geography.level_slice(level).stop - geography.level_slice(level).start:,} {level}"
@@ -242,7 +182,7 @@ def _say_input(stages: Stages, geography: Geography, cells: tuple[str, ...]) -> 
     stages.say(f"read      {geography.n_nodes:,} nodes ({sizes}) x {len(cells)} cells ({', '.join(cells)})")
 
 
-def _say_output(stages: Stages, config: RunConfig, public: Path, checks: dict[str, CrossCheck]) -> None:
+def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> None:
     for name, found in checks.items():
         stages.say(
             f"checked   {name.replace('_', '-')}: cvxpy agrees to {found.largest_difference:.1e} on {found.scope}"

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from time import perf_counter
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_LOG = logging.getLogger(__name__)
 
 
 class Stages(Protocol):
@@ -15,6 +27,10 @@ class Stages(Protocol):
 
     def stage(self, title: str) -> AbstractContextManager[None]:
         """A context that lasts as long as the stage called ``title``."""
+        ...
+
+    def count(self, done: int, total: int) -> None:
+        """How much of the running stage is done."""
         ...
 
     def say(self, line: str) -> None:
@@ -29,6 +45,9 @@ class Silent:
     def stage(self, title: str) -> Iterator[None]:
         """Nothing."""
         yield
+
+    def count(self, done: int, total: int) -> None:
+        """Nothing."""
 
     def say(self, line: str) -> None:
         """Nothing."""
@@ -49,6 +68,7 @@ class Shown:
             transient=True,
         )
         self._task = self._progress.add_task("", total=total)
+        self._counted: TaskID | None = None
 
     def __enter__(self) -> Shown:
         self._progress.start()
@@ -61,8 +81,19 @@ class Shown:
     def stage(self, title: str) -> Iterator[None]:
         """Show ``title`` until the stage ends."""
         self._progress.update(self._task, description=title)
+        _LOG.info("%s", title)
+        begin = perf_counter()
         yield
+        _LOG.info("%s: done in %.2f s", title, perf_counter() - begin)
         self._progress.advance(self._task)
+
+    def count(self, done: int, total: int) -> None:
+        """Show a bar of the running stage's own, with its time left, until ``done`` reaches ``total``."""
+        if self._counted is None:
+            self._counted = self._progress.add_task("", total=total)
+        self._progress.update(
+            self._counted, completed=done, total=total, description=f"{done:,} of {total:,}", visible=done < total
+        )
 
     def say(self, line: str) -> None:
         """Print ``line`` above the bar."""

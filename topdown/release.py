@@ -16,6 +16,7 @@ from topdown.errors import ConfigError, ProjectionError
 from topdown.geography import Geography
 from topdown.noise import SecureSource, Source
 from topdown.projection.estimate import Estimate
+from topdown.projection.integer_optimum import round_whole_tree
 from topdown.projection.invariants import lower_bounds
 from topdown.projection.rounding import round_top_down
 from topdown.tables import tidy_batches, to_frame
@@ -86,16 +87,23 @@ def _by_family(estimate: Estimate, source: Source) -> IntArray:
     return round_top_down(whole, estimate.geography.tree, source, lower, exact)
 
 
-METHODS = {"family": _by_family}
+def _whole_tree(estimate: Estimate, source: Source) -> IntArray:
+    values = np.ascontiguousarray(estimate.values.T)
+    exact = np.ascontiguousarray(estimate.exact.T) if estimate.exact.any() else None
+    return round_whole_tree(values, estimate.geography.tree, source, exact)
+
+
+METHODS = {"family": _by_family, "joint": _whole_tree}
 
 
 def round_counts(estimate: Estimate, *, method: str = "family", source: Source | None = None) -> Release:
     """The whole numbers nearest to ``estimate`` with which every family still adds up.
 
     ``method``: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over whole
-    r_c >= 0 with the parent's sum (exact, by largest remainders). ``source`` breaks ties, by default operating-system
-    entropy. Raises `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or
-    whose exact values are not whole.
+    r_c >= 0 with the parent's sum (exact, by largest remainders); "joint", argmin of the sum of (r_i - x_i)^2 over all
+    nodes at once, every node weighing the same. ``source`` breaks ties, by default operating-system entropy. Raises
+    `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or whose exact values
+    are not whole.
     """
     if method not in METHODS:
         near = get_close_matches(str(method), list(METHODS), n=1)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import io
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -169,3 +171,24 @@ def write_csv(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
 def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield first
     yield from rest
+
+
+def write_json(path: Path, value: Any) -> None:
+    """``value`` as indented JSON at ``path``, whole or not at all."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

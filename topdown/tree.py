@@ -112,7 +112,7 @@ class Tree:
 
     def level(self, index: int) -> slice:
         """The nodes of level ``index`` (the root is level 0; -1 is the leaves)."""
-        index = index % self.n_levels
+        index = range(self.n_levels)[index]
         return slice(int(self.level_offsets[index]), int(self.level_offsets[index + 1]))
 
     def families(self, index: int) -> Families:

@@ -1,0 +1,71 @@
+"""The public directory of a release: all of its files, which appear together or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from topdown import __version__
+from topdown.errors import DataError
+from topdown.measurements import Measurements
+from topdown.parallel import map_ordered
+from topdown.projection.estimate import Estimate
+from topdown.release import Release
+from topdown.tables import sync_folder, tidy_batches, write_csv, write_json, write_parquet
+
+
+def publish(
+    public: Path,
+    measurements: Measurements,
+    estimates: Mapping[str, Estimate],
+    release: Release,
+    manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
+    *,
+    csv: bool,
+    executor: Executor | None = None,
+) -> None:
+    """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
+
+    ``executor``: where files are written at the same time. Raises `DataError` when something cannot be written; nothing
+    then has a final name.
+    """
+    staging = public.with_name(".public.partial")
+    try:
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        marks = {"software": f"topdown {__version__}", "fit for release": str(release.fit_for_release)}
+
+        def parquet(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
+            return lambda: write_parquet(staging / name, batches, marks)
+
+        writers = {
+            "estimates.parquet": parquet("estimates.parquet", _estimate_batches(estimates)),
+            "measurements.parquet": parquet("measurements.parquet", measurements.batches()),
+            "release.parquet": parquet("release.parquet", release.batches()),
+        }
+        if csv:
+            writers["release.csv"] = lambda: write_csv(staging / "release.csv", release.batches())
+        list(map_ordered(lambda write: write(), list(writers.values()), executor))
+        write_json(staging / "manifest.json", manifest({name: staging / name for name in writers}))
+        sync_folder(staging)
+        staging.rename(public)
+        sync_folder(public.parent)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{public}: cannot be written: {error}; free the space or correct the path, and run again: no noise will "
+            "be drawn again"
+        ) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBatch]:
+    """Unbiased estimates with their variances beside the non-negative ones, never one without the other."""
+    unbiased, non_negative = estimates["unbiased"], estimates["non_negative"]
+    columns = {"unbiased": unbiased.values, "variance": unbiased.variance, "non_negative": non_negative.values}
+    return tidy_batches(unbiased.geography, unbiased.cells, columns, names=True)

@@ -1,0 +1,129 @@
+"""From the configuration's table to a geography and confidential counts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from topdown.config import RunConfig
+from topdown.counts import Counts
+from topdown.errors import ConfigError, DataError
+from topdown.geography import Geography
+from topdown.tables import file_digest, read_table
+
+_BYTES_PER_ROW = 150
+_BYTES_PER_CELL = 120
+"""Peak memory of a run, as measured on 8 million leaves, by leaf and by leaf and cell."""
+
+
+def read_input(config: RunConfig) -> tuple[Geography, Counts]:
+    """The geography and the confidential counts of ``config``'s table.
+
+    Raises `DataError` (`GeographyError`, `CountsError`) with the node, the level, the value and the remedy.
+    """
+    options = config.geography
+    identifiers = _identifier_columns(config)
+    names = options.names if isinstance(options.names, str) else None
+    extra = list(options.names.values()) if isinstance(options.names, dict) else [names] if names else []
+    wanted = dict.fromkeys([*identifiers, *config.input.cells, *extra, *config.input.where])
+    require_memory(config.input_path, len(config.input.cells))
+    table = read_table(config.input_path, None if options.levels else list(wanted))
+    table = _filtered(table, config)
+    if options.levels is not None:
+        geography = Geography.from_table(
+            table, options.levels, root=options.root, name=options.names, separator=options.separator
+        )
+        path = [c for c in options.levels[1:] if c in table.column_names] if options.separator else [identifiers[-1]]
+    else:
+        geography = Geography.from_geoids(
+            table[identifiers[0]],
+            options.widths or {},
+            root=options.root,
+            root_level=options.root_level,
+            names=table[names] if names else None,
+        )
+        path = identifiers
+    counts = Counts.from_table(
+        table,
+        geography,
+        geoid=path if len(path) > 1 else path[0],
+        cells=config.input.cells,
+        separator=options.separator or "/",
+    )
+    return geography, counts
+
+
+def _identifier_columns(config: RunConfig) -> list[str]:
+    """The columns that identify a row's unit: all the levels', or the one with codes."""
+    if config.geography.levels is not None:
+        return config.geography.levels
+    if config.input.geoid is None:
+        raise ConfigError("input.geoid is missing: with widths, name the column that holds the codes")
+    return [config.input.geoid]
+
+
+def _filtered(table: pa.Table, config: RunConfig) -> pa.Table:
+    """The rows whose columns have the values of ``input.where``."""
+    for name, value in config.input.where.items():
+        if name not in table.column_names:
+            raise DataError(f"{config.input_path}: no column {name!r}, by which input.where chooses rows")
+        table = table.filter(pc.equal(table[name].cast(pa.string()), value))
+        if table.num_rows == 0:
+            raise DataError(f"{config.input_path}: no row has {name} = {value!r}; correct input.where")
+    return table
+
+
+def input_digest(config: RunConfig) -> str:
+    """SHA-256 of the input file. Raises `DataError` where it cannot be read."""
+    try:
+        return file_digest(config.input_path)
+    except OSError as error:
+        raise DataError(f"{config.input_path}: cannot be read: {error}; correct input.path") from error
+
+
+def require_memory(path: Path, cells: int) -> None:
+    """Refuse a table for which a run would need more memory than there is, before any work is done.
+
+    The need is estimated from the number of rows, which a CSV file does not tell: there from its size.
+    """
+    if not path.is_file():
+        return
+    try:
+        rows = pq.ParquetFile(path).metadata.num_rows if path.suffix == ".parquet" else _csv_rows(path)
+    except (pa.ArrowException, OSError):
+        return  # what is wrong with the file is for the reader to say
+    needed = rows * (_BYTES_PER_ROW + _BYTES_PER_CELL * cells)
+    available = available_memory()
+    if available is not None and needed > available:
+        raise DataError(
+            f"{path}: a run on about {rows:,} rows x {cells} cells needs about {needed / 2**30:.1f} GiB of memory, and "
+            f"{available / 2**30:.1f} GiB are free; free some, use a larger machine, or publish fewer cells at once"
+        )
+
+
+def _csv_rows(path: Path) -> int:
+    """About how many rows a CSV file has: its size over the mean length of its first lines."""
+    if path.suffix == ".gz":
+        return path.stat().st_size // 4
+    with path.open("rb") as file:
+        lines = file.readlines(1 << 16)
+    return path.stat().st_size * len(lines) // max(1, sum(map(len, lines)))
+
+
+def available_memory() -> int | None:
+    """Bytes that this process may still take: of the machine and of its control group; None where unknown."""
+    found = []
+    memory = Path("/proc/meminfo")
+    if memory.exists():
+        fields = dict(line.split(":", 1) for line in memory.read_text().splitlines() if ":" in line)
+        found.append(int(fields["MemAvailable"].split()[0]) * 1024)
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and (most := limit.read_text().strip()) != "max":
+        found.append(int(most) - int(used.read_text()))
+    if not found and hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(found) if found else None
