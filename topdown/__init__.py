@@ -8,7 +8,7 @@ __version__ = version("topdown")
 
 from topdown import noise
 from topdown.counts import Counts
-from topdown.evaluation import theory
+from topdown.evaluation import fairness, theory
 from topdown.evaluation.errors_table import ErrorTable
 from topdown.evaluation.rules import FundShare, Threshold
 from topdown.evaluation.simulate import simulate
@@ -34,6 +34,7 @@ __all__ = [
     "SeededSource",
     "Threshold",
     "__version__",
+    "fairness",
     "measure",
     "noise",
     "project",

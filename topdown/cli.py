@@ -1,4 +1,4 @@
-"""The command line: run, check."""
+"""The command line: run, study, check."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from topdown import __version__, pipeline
-from topdown.config import load_config
+from topdown import __version__, pipeline, study
+from topdown.config import load_any, load_config, load_study
 from topdown.errors import TopdownError
 from topdown.progress import Shown, Silent
 
@@ -23,7 +23,7 @@ app = typer.Typer(
         "Publish a hierarchy of counts with differential privacy.\n\n"
         "A TOML file names the table of counts, how its units nest, the privacy budget and the projection. "
         "[bold]topdown check FILE[/bold] validates it all and draws nothing; [bold]topdown run FILE[/bold] makes the "
-        "release.\n\n"
+        "release; [bold]topdown study FILE[/bold] simulates what its projection does to the noise.\n\n"
         "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget."
     ),
 )
@@ -56,12 +56,34 @@ def run(
         pipeline.run(load_config(file), output, Silent() if quiet else stages, workers=workers)
 
 
+@app.command("study")
+def study_errors(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that describes the study.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write here in place of the file's output.directory.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes, in place of the file's study.workers.")] = None,
+    replicates: Annotated[int | None, typer.Option(min=1, help="In place of the file's study.replicates.")] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Simulate the errors of the release that FILE describes, against the true counts.
+
+    FILE is one that `run` takes, with a section \\[study]. Leaves a directory internal/ with report.html, errors.parquet,
+    rules.parquet and densities.parquet, which are as confidential as the table. Ctrl-C keeps the replicates that are
+    finished.
+    """
+    _set_logging(verbose)
+    with Shown(_console(quiet), study.STAGES) as stages:
+        study.study(load_study(file), output, Silent() if quiet else stages, workers=workers, replicates=replicates)
+
+
 @app.command()
 def check(file: File, quiet: Quiet = False, verbose: Verbose = False) -> None:
     """Validate FILE, its data and its plan; draw nothing, write nothing."""
     _set_logging(verbose)
     with Shown(_console(quiet), 1) as stages:
-        pipeline.check(load_config(file), Silent() if quiet else stages)
+        pipeline.check(load_any(file), Silent() if quiet else stages)
         stages.say("ok        configuration, data and plan agree; nothing was drawn or written")
 
 

@@ -49,7 +49,7 @@ def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measure
     geography = counts.geography
     plan = measurable(plan, geography.levels)
     laws = {level: plan.law(level, DETAILED) for level in geography.levels}
-    whole = all(law is None or law.grid_bits == 0 for law in laws.values())
+    whole = plan.released_grid_bits == 0
     values = np.zeros((len(counts.cells), geography.n_nodes), np.int64 if whole else np.float64)
     variance = np.empty(geography.n_nodes)
     for level, law in laws.items():

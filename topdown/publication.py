@@ -50,7 +50,10 @@ def publish(
         }
         if csv:
             writers["release.csv"] = lambda: write_csv(staging / "release.csv", release.batches())
-        list(map_ordered(lambda write: write(), list(writers.values()), executor))
+        # Every writer ends before the folder goes away beneath one that is still at work.
+        for error in list(map_ordered(_failure, list(writers.values()), executor)):
+            if error is not None:
+                raise error
         write_json(staging / "manifest.json", manifest({name: staging / name for name in writers}))
         sync_folder(staging)
         staging.rename(public)
@@ -62,6 +65,14 @@ def publish(
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _failure(write: Callable[[], None]) -> Exception | None:
+    try:
+        write()
+    except Exception as error:
+        return error
+    return None
 
 
 def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBatch]:

@@ -30,6 +30,8 @@ def from_geoids(geoids: Any, widths: dict[str, int], root: str, root_level: str,
     lengths = _checked_lengths(values, widths)
     is_leaf = lengths == steps[-1]
     labels = as_strings(names, "names") if names is not None else None
+    if labels is not None and len(labels) != len(values):
+        raise GeographyError(f"{len(labels)} names for {len(values)} GEOIDs; give one name for every GEOID")
     leaves, leaf_names = values, labels
     if not is_leaf.all():
         leaves = values.filter(pa.array(is_leaf))
@@ -53,8 +55,6 @@ def from_geoids(geoids: Any, widths: dict[str, int], root: str, root_level: str,
         _require_leaves_below(values.filter(pa.array(~is_leaf)), lengths[~is_leaf], identifiers, widths)
     if labels is None:
         return levels, tree, identifiers, None
-    if len(labels) != len(values):
-        raise GeographyError(f"{len(labels)} names for {len(values)} GEOIDs; give one name for every GEOID")
     if is_leaf.all() and leaf_names is not None:
         ordered = leaf_names if leaf_rows is None else leaf_names.take(pa.array(leaf_rows))
         return (
@@ -134,7 +134,8 @@ def _require_leaves_below(inner: pa.Array, lengths: IntArray, identifiers: pa.Ar
         row = int(childless[0])
         level = next(name for name, width in widths.items() if width == lengths[row])
         last = list(widths)[-1]
+        lost = f", or restore its leading zero if {'0' + inner[row].as_py()!r} is meant"
         raise GeographyError(
             f"{level} {inner[row].as_py()!r} has no {last} below it: a leaf above the leaf level; add its leaves or "
-            "leave it out"
+            f"leave it out{lost if lengths[row] + 1 in widths.values() else ''}"
         )

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.construction.labels import as_strings, listed
+from topdown.construction.labels import as_strings, listed, missing
 from topdown.construction.table import Parts
 from topdown.errors import GeographyError
 from topdown.tree import IntArray, Tree
@@ -21,8 +21,8 @@ def from_edges(child: Any, parent: Any, levels: Sequence[str] | None, names: Any
     above = as_strings(parent, "parent", allow_integers=True)
     if len(below) != len(above):
         raise GeographyError(f"{len(below)} children and {len(above)} parents; every child needs its parent")
-    if below.null_count:
-        row = int(np.flatnonzero(np.asarray(pc.is_null(below)))[0])
+    if missing(below).any():
+        row = int(np.flatnonzero(missing(below))[0])
         raise GeographyError(f"row {row}: the child is missing (its parent is {above[row].as_py()!r})")
     rooted = np.asarray(pc.is_valid(above)) & ~np.asarray(pc.fill_null(pc.equal(above, ""), True))
     nodes = pc.unique(pa.concat_arrays([below, above.filter(pa.array(rooted))]))

@@ -32,6 +32,8 @@ def as_strings(values: Any, what: str, *, allow_integers: bool = False) -> pa.Ar
     if pa.types.is_null(array.type) or (allow_integers and pa.types.is_integer(array.type)):
         return array.cast(pa.string())
     example = next((x for x in array.slice(0, 100).to_pylist() if x is not None), None)
+    if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
+        raise GeographyError(f"{what} holds bytes, such as {example!r}; decode them to strings first")
     raise GeographyError(
         f"{what} holds numbers ({array.type}, such as {example!r}), and GEOIDs are zero-padded strings: as a number "
         "'01001' becomes 1001 and can no longer be told from another code; read the column as strings "
@@ -43,7 +45,9 @@ def column(frame: Any, name: str) -> Any:
     """The column ``name`` of a DataFrame, an Arrow table or a mapping. Raises `GeographyError` where it is absent."""
     known = list(frame.column_names) if isinstance(frame, pa.Table) else list(frame)
     if name not in known:
-        raise GeographyError(f"the table has no column {name!r}; it has {', '.join(map(repr, known))}")
+        raise GeographyError(f"the table has no column {name!r}; it has {', '.join(map(repr, known)) or 'none'}")
+    if known.count(name) > 1:
+        raise GeographyError(f"two columns of the table are called {name!r}; rename one of them")
     return frame[name]
 
 

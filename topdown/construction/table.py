@@ -27,7 +27,7 @@ def from_table(
     if not levels:
         raise GeographyError("no levels: name the columns of the table from the root to the leaves")
     known = list(frame.column_names) if isinstance(frame, pa.Table) else list(frame)
-    rows = len(frame) if not isinstance(frame, Mapping) else len(next(iter(frame.values())))
+    rows = len(frame) if not isinstance(frame, Mapping) else max(map(len, frame.values()), default=0)
     if rows == 0:
         raise GeographyError("the table has no rows; a geography needs at least one leaf")
     columns = []
@@ -36,7 +36,9 @@ def from_table(
             columns.append(pa.array([root]).take(pa.array(np.zeros(rows, np.int64))))
         else:
             columns.append(as_strings(column(frame, level), f"column {level!r}"))
-    plain = columns
+        if len(columns[-1]) != rows:
+            raise GeographyError(f"column {level!r} has {len(columns[-1])} rows, and the table has {rows}")
+    plain = list(columns)
     for index, (level, values) in enumerate(zip(levels, columns, strict=True)):
         if values.null_count or pc.any(pc.equal(values, "")).as_py():
             row = int(np.flatnonzero(missing(values))[0])

@@ -8,6 +8,7 @@ every bin in which the two cdfs do not cross; where they do, the difference is t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -123,14 +124,36 @@ def _integrated_lattice_cdf(law: DiscreteLaplace | DiscreteGaussian, x: FloatArr
     return np.asarray(step * sums[(cell - lowest).astype(np.int64)] + at * rest)
 
 
+@lru_cache(maxsize=256)
+def spread(law: Law) -> float:
+    """The integral of sqrt(F (1 - F)): times sqrt(2 / (pi R)), how far R draws of the law seem to be from it."""
+    if isinstance(law, Laplace):
+        return float(law.scale) * (1.0 + np.pi / 2.0)
+    if isinstance(law, Gaussian):
+        step = float(law.sigma) / 512.0
+        x = (np.arange(512 * 40) + 0.5) * step
+    else:
+        # F is constant from one lattice point to the next; on a fine lattice some thousands of its points will do.
+        lattice = 2.0**-law.grid_bits
+        step = lattice * max(1.0, np.floor(law.std / lattice / 4096.0))
+        x = np.arange(np.ceil(60.0 * law.std / step) + 2.0) * step
+    tail = np.asarray(law.sf(x), dtype=np.float64)
+    return 2.0 * step * float(np.sqrt(tail * (1.0 - tail)).sum())
+
+
 @dataclass(frozen=True, eq=False)
 class Distances:
     """Wasserstein-1 distances of every row's residuals from a law; each (rows,), in counts.
 
-    ``plain``: of the empirical cdf, which no sample brings below about ``floor``, the expected distance of a sample of
-    this size from its own law. ``corrected``: free of that floor: where one half of the replicates says which cdf is
-    the larger, the other half says by how much, and the reverse; unbiased where the sign is clear, 0 on average where
-    there is no distance. ``standard_error``: of ``plain``, by its influence function.
+    ``plain``: of the empirical cdf, which no sample brings below about ``floor``, the expected distance from ``law`` of
+    a sample of this size that comes from ``law`` itself. ``corrected``: free of that floor: where one half of the
+    replicates says which cdf is the larger, the other half says by how much, and the reverse; 0 on average where there
+    is no distance. On average ``corrected`` is never above the distance and ``plain`` never below it, and both are
+    near it where it is far above the floor. ``standard_error``: of ``plain``, by its influence function.
+
+    Within a bin in which the cdfs cross, both read a linear difference. Against the exact distance of a projected
+    geometric law from the noise that is at most 1.1 % too little, from the continuous Laplace law 3.5 %; whole-number
+    residuals against a law on the whole numbers of scale 1 or more never cross inside a bin, and are read exactly.
     """
 
     plain: FloatArray
@@ -193,9 +216,6 @@ def distances(first: Histogram, second: Histogram, law: Law) -> Distances:
     both = first + second
     width, total = both.width, both.counts.sum(axis=1)
     whole, one, other = (_difference(half, law) for half in (both, first, second))
-    share = np.cumsum(both.counts, axis=1) / np.maximum(total, 1)[:, None]
-    middle = (share[:, :-1] + share[:, 1:]) / 2.0
-    spread = np.sqrt(np.maximum(middle * (1.0 - middle), 0.0)).sum(axis=1) * width
     replicates = np.maximum(total, 1)
     # Influence of a residual at t: minus the integral of the sign up to t.
     crosses, at = _crossing(whole)
@@ -206,7 +226,7 @@ def distances(first: Histogram, second: Histogram, law: Law) -> Distances:
     variance = np.maximum((mass * reach * reach).sum(axis=1) - mean * mean, 0.0)
     return Distances(
         plain=_paired(whole, whole, width),
-        floor=np.sqrt(2.0 / (np.pi * replicates)) * spread,
+        floor=np.sqrt(2.0 / (np.pi * replicates)) * spread(law),
         corrected=(_paired(one, other, width) + _paired(other, one, width)) / 2.0,
         standard_error=np.sqrt(variance / replicates),
     )

@@ -82,11 +82,11 @@ class Accumulated:
                 mine[half] = found
             elif found is not None:
                 here.merge(found)
-        for key, sums in part.rules.items():
-            into = self.rules.setdefault(key, RuleSums.empty(len(sums.error)))
-            into.error += sums.error
-            into.square += sums.square
-            into.absolute += sums.absolute
+        for key, outcome in part.rules.items():
+            into = self.rules.setdefault(key, RuleSums.empty(len(outcome.error)))
+            into.error += outcome.error
+            into.square += outcome.square
+            into.absolute += outcome.absolute
 
     def two_halves(self, label: str) -> tuple[Histogram, Histogram]:
         """Both halves' histograms; the second is empty where there was but one task."""

@@ -51,7 +51,8 @@ class FundShare:
         counts = leaves.sum(axis=-2) if self.cell is None else leaves[..., _cell_index(self.cell, cells), :]
         total = counts.sum(axis=-1, keepdims=True)
         equal = np.full_like(counts, 1.0 / counts.shape[-1])
-        return np.divide(counts, total, out=equal, where=total > 0)
+        np.divide(counts, total, out=equal, where=total > 0)
+        return equal
 
 
 @dataclass(frozen=True)

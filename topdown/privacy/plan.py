@@ -265,7 +265,7 @@ class Plan:
             "epsilon": None if self.epsilon is None else str(self.epsilon),
             "rho": None if self.rho is None else str(self.rho),
             "delta": self.delta,
-            "grid_bits": self._grid(),
+            "grid_bits": self.released_grid_bits,
             "shares": None if shares is None else levels,
             "invariants": list(self.invariants),
         }
@@ -275,13 +275,15 @@ class Plan:
             scale = self.scale(level, query)
             if continuous and self.mechanism == "laplace":
                 return Laplace(float(scale))
-            return DiscreteLaplace(scale, grid_bits=self._grid())
+            return DiscreteLaplace(scale, grid_bits=self.released_grid_bits)
         sigma2 = self.sigma2(level, query)
         if continuous and self.mechanism == "gaussian":
             return Gaussian(math.sqrt(sigma2))
-        return DiscreteGaussian.from_variance(sigma2, grid_bits=self._grid())
+        return DiscreteGaussian.from_variance(sigma2, grid_bits=self.released_grid_bits)
 
-    def _grid(self) -> int:
+    @property
+    def released_grid_bits(self) -> int:
+        """Releases draw multiples of 2^-released_grid_bits: 0, whole numbers, for the integer mechanisms."""
         return self.grid_bits if self.mechanism in ("laplace", "gaussian") else 0
 
     def _resolved_shares(self) -> Shares:
@@ -314,7 +316,7 @@ class Plan:
                         mechanism=self.mechanism,
                         scale=self.scale(level, query),
                         sensitivity=self.sensitivity,
-                        grid_bits=self._grid(),
+                        grid_bits=self.released_grid_bits,
                         **labels,
                     )
                 )
@@ -325,7 +327,7 @@ class Plan:
                         mechanism=self.mechanism,
                         sigma2=self.sigma2(level, query),
                         sensitivity_squared=self.sensitivity_squared,
-                        grid_bits=self._grid(),
+                        grid_bits=self.released_grid_bits,
                         **labels,
                     )
                 )

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from topdown.projection.equality import measured_or_zero
-from topdown.tree import FloatArray, IntArray, Tree
+from topdown.projection.equality import measured_or_zero, open_leaves, upward_gains
+from topdown.tree import Families, FloatArray, Tree
 
 TOLERANCE = 1e-6
 """The largest residual, in standard deviations of the noise (in counts where those are below 1), of a solution."""
@@ -61,7 +62,7 @@ def certify(
         most_negative=-float(below.max()) if below.max() > 0 else 0.0,
         kkt=float(optimality.max()),
         scale=float(np.abs(x).max()),
-        noise=float(np.sqrt(variance, where=np.isfinite(variance), out=np.zeros(variance.shape)).max()),
+        noise=_largest_deviation(variance),
         worst_node=worst % tree.n_nodes,
     )
 
@@ -89,9 +90,9 @@ def family_optimality(
     residual[..., 0] = np.where(np.isinf(variance[..., 0]), 0.0, residual[..., 0])
     for families in tree.families_down():
         x_c, y_c, v_c = (a[..., families.children] for a in (x, y, variance))
-        v_c, free = _finite(v_c)
         # Averages over the support, weighted by x: what is nearly 0 must not speak for the multiplier.
         weight = np.maximum(x_c, 0.0) if nonnegative else np.ones_like(x_c)
+        y_c, v_c = _without_infinity(x_c, y_c, v_c, weight, families)
         below = families.total(weight * v_c)
         tau = np.divide(families.total(weight * (y_c - x_c)), below, out=np.zeros_like(below), where=below > 0)
         aim = y_c - v_c * families.spread(tau)
@@ -99,80 +100,118 @@ def family_optimality(
         gap = np.abs(x_c - aim)
         if nonnegative:
             # No non-negative solution is further away than the total; next to nothing has no multiplier to speak of.
-            gap = np.where(v_c > 0, np.minimum(gap, families.spread(families.total(np.abs(x_c)))), gap)
-        if free is not None:
-            is_open = families.spread(families.total(free.astype(np.int64)) > 0)
-            gap = np.where(is_open, _open_gap(x_c, y_c, gap, free, nonnegative), gap)
+            most = families.spread(families.total(np.where(v_c > 0, np.abs(x_c), 0.0)))
+            gap = np.where(v_c > 0, np.minimum(gap, most), gap)
         residual[..., families.children] = gap
     return residual
 
 
-def _finite(variance: FloatArray) -> tuple[FloatArray, np.ndarray | None]:
-    free = np.isinf(variance)
-    return (np.where(free, 0.0, variance), free) if free.any() else (variance, None)
+def _without_infinity(
+    x: FloatArray, y: FloatArray, v: FloatArray, weight: FloatArray, families: Families
+) -> tuple[FloatArray, FloatArray]:
+    """Unmeasured children as measured ones that are content with what they have: they hold the multiplier at 0.
 
-
-def _open_gap(x: FloatArray, y: FloatArray, gap: FloatArray, free: np.ndarray, nonnegative: bool) -> FloatArray:
-    """Residual in a family with unmeasured children: these take up the slack and the others keep their values.
-
-    Non-negative, they may also be at 0 themselves and leave the measured ones to the usual condition, ``gap``.
+    Their variance is their siblings' average, which puts the residual in units of how far these would move.
     """
-    kept = np.abs(x - (np.maximum(y, 0.0) if nonnegative else y))
-    return np.where(free, 0.0, np.minimum(kept, gap) if nonnegative else kept)
+    free = np.isinf(v)
+    if not free.any():
+        return y, v
+    v = np.where(free, 0.0, v)
+    known = families.total(np.where(free, 0.0, weight))
+    average = np.divide(families.total(weight * v), known, out=np.ones_like(known), where=known > 0)
+    return np.where(free, x, y), np.where(free, families.spread(np.where(average > 0, average, 1.0)), v)
 
 
 def tree_optimality(
     x: FloatArray, values: FloatArray, variance: FloatArray, tree: Tree, *, nonnegative: bool
 ) -> FloatArray:
-    """Optimality residuals (..., nodes) of whole-tree least squares, carried at the leaves and at exact nodes.
+    """Optimality residuals (..., nodes) of whole-tree least squares.
 
-    A leaf's gradient g is the sum of (x_a - y_a) / v_a over itself and its ancestors up to the nearest exact one, whose
-    multiplier is free; its step is 1 / sum of 1 / v_a. The residual is |step g|, or |x - max(0, x - step g)| with
-    ``nonnegative``; at exact nodes |x - y|.
+    With tau_p the multiplier of p's family, x is optimal when every leaf is y - v tau_p, or max(0, y - v tau_p) with
+    ``nonnegative``, and every inner node i that is not exact has tau_i = tau_p + (x_i - y_i) / v_i (tau_p = 0 above the
+    root). Each tau is read off its family; the residual is what these equations lack, times the variance of what was
+    measured at and below the node: how far the node would move. At exact nodes it is |x - y|.
     """
     variance = np.broadcast_to(variance, x.shape)
     y = measured_or_zero(values, variance)
     exact = variance == 0
-    weight = np.divide(1.0, variance, out=np.zeros(x.shape), where=~exact)
-    gradient, curvature = weight * (x - y), weight
-    group = np.broadcast_to(np.where(exact, np.arange(tree.n_nodes), -1), x.shape).copy()
+    u = _scale(variance, tree)
+    pull = np.divide(u, variance, out=np.zeros(x.shape), where=~exact) * (y - x)
+    tau = np.zeros((*x.shape[:-1], tree.n_families))
+    read = np.zeros(tau.shape, np.bool_)
+    mass = _free_mass(x, exact, tree) if nonnegative else np.ones_like(x)
+    small = TOLERANCE * max(1.0, _largest_deviation(variance)) if nonnegative else 0.0
+    for families in tree.families_up():
+        children, parents = families.children, families.parents
+        if children.start < tree.n_families:
+            pull[..., children] += u[..., children] * tau[..., children]
+        weight = mass[..., children]
+        room = families.total(weight * u[..., children])
+        read[..., parents] = (room > 0) & (mass[..., parents] > small)
+        known = read[..., parents]
+        total = families.total(weight * pull[..., children])
+        tau[..., parents] = np.divide(total, room, out=np.zeros_like(room), where=known)
+    residual = np.where(exact, np.abs(x - y), 0.0)
+    residual[..., 0] += np.where(exact[..., 0], 0.0, _root_gap(x, pull, u, tau, read, nonnegative=nonnegative))
+    above = np.zeros((*x.shape[:-1], 1))
+    limit = np.where(exact[..., :1], mass[..., :1], np.inf)
     for families in tree.families_down():
         children, parents = families.children, families.parents
-        reset = exact[..., children]
-        gradient[..., children] += families.spread(gradient[..., parents]) * ~reset
-        curvature[..., children] += families.spread(curvature[..., parents]) * ~reset
-        group[..., children] = np.where(reset, group[..., children], families.spread(group[..., parents]))
-        # An exact node's own gradient and curvature are 0, so its children start afresh below it.
-    residual = np.where(exact, np.abs(x - y), 0.0)
-    leaves = tree.leaves
-    x_l, free = x[..., leaves], ~exact[..., leaves] & (curvature[..., leaves] > 0)
-    step = np.divide(1.0, curvature[..., leaves], out=np.zeros_like(x_l), where=free)
-    multiplier, total = _exact_ancestors(x_l, gradient[..., leaves], step, group[..., leaves], nonnegative, tree)
-    moved = x_l - step * (gradient[..., leaves] - multiplier)
-    moved = np.maximum(moved, 0.0) if nonnegative else moved
-    gap = np.abs(x_l - moved)
-    # As in a family: no non-negative solution is further away than the exact total.
-    gap = np.minimum(gap, total) if nonnegative else gap
-    residual[..., leaves] += np.where(free, gap, 0.0)
+        # A family with nothing in it has no multiplier of its own to read; its parent's equation gives it.
+        step = np.divide(
+            x[..., parents] - y[..., parents],
+            variance[..., parents],
+            out=np.zeros_like(above),
+            where=~exact[..., parents],
+        )
+        tau[..., parents] = np.where(
+            read[..., parents], tau[..., parents], np.where(exact[..., parents], 0.0, above + step)
+        )
+        above = families.spread(tau[..., parents])
+        # No non-negative solution is further away than what an exact total above it leaves free.
+        limit = np.where(exact[..., children], mass[..., children], families.spread(limit))
+        move = pull[..., children] - u[..., children] * above
+        if children.start < tree.n_families:
+            move = np.where(read[..., children], move, 0.0)
+        elif nonnegative:
+            move = np.maximum(x[..., children] + move, 0.0) - x[..., children]
+        gap = np.minimum(np.abs(move), limit) if nonnegative else np.abs(move)
+        residual[..., children] += np.where(exact[..., children], 0.0, gap)
     return residual
 
 
-def _exact_ancestors(
-    x: FloatArray, gradient: FloatArray, step: FloatArray, group: IntArray, nonnegative: bool, tree: Tree
-) -> tuple[FloatArray, FloatArray]:
-    """For every leaf its nearest exact ancestor's multiplier and total: 0 and inf where there is none.
+def _largest_deviation(variance: FloatArray) -> float:
+    return float(np.sqrt(variance.max(initial=0.0, where=np.isfinite(variance))))
 
-    The multiplier is the mean gradient of the ancestor's leaves over the support, weighted as in `family_optimality`.
-    """
-    multiplier, total = np.zeros_like(x), np.full_like(x, np.inf)
-    if (group < 0).all():
-        return multiplier, total
-    weight = step * (np.maximum(x, 0.0) if nonnegative else 1.0)
-    for row in np.ndindex(*x.shape[:-1]):
-        below = group[row] >= 0
-        key, bins = group[row][below], tree.n_nodes
-        support = np.bincount(key, weight[row][below], bins)
-        pull = np.bincount(key, (weight[row] * gradient[row])[below], bins)
-        multiplier[row][below] = np.divide(pull, support, out=np.zeros(bins), where=support > 0)[key]
-        total[row][below] = np.bincount(key, np.abs(x[row])[below], bins)[key]
-    return multiplier, total
+
+def _free_mass(x: FloatArray, exact: npt.NDArray[np.bool_], tree: Tree) -> FloatArray:
+    """What of every node's value stands at leaves that are free to move, no exact node in between."""
+    mass = np.maximum(x, 0.0)
+    mass[..., tree.leaves][exact[..., tree.leaves]] = 0.0
+    for families in tree.families_up():
+        children = families.children
+        mass[..., families.parents] = families.total(np.where(exact[..., children], 0.0, mass[..., children]))
+    return mass
+
+
+def _root_gap(
+    x: FloatArray, pull: FloatArray, u: FloatArray, tau: FloatArray, read: npt.NDArray[np.bool_], *, nonnegative: bool
+) -> FloatArray:
+    if tau.shape[-1]:
+        return np.where(read[..., 0], np.abs(pull[..., 0] + u[..., 0] * tau[..., 0]), 0.0)
+    moved = x[..., 0] + pull[..., 0]
+    return np.abs((np.maximum(moved, 0.0) if nonnegative else moved) - x[..., 0])
+
+
+def _scale(variance: FloatArray, tree: Tree) -> FloatArray:
+    """The variance of what was measured at and below every node; the siblings' largest where that is undetermined."""
+    u = upward_gains(variance, tree).variance
+    open_ends = open_leaves(variance, tree)
+    if open_ends is None:
+        return u
+    for families in tree.families_down():
+        is_open = open_ends[..., families.children] > 0
+        largest = np.maximum.reduceat(u[..., families.children], families.starts, axis=-1)
+        largest = np.where(largest > 0, largest, np.where(u[..., families.parents] > 0, u[..., families.parents], 1.0))
+        u[..., families.children] = np.where(is_open, families.spread(largest), u[..., families.children])
+    return u

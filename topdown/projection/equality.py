@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from topdown.tree import Families, FloatArray, Tree
 
@@ -51,6 +50,14 @@ def _split_unmeasured(variance: FloatArray) -> tuple[FloatArray, FloatArray | No
     return np.where(unmeasured, 0.0, variance), unmeasured.astype(np.float64)
 
 
+def combine(pooled: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The weight of a node's own measurement against its children's sum with variance ``pooled``; both's variance."""
+    measured = np.isfinite(variance)
+    with np.errstate(invalid="ignore"):
+        weight = np.where(measured & (pooled > 0), pooled / (pooled + variance), 0.0)
+        return weight, np.where(measured, weight * variance, pooled)
+
+
 def upward_gains(variance: FloatArray, tree: Tree) -> Gains:
     """The gains of the least-squares estimate from measurements with ``variance`` (..., nodes).
 
@@ -66,11 +73,9 @@ def upward_gains(variance: FloatArray, tree: Tree) -> Gains:
         share[..., families.children] = _shares(u[..., families.children], below, families)
         pooled = families.total(u[..., families.children])
         v = variance[..., families.parents]
-        measured = np.isfinite(v)
-        with np.errstate(invalid="ignore"):
-            weight = np.where(measured & (pooled > 0), pooled / (pooled + v), 0.0)
-            combined = np.where(measured, weight * v, pooled)
+        weight, combined = combine(pooled, v)
         if below is not None:
+            measured = np.isfinite(v)
             open_ends = families.total(below)
             weight = np.where(open_ends > 0, measured, weight)
             combined = np.where(open_ends > 0, np.where(measured, v, 0.0), combined)
@@ -154,14 +159,23 @@ def least_squares_variance(variance: FloatArray, tree: Tree) -> FloatArray:
     Equals the diagonal of Sigma - Sigma A'(A Sigma A')^-1 A Sigma. Infinite where unmeasured leaves leave it open.
     """
     gains = upward_gains(variance, tree)
+    open_ends = open_leaves(variance, tree)
     # u is 0 for an undetermined subtree, whose siblings it must not reach; its own variance is infinite.
-    u = np.where(_undetermined(variance, tree), np.inf, gains.variance)
+    u = gains.variance if open_ends is None else np.where(open_ends > 0, np.inf, gains.variance)
     return downward_variance(u, gains.share, tree)
 
 
-def _undetermined(variance: FloatArray, tree: Tree) -> npt.NDArray[np.bool_]:
-    """Nodes whose value is not determined by the measurements at and below them."""
-    unknown = np.isinf(variance)
+def open_leaves(variance: FloatArray, tree: Tree) -> FloatArray | None:
+    """Numbers (..., nodes) of unmeasured leaves at and below every node that the measurements there leave undetermined.
+
+    0 at the other nodes; None where every leaf is measured.
+    """
+    leaves = np.isinf(variance[..., tree.leaves])
+    if not leaves.any():
+        return None
+    counts = np.zeros(variance.shape)
+    counts[..., tree.leaves] = leaves
     for families in tree.families_up():
-        unknown[..., families.parents] &= families.total(unknown[..., families.children].astype(np.int64)) > 0
-    return unknown
+        below = families.total(counts[..., families.children])
+        counts[..., families.parents] = np.where(np.isinf(variance[..., families.parents]), below, 0.0)
+    return counts

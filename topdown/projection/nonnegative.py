@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from topdown.projection.equality import downward, measured_or_zero, upward, upward_gains
+from topdown.projection.equality import combine, downward, measured_or_zero, upward, upward_gains
 from topdown.tree import Families, FloatArray, IntArray, Tree
+
+_CHILDREN_AT_ONCE = 1 << 15
 
 
 def project_families(
@@ -67,29 +69,37 @@ def _thresholds(
     return tau
 
 
-def _with_limits(y: FloatArray, v: FloatArray, totals: FloatArray, families: Families) -> tuple[FloatArray, FloatArray]:
+def _with_limits(
+    y: FloatArray, v: FloatArray, parts: FloatArray | None, totals: FloatArray, families: Families
+) -> tuple[FloatArray, FloatArray]:
     """The families' problem with finite variances that has the same solution as v -> inf at unmeasured children.
 
-    Where the measured children leave something over, they keep max(y, 0) and the unmeasured share the rest equally;
-    otherwise the unmeasured are 0.
+    Where the measured children leave something over, they keep max(y, 0) and the unmeasured share the rest, in
+    proportion to ``parts`` (equally) as far as they move; otherwise the unmeasured are 0.
     """
     unmeasured = np.isinf(v)
     clipped = np.where(unmeasured, 0.0, np.maximum(y, 0.0))
     rest = totals - families.total(clipped) >= 0
     roomy = families.spread(rest & (families.total(unmeasured.astype(np.int64)) > 0))
+    slope = np.where(unmeasured, 1.0 if parts is None else parts, 0.0)
     return (
-        np.where(roomy, clipped, np.where(unmeasured, 0.0, y)),
-        np.where(roomy, unmeasured.astype(np.float64), np.where(unmeasured, 0.0, v)),
+        np.where(roomy, np.where(unmeasured, y, clipped), np.where(unmeasured, 0.0, y)),
+        np.where(roomy, slope, np.where(unmeasured, 0.0, v)),
     )
 
 
 def downward_nonnegative(
-    values: FloatArray, variance: FloatArray, tree: Tree, lower: FloatArray | None = None
+    values: FloatArray,
+    variance: FloatArray,
+    tree: Tree,
+    lower: FloatArray | None = None,
+    open_ends: FloatArray | None = None,
 ) -> FloatArray:
     """x (..., nodes): the root at max(0, y), then family by family the projection onto x >= 0 with the parent's sum.
 
     ``values`` and ``variance``, both (..., nodes), are y and v: the measurements for the per-level projection, or what
     the upward pass of least squares gave. ``lower`` (..., nodes): bounds in place of 0, see `invariants.lower_bounds`.
+    ``open_ends`` (..., nodes): in what proportion unmeasured siblings share, see `equality.open_leaves`; None: equally.
     """
     variance = np.broadcast_to(variance, values.shape)
     y = values if lower is None else values - lower
@@ -99,15 +109,18 @@ def downward_nonnegative(
         if lower is not None:
             slack = lower[..., families.parents] - families.total(lower[..., families.children])
             totals = totals + slack
+        parts = None if open_ends is None else open_ends[..., families.children]
         x[..., families.children] = _project_level(
-            y[..., families.children], variance[..., families.children], totals, families
+            y[..., families.children], variance[..., families.children], parts, totals, families
         )
     return x if lower is None else x + lower
 
 
-def _project_level(y: FloatArray, v: FloatArray, totals: FloatArray, families: Families) -> FloatArray:
+def _project_level(
+    y: FloatArray, v: FloatArray, parts: FloatArray | None, totals: FloatArray, families: Families
+) -> FloatArray:
     if np.isinf(v).any():
-        y, v = _with_limits(y, v, totals, families)
+        y, v = _with_limits(y, v, parts, totals, families)
     flat = project_families(
         np.ascontiguousarray(y).reshape(-1),
         np.ascontiguousarray(totals).reshape(-1),
@@ -133,14 +146,91 @@ def project_tree(values: FloatArray, variance: FloatArray, tree: Tree) -> FloatA
     """
     y = measured_or_zero(values, variance)
     v = np.array(np.broadcast_to(variance, y.shape))
+    if tree.n_families == 0:
+        return np.maximum(y, 0.0)
+    x = _clamp_open(y, v, tree) if np.isinf(v[..., tree.leaves]).any() else _clamp(y, v, tree)
+    # What is left below zero is rounding at exact nodes; the certificate measures it.
+    return np.maximum(x, 0.0, out=x)
+
+
+def _clamp_open(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
+    """The rounds of `project_tree` as they are written there; ``y`` and ``v`` are overwritten."""
     leaves = tree.leaves
     while True:
         gains = upward_gains(v, tree)
         x = downward(upward(y.copy(), gains, tree), gains.share, tree)
         negative = (x[..., leaves] < 0) & (v[..., leaves] > 0)
         if not negative.any():
-            break
+            return x
         y[..., leaves][negative] = 0.0
         v[..., leaves][negative] = 0.0
-    # What is left below zero is rounding at exact nodes; the certificate measures it.
-    return np.maximum(x, 0.0, out=x)
+
+
+def _clamp(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
+    """The same rounds where every leaf is measured, with work at the leaves only in families that drop some.
+
+    A family of leaves enters the passes by its sum and variance alone, and comes out of them with one number, by which
+    a leaf moves for each unit of its variance; the family's lowest y / v tells whether that drops any.
+    """
+    upper = Tree(tree.level_offsets[:-1].copy(), tree.child_offsets[: int(tree.level_offsets[-3]) + 1].copy())
+    lowest, inner = upper.leaves, slice(0, upper.n_nodes)
+    families = tree.families(tree.n_levels - 2)
+    leaf_y, leaf_v = (np.ascontiguousarray(a[..., tree.leaves]).reshape(-1) for a in (y, v))
+    sizes = np.broadcast_to(families.sizes, (*y.shape[:-1], len(families.sizes))).reshape(-1)
+    starts = np.cumsum(sizes) - sizes
+    total, room, least = (np.empty(len(sizes)) for _ in range(3))
+    changed, price = np.arange(len(sizes)), np.zeros(len(sizes))
+    _drop(leaf_y, leaf_v, starts, sizes, changed, None, (total, room, least))
+    while len(changed):
+        pooled, sums = room.reshape(*y.shape[:-1], -1), total.reshape(*y.shape[:-1], -1)
+        own, u = combine(pooled, v[..., lowest])
+        upper_y, upper_v = y[..., inner].copy(), v[..., inner].copy()
+        upper_y[..., lowest] = sums + own * (y[..., lowest] - sums)
+        upper_v[..., lowest] = u
+        gains = upward_gains(upper_v, upper)
+        x = downward(upward(upper_y, gains, upper), gains.share, upper)
+        lack = x[..., lowest].reshape(-1) - total
+        price = np.divide(lack, room, out=np.zeros(len(sizes)), where=room > 0)
+        suspects = np.flatnonzero(least + price < 0)
+        changed = _drop(leaf_y, leaf_v, starts, sizes, suspects, price, (total, room, least))
+    leaf_x = leaf_y + leaf_v * np.repeat(price, sizes)
+    return np.concatenate([x, leaf_x.reshape(*y.shape[:-1], -1)], axis=-1)
+
+
+def _drop(
+    y: FloatArray,
+    v: FloatArray,
+    starts: IntArray,
+    sizes: IntArray,
+    chosen: IntArray,
+    price: FloatArray | None,
+    summary: tuple[FloatArray, FloatArray, FloatArray],
+) -> IntArray:
+    """Pin at 0 the children of the ``chosen`` families that are negative at the price; returns the families with any.
+
+    In place, and with them the families' ``summary``: sum of y, sum of v, least y / v. Family by family in groups that
+    stay in the cache.
+    """
+    ends = np.cumsum(sizes[chosen])
+    groups = np.searchsorted(ends, np.arange(_CHILDREN_AT_ONCE, int(ends[-1]) if len(ends) else 0, _CHILDREN_AT_ONCE))
+    dropped = np.zeros(len(chosen), np.bool_)
+    for group in np.split(np.arange(len(chosen)), np.unique(groups)):
+        if len(group) == 0:
+            continue
+        families = chosen[group]
+        size = sizes[families]
+        first = np.cumsum(size) - size
+        children: IntArray | slice = slice(int(starts[families[0]]), int(starts[families[-1]] + size[-1]))
+        if families[-1] - families[0] >= len(families):
+            children = np.repeat(starts[families] - first, size) + np.arange(int(size.sum()))
+        own_y, own_v = y[children], v[children]
+        if price is not None:
+            negative = (own_y + own_v * np.repeat(price[families], size) < 0) & (own_v > 0)
+            own_y, own_v = np.where(negative, 0.0, own_y), np.where(negative, 0.0, own_v)
+            y[children], v[children] = own_y, own_v
+            dropped[group] = np.logical_or.reduceat(negative, first)
+        summary[0][families] = np.add.reduceat(own_y, first)
+        summary[1][families] = np.add.reduceat(own_v, first)
+        ratio = np.divide(own_y, own_v, out=np.full(len(own_y), np.inf), where=own_v > 0)
+        summary[2][families] = np.minimum.reduceat(ratio, first)
+    return chosen[dropped]

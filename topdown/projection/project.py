@@ -19,6 +19,7 @@ from topdown.projection.equality import (
     least_squares,
     least_squares_variance,
     measured_or_zero,
+    open_leaves,
     upward,
     upward_gains,
 )
@@ -58,17 +59,23 @@ def gls(problem: Problem) -> FloatArray:
     return least_squares(problem.values, problem.variance, problem.tree)
 
 
-def upward_pass(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """Every node's best estimate from what was measured at and below it, and that estimate's variance."""
-    gains = upward_gains(problem.variance, problem.tree)
-    return upward(measured_or_zero(problem.values, problem.variance), gains, problem.tree), gains.variance
+def upward_pass(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Every node's best estimate from what was measured at and below it, its variance (inf where undetermined), and
+    the numbers of unmeasured leaves that leave it so.
+    """
+    values, variance, tree = problem.values, problem.variance, problem.tree
+    gains = upward_gains(variance, tree)
+    z = upward(measured_or_zero(values, variance), gains, tree)
+    open_ends = open_leaves(variance, tree)
+    return z, gains.variance if open_ends is None else np.where(open_ends > 0, np.inf, gains.variance), open_ends
 
 
 def gls_top_down(problem: Problem) -> FloatArray:
     """The upward pass of `gls`, then `top_down` from its estimates and variances; without x >= 0 the same as `gls`."""
     if not problem.nonnegative:
         return gls(problem)
-    return downward_nonnegative(*upward_pass(problem), problem.tree, problem.lower)
+    z, u, open_ends = upward_pass(problem)
+    return downward_nonnegative(z, u, problem.tree, problem.lower, open_ends)
 
 
 def joint(problem: Problem) -> FloatArray:
@@ -159,7 +166,7 @@ def _estimate(
             x, problem.values, problem.variance, tree, problem.lower, nonnegative=problem.nonnegative
         )
     elif method == "gls-top-down" and problem.nonnegative:
-        z, u = upward_pass(problem)
+        z, u, _ = upward_pass(problem)
         residual = family_optimality(x, z, u, tree, problem.lower, nonnegative=True)
     else:
         residual = tree_optimality(x, problem.values, problem.variance, tree, nonnegative=problem.nonnegative)

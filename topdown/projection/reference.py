@@ -1,7 +1,8 @@
 """The same programs stated in cvxpy, for any solver: what the tree engine is compared with.
 
 Programs are stated in the residuals in units of their standard deviations, e = (x - y) / sqrt(v), so that all numbers
-that a solver sees are of the size of the noise whatever the counts are.
+that a solver sees are of the size of the noise whatever the counts are. Where unmeasured nodes leave the minimiser
+open, the solver's is moved to the one that the tree engine takes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import scipy.sparse as sp
 
 from topdown.errors import ProjectionError
 from topdown.projection import equality
-from topdown.tree import FloatArray, IntArray, Tree
+from topdown.projection.nonnegative import project_families
+from topdown.tree import Families, FloatArray, IntArray, Tree
 
 if TYPE_CHECKING:
     from topdown.projection.project import Problem
@@ -35,22 +37,32 @@ def solve(problem: Problem, method: str, solver: str, options: dict[str, Any]) -
     """
     values = equality.measured_or_zero(problem.values, problem.variance)
     variance = np.broadcast_to(problem.variance, values.shape)
+    parts = np.ones(values.shape)
     if method == "gls-top-down" and problem.nonnegative:
         gains = equality.upward_gains(variance, problem.tree)
-        variance = gains.variance
         values = equality.upward(values, gains, problem.tree)
+        open_ends = equality.open_leaves(variance, problem.tree)
+        variance = gains.variance
+        if open_ends is not None:
+            parts, variance = open_ends, np.where(open_ends > 0, np.inf, variance)
     x = np.empty(values.shape)
     for cell in range(len(values)):
         lower = problem.lower[cell] if problem.lower is not None else np.zeros(values.shape[1])
         if method == "top-down" or (method == "gls-top-down" and problem.nonnegative):
-            x[cell] = _level_by_level(values[cell], variance[cell], problem, lower, solver, options)
+            x[cell] = _level_by_level(values[cell], variance[cell], parts[cell], problem, lower, solver, options)
         else:
             x[cell] = _whole_tree(values[cell], variance[cell], problem, solver, options)
     return x
 
 
 def _level_by_level(
-    y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArray, solver: str, options: dict[str, Any]
+    y: FloatArray,
+    v: FloatArray,
+    parts: FloatArray,
+    problem: Problem,
+    lower: FloatArray,
+    solver: str,
+    options: dict[str, Any],
 ) -> FloatArray:
     x = np.array(y)
     x[0] = max(y[0], lower[0]) if problem.nonnegative else y[0]
@@ -59,7 +71,29 @@ def _level_by_level(
         sums = _family_sums(families.sizes)
         bound = lower[children] if problem.nonnegative else None
         x[children] = _quadratic(y[children], v[children], sums, x[families.parents], bound, solver, options)
+        x[children] = _level_family(x[children], y[children], v[children], parts[children], bound, families)
     return x
+
+
+def _level_family(
+    x: FloatArray, y: FloatArray, v: FloatArray, parts: FloatArray, lower: FloatArray | None, families: Families
+) -> FloatArray:
+    """``x`` with the unmeasured children of a family, of which the program fixes the sum alone, nearest to ``y``."""
+    unmeasured = np.isinf(v)
+    sizes = families.total(unmeasured.astype(np.int64))
+    if sizes.max() < 2:
+        return x
+    sizes, result = sizes[sizes > 0], np.array(x)
+    bound = np.zeros(len(x)) if lower is None else lower
+    starts = np.cumsum(sizes) - sizes
+    near, part = (y - bound)[unmeasured], parts[unmeasured]
+    rest = np.add.reduceat((x - bound)[unmeasured], starts)
+    if lower is None:
+        missing = (rest - np.add.reduceat(near, starts)) / np.add.reduceat(part, starts)
+        result[unmeasured] = near + part * np.repeat(missing, sizes)
+    else:
+        result[unmeasured] = project_families(near, np.maximum(rest, 0.0), sizes, part) + bound[unmeasured]
+    return result
 
 
 def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, solver: str, options: dict[str, Any]) -> FloatArray:
@@ -70,7 +104,31 @@ def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, solver: str, opt
     bound = np.full(len(y), -np.inf)
     if problem.nonnegative:
         bound[tree.leaves] = 0.0
-    return _quadratic(y, v, sums, np.zeros(tree.n_families), bound if problem.nonnegative else None, solver, options)
+    x = _quadratic(y, v, sums, np.zeros(tree.n_families), bound if problem.nonnegative else None, solver, options)
+    return _level_leaves(x, v, tree)
+
+
+def _level_leaves(x: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
+    """``x`` with equal values at the unmeasured leaves of which the program fixes the sum alone: its least norm."""
+    counts = equality.open_leaves(v, tree)
+    if counts is None:
+        return x
+    result, group = np.array(x), np.arange(tree.n_nodes)
+    group[0] = -1 if counts[0] else 0
+    for families in tree.families_down():
+        own = group[families.children]
+        group[families.children] = np.where(
+            counts[families.children] > 0, families.spread(group[families.parents]), own
+        )
+    leaves = tree.leaves.start + np.flatnonzero(counts[tree.leaves])
+    key = group[leaves] + 1
+    mean = np.bincount(key, x[leaves]) / np.maximum(np.bincount(key), 1)
+    mean[0] = 0.0
+    result[leaves] = mean[key]
+    for families in tree.families_up():
+        sums = families.total(result[families.children])
+        result[families.parents] = np.where(counts[families.parents] > 0, sums, result[families.parents])
+    return result
 
 
 def consistency_matrix(tree: Tree) -> sp.csr_array:
@@ -109,7 +167,11 @@ def _quadratic(
     scaled = sums[:, free] @ sp.diags_array(size[free])
     # A constraint among exact values only holds or does not hold; the solver has nothing to say about it.
     active = np.flatnonzero(np.diff(scaled.indptr) > 0)
-    constraints = [scaled[active] @ e == (totals - sums @ y)[active]] if len(active) else []
+    constraints = []
+    if len(active):
+        # Every sum in units of its largest residual: a solver's tolerances are absolute.
+        unit = scaled[active].max(axis=1).toarray().ravel()
+        constraints = [(sp.diags_array(1.0 / unit) @ scaled[active]) @ e == (totals - sums @ y)[active] / unit]
     if lower is not None:
         bounded = np.flatnonzero(np.isfinite(lower[free]))
         constraints.append(e[bounded] >= ((lower - y)[free] / size[free])[bounded])

@@ -75,6 +75,11 @@ def _apportion(x: FloatArray, totals: IntArray, sizes: IntArray, source: Source)
     base = np.floor(x + _SNAP).astype(np.int64)
     starts = np.cumsum(sizes) - sizes
     left = totals - np.add.reduceat(base, starts)
+    if (left < 0).any():
+        # So many children a hair below a whole number that their hairs add up to units: floors without the snap.
+        over = np.repeat(left < 0, sizes)
+        base[over] = np.floor(x[over]).astype(np.int64)
+        left = totals - np.add.reduceat(base, starts)
     # Families in groups: the sort keys stay in the cache and the temporary memory stays small.
     bounds = np.searchsorted(starts, np.arange(0, len(x) + _CHILDREN_AT_ONCE, _CHILDREN_AT_ONCE))
     bounds[-1] = len(sizes)

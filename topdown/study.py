@@ -1,0 +1,225 @@
+"""The study, readable as prose: what a release's projection would do to the noise, simulated against the truth.
+
+Everything it writes compares with the true counts, so it goes to ``internal/`` and is confidential unless the
+configuration declares the input public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.config import StudyConfig
+from topdown.counts import Counts
+from topdown.errors import ConfigError, DataError
+from topdown.evaluation.errors_table import ErrorTable
+from topdown.evaluation.fairness import GroupMean, size_classes
+from topdown.evaluation.rules import FundShare, Rule, Threshold
+from topdown.evaluation.simulate import simulate
+from topdown.geography import Geography
+from topdown.privacy.plan import Plan
+from topdown.progress import Silent, Stages
+from topdown.reading import read_input
+from topdown.report.geometry import Outlines, read_outlines
+from topdown.report.page import render
+from topdown.report.residuals import residual_rows
+from topdown.report.summary import Groupings, summarise
+from topdown.tables import read_table, whole_file, write_parquet
+
+STAGES = 4
+"""How many stages `study` has, for a progress bar."""
+
+MOST_GROUPS = 40
+"""Distinct labels that a grouping may have."""
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """What a study left: its directory, the page to open, and how many of the replicates were finished."""
+
+    directory: Path
+    report: Path
+    replicates: int
+    wanted: int
+
+
+def study(
+    config: StudyConfig,
+    output: Path | None = None,
+    stages: Stages | None = None,
+    *,
+    workers: int | None = None,
+    replicates: int | None = None,
+) -> StudyOutcome:
+    """Read, simulate and write the study that ``config`` describes to ``output``/internal.
+
+    Leaves errors.parquet (every node, cell and method), rules.parquet (decisions by leaf), densities.parquet (residuals
+    of the units that the report shows) and report.html. ``workers`` and ``replicates`` stand in for the
+    configuration's. An interrupt keeps the replicates that are finished.
+
+    Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError`,
+    `BudgetError`.
+    """
+    stages = stages or Silent()
+    directory = _confidential_directory(config.output_path if output is None else output)
+    with stages.stage("reading the table"):
+        geography, counts = read_input(config)
+        plan = config.privacy.plan().for_levels(geography.levels)
+        groupings = _groupings(config, geography, counts)
+        outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
+    rules = _rules(config, counts, groupings)
+    wanted = config.study.replicates if replicates is None else replicates
+    stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({', '.join(counts.cells)})")
+    with stages.stage(f"simulating {wanted:,} replicates of {len(config.study.methods)} methods"):
+        table = simulate(
+            counts,
+            plan,
+            config.study.methods,
+            wanted,
+            config.study.seed,
+            reference=config.study.reference,
+            rules=[rule for _, rule in rules],
+            workers=config.study.workers if workers is None else workers,
+            public_input=config.study.public_input,
+            progress=stages.count,
+        )
+    if table.replicates < wanted:
+        stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates, which are kept")
+    with stages.stage("summing up"):
+        summary = _summary(config, table, plan, groupings, rules, outlines)
+    with stages.stage("writing"):
+        report = _write(directory, table, plan, summary, config)
+    for path in sorted(directory.glob("*")):
+        if path.name in _FILES:
+            stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
+    stages.say(
+        f"next      open {report}; {'it is a' if config.study.public_input else 'keep it, it is a'} {table.notice}"
+    )
+    return StudyOutcome(directory, report, table.replicates, wanted)
+
+
+_FILES = ("errors.parquet", "rules.parquet", "densities.parquet", "report.html")
+
+
+def _confidential_directory(output: Path) -> Path:
+    """``output``/internal, unless something on the way there is called public."""
+    if any(part.lower() == "public" for part in output.resolve().parts):
+        raise ConfigError(
+            f"{output}: a study compares with the true counts and is not written under a directory called public; give "
+            "another --output"
+        )
+    return output / "internal"
+
+
+def _groupings(config: StudyConfig, geography: Geography, counts: Counts) -> Groupings:
+    """The size class of every leaf, by its total and by each cell, and its label in each of the groups' columns."""
+    leaves = counts.values[geography.tree.leaves]
+    edges = config.study.size_classes
+    return Groupings(
+        total_classes=tuple(size_classes(leaves.sum(axis=1), edges)),
+        cell_classes={cell: tuple(size_classes(leaves[:, k], edges)) for k, cell in enumerate(counts.cells)},
+        columns=_group_columns(config, geography),
+    )
+
+
+def _group_columns(config: StudyConfig, geography: Geography) -> Mapping[str, tuple[str, ...]]:
+    """Of each of ``study.groups`` the label of every leaf, in the geography's order."""
+    wanted = config.study.groups
+    if not wanted:
+        return {}
+    options = config.geography
+    levels = options.levels or [config.input.geoid or ""]
+    table = read_table(config.input_path)
+    for name in wanted:
+        if name not in table.column_names:
+            raise ConfigError(f"study.groups names {name!r}; {config.input_path} has {', '.join(table.column_names)}")
+    for name, value in config.input.where.items():
+        table = table.filter(pc.equal(table[name].cast(pa.string()), value))
+    # Where units are named by their path, the identifiers join the levels below the root.
+    path = [c for c in levels[1:] if c in table.column_names] if options.separator else levels[-1:]
+    parts = [table[name].cast(pa.string()) for name in path]
+    joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, options.separator)
+    node = geography.index_of(joined) - geography.tree.leaves.start
+    found = {}
+    for name in wanted:
+        label = table[name].cast(pa.string()).to_pylist()
+        labels = ["missing"] * geography.n_leaves
+        for row, leaf in enumerate(node):
+            if leaf >= 0:
+                labels[leaf] = label[row] if label[row] is not None else "missing"
+        if len(set(labels)) > MOST_GROUPS:
+            raise ConfigError(
+                f"study.groups: column {name!r} has {len(set(labels)):,} distinct values, more than {MOST_GROUPS}; "
+                "give a column of a few classes, such as quartiles"
+            )
+        found[name] = tuple(labels)
+    return found
+
+
+def _rules(config: StudyConfig, counts: Counts, groupings: Groupings) -> list[tuple[str, Rule]]:
+    """The decisions that the study follows, with what the report does with each."""
+    fund: list[tuple[str, Rule]] = [("fund", FundShare(config.study.fund))]
+    thresholds: list[tuple[str, Rule]] = [
+        ("threshold", Threshold(one.cell, one.cutoff, tuple(one.among))) for one in config.study.thresholds
+    ]
+    means: list[tuple[str, Rule]] = [
+        ("mean", GroupMean(cell, name, labels))
+        for name, by_cell in groupings.for_counts(counts.cells).items()
+        for cell, labels in by_cell.items()
+    ]
+    for kind, rule in (*fund, *thresholds):
+        asked = [rule.cell, *getattr(rule, "among", ())]  # type: ignore[attr-defined]
+        for cell in asked:
+            if cell is not None and cell not in counts.cells:
+                raise ConfigError(f"study.{kind} names cell {cell!r}; the cells are {', '.join(counts.cells)}")
+    return [*fund, *thresholds, *means]
+
+
+def _summary(
+    config: StudyConfig,
+    table: ErrorTable,
+    plan: Plan,
+    groupings: Groupings,
+    rules: list[tuple[str, Rule]],
+    outlines: Outlines | None,
+) -> dict[str, Any]:
+    return summarise(
+        table,
+        plan,
+        title=config.title or config.input_path.name,
+        released=config.projection.method,
+        groupings=groupings,
+        funds=[rule.label for kind, rule in rules if kind == "fund"],
+        thresholds=[rule.label for kind, rule in rules if kind == "threshold"],
+        outlines=outlines,
+        seed=config.study.seed,
+        wanted=config.study.replicates,
+    )
+
+
+def _write(directory: Path, table: ErrorTable, plan: Plan, summary: dict[str, Any], config: StudyConfig) -> Path:
+    report = directory / "report.html"
+    marks = {"notice": table.notice, "replicates": str(table.replicates)}
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        table.write(directory / "errors.parquet")
+        write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), marks)
+        densities = residual_rows(table, plan, config.projection.method)
+        write_parquet(directory / "densities.parquet", _batch(densities, table), marks)
+        with whole_file(report) as partial:
+            partial.write_text(render(summary), encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{directory}: cannot be written: {error}; free the space or correct the path") from error
+    return report
+
+
+def _batch(frame: pd.DataFrame, table: ErrorTable) -> Iterator[pa.RecordBatch]:
+    marked = frame.assign(replicates=np.full(len(frame), table.replicates), notice=table.notice)
+    yield pa.RecordBatch.from_pandas(marked, preserve_index=False)
