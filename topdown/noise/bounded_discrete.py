@@ -318,7 +318,7 @@ def _propose_uniform(
     draws = low + (bits % count).astype(np.int64)
     # X for X >= 0 and -X - 1 for X < 0 is geometric: P(G >= d) = exp(-d/scale), whichever sign X has.
     reach = np.asarray(noise.sample(low.size, source), dtype=np.int64)
-    return draws, even & (np.abs(reach) >= np.abs(draws))
+    return draws, even & ((reach ^ (reach >> 63)) >= np.abs(draws))
 
 
 def _asymmetry(below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
