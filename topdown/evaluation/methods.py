@@ -10,7 +10,8 @@ import numpy as np
 
 from topdown.errors import ConfigError
 from topdown.noise import Source
-from topdown.projection.project import METHODS, Problem
+from topdown.projection.problem import Problem
+from topdown.projection.project import METHODS
 from topdown.projection.rounding import round_top_down
 from topdown.tree import FloatArray
 

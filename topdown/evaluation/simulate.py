@@ -20,7 +20,7 @@ from topdown.noise import Gaussian, Laplace, SeededSource
 from topdown.parallel import map_ordered, worker_pool
 from topdown.privacy.plan import Plan
 from topdown.projection.invariants import lower_bounds, settle
-from topdown.projection.project import Problem
+from topdown.projection.problem import Problem
 from topdown.tree import FloatArray, Tree
 
 REFERENCES = ("noise", "continuous")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,20 +26,8 @@ from topdown.projection.equality import (
 from topdown.projection.estimate import Estimate
 from topdown.projection.invariants import Contradiction, lower_bounds, settle
 from topdown.projection.nonnegative import downward_nonnegative, project_tree
-from topdown.tree import FloatArray, Tree
-
-
-class Problem(NamedTuple):
-    """What a projection is given: values and variances (cells x nodes; variances also (nodes,)) on a tree.
-
-    ``lower``: lower bounds in place of 0, see `invariants.lower_bounds`; None where they are 0.
-    """
-
-    values: FloatArray
-    variance: FloatArray
-    tree: Tree
-    nonnegative: bool
-    lower: FloatArray | None
+from topdown.projection.problem import Problem
+from topdown.tree import FloatArray
 
 
 def top_down(problem: Problem) -> FloatArray:

@@ -7,21 +7,23 @@ open, the solver's is moved to the one that the tree engine takes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cvxpy
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from topdown.errors import ProjectionError
 from topdown.projection import equality
 from topdown.projection.nonnegative import project_families
+from topdown.projection.problem import Problem
 from topdown.tree import Families, FloatArray, IntArray, Tree
 
-if TYPE_CHECKING:
-    from topdown.projection.project import Problem
-
 cp: Any = cvxpy  # ships no usable types
+
+_EMPTY = 1e-9
+"""Families with less than this many deviations to share out have nothing to share out."""
 
 _TIGHT: dict[str, dict[str, Any]] = {
     "OSQP": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iter": 200_000, "polishing": True},
@@ -51,7 +53,7 @@ def solve(problem: Problem, method: str, solver: str, options: dict[str, Any]) -
         if method == "top-down" or (method == "gls-top-down" and problem.nonnegative):
             x[cell] = _level_by_level(values[cell], variance[cell], parts[cell], problem, lower, solver, options)
         else:
-            x[cell] = _whole_tree(values[cell], variance[cell], problem, solver, options)
+            x[cell] = _whole_tree(values[cell], variance[cell], problem, lower, solver, options)
     return x
 
 
@@ -66,11 +68,16 @@ def _level_by_level(
 ) -> FloatArray:
     x = np.array(y)
     x[0] = max(y[0], lower[0]) if problem.nonnegative else y[0]
+    small = _EMPTY * _largest_deviation(v)
     for families in problem.tree.families_down():
         children = families.children
         sums = _family_sums(families.sizes)
         bound = lower[children] if problem.nonnegative else None
-        x[children] = _quadratic(y[children], v[children], sums, x[families.parents], bound, solver, options)
+        near, var = y[children], v[children]
+        if problem.nonnegative:
+            spare = x[families.parents] - families.total(lower[children])
+            near, var = _settle_empty(near, var, lower[children], families.spread(spare <= small))
+        x[children] = _quadratic(near, var, sums, x[families.parents], bound, solver, options)
         x[children] = _level_family(x[children], y[children], v[children], parts[children], bound, families)
     return x
 
@@ -96,7 +103,33 @@ def _level_family(
     return result
 
 
-def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, solver: str, options: dict[str, Any]) -> FloatArray:
+def _settle_empty(
+    y: FloatArray, v: FloatArray, lower: FloatArray, empty: npt.NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Nodes that can only be at their lower bounds as exact values: interior-point solvers need room."""
+    empty = empty & (v > 0)
+    return np.where(empty, lower, y), np.where(empty, 0.0, v)
+
+
+def _under_full(y: FloatArray, v: FloatArray, lower: FloatArray, tree: Tree) -> npt.NDArray[np.bool_]:
+    """Nodes below exact ones that have nothing to spare beyond the exact values below them."""
+    full = np.zeros(len(y), np.bool_)
+    small = _EMPTY * _largest_deviation(v)
+    for families in tree.families_down():
+        parents, children = families.parents, families.children
+        spare = y[parents] - families.total(lower[children])
+        none_left = ((v[parents] == 0) & (spare <= small)) | (full[parents] & (v[parents] > 0))
+        full[children] = families.spread(none_left)
+    return full
+
+
+def _largest_deviation(v: FloatArray) -> float:
+    return float(np.sqrt(v.max(initial=1.0, where=np.isfinite(v))))
+
+
+def _whole_tree(
+    y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArray, solver: str, options: dict[str, Any]
+) -> FloatArray:
     tree = problem.tree
     if tree.n_families == 0:
         return np.maximum(y, 0.0) if problem.nonnegative else y
@@ -104,6 +137,8 @@ def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, solver: str, opt
     bound = np.full(len(y), -np.inf)
     if problem.nonnegative:
         bound[tree.leaves] = 0.0
+        if problem.lower is not None:
+            y, v = _settle_empty(y, v, lower, _under_full(y, v, lower, tree))
     x = _quadratic(y, v, sums, np.zeros(tree.n_families), bound if problem.nonnegative else None, solver, options)
     return _level_leaves(x, v, tree)
 

@@ -1,0 +1,20 @@
+"""What every projection is given."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from topdown.tree import FloatArray, Tree
+
+
+class Problem(NamedTuple):
+    """What a projection is given: values and variances (cells x nodes; variances also (nodes,)) on a tree.
+
+    ``lower``: lower bounds in place of 0, see `invariants.lower_bounds`; None where they are 0.
+    """
+
+    values: FloatArray
+    variance: FloatArray
+    tree: Tree
+    nonnegative: bool
+    lower: FloatArray | None
