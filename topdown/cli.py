@@ -1,18 +1,21 @@
-"""The command line: run, study, check."""
+"""The command line: run, synthesize, study, check, ledger."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
-from topdown import __version__, pipeline, study
-from topdown.config import load_any, load_config, load_study
-from topdown.errors import TopdownError
-from topdown.progress import Shown, Silent
+from topdown import __version__, cli_ledger, pipeline, study
+from topdown.config import RunConfig, load_any, load_config, load_study
+from topdown.errors import DataError, TopdownError
+from topdown.progress import Shown, Silent, Stages
+from topdown.synthesis.microdata import cell_meanings
+from topdown.synthesis.microdata import synthesize as synthesize_release
+from topdown.synthesis.records import Order
 
 app = typer.Typer(
     add_completion=False,
@@ -23,10 +26,13 @@ app = typer.Typer(
         "Publish a hierarchy of counts with differential privacy.\n\n"
         "A TOML file names the table of counts, how its units nest, the privacy budget and the projection. "
         "[bold]topdown check FILE[/bold] validates it all and draws nothing; [bold]topdown run FILE[/bold] makes the "
-        "release; [bold]topdown study FILE[/bold] simulates what its projection does to the noise.\n\n"
+        "release, [bold]topdown synthesize FILE[/bold] writes it as records, "
+        "[bold]topdown study FILE[/bold] simulates what its projection does to the noise.\n\n"
         "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget."
     ),
 )
+
+app.add_typer(cli_ledger.app, name="ledger")
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that describes the release.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -52,8 +58,46 @@ def run(
     the same command again goes on where it was stopped.
     """
     _set_logging(verbose)
-    with Shown(_console(quiet), pipeline.STAGES) as stages:
-        pipeline.run(load_config(file), output, Silent() if quiet else stages, workers=workers)
+    config = load_config(file)
+    with Shown(_console(quiet), pipeline.STAGES + 3 * config.output.microdata) as shown:
+        stages = Silent() if quiet else shown
+        pipeline.run(config, output, stages, workers=workers)
+        if config.output.microdata:
+            _write_microdata(config, output, config.output.microdata_order, stages)
+
+
+@app.command()
+def synthesize(
+    file: File,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The release's directory, if `run` was given one.")
+    ] = None,
+    order: Annotated[
+        Literal["sorted", "shuffled"] | None, typer.Option(help="In place of the file's output.microdata_order.")
+    ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write the release that `run` made from FILE as records, one per person or household.
+
+    Reads public/release.parquet and its manifest alone: post-processing, which costs no budget. Leaves a directory
+    microdata/ beside public/ with Parquet files of the unit's GEOID and one column per attribute of \\[schema], whose
+    tabulation was checked to be the release.
+    """
+    _set_logging(verbose)
+    config = load_config(file)
+    with Shown(_console(quiet), 3) as stages:
+        _write_microdata(config, output, order or config.output.microdata_order, Silent() if quiet else stages)
+
+
+def _write_microdata(config: RunConfig, output: Path | None, order: Order, stages: Stages) -> None:
+    directory = config.output_path if output is None else output
+    schema = config.schema_of_cells
+    made = synthesize_release(directory / "public", directory / "microdata", schema=schema, order=order, stages=stages)
+    for cell, meaning in zip(config.input.cells, cell_meanings(config.input.cells, schema), strict=True):
+        stages.say(f"schema    {cell}: " + ", ".join(f"{name} = {category}" for name, category in meaning.items()))
+    stages.say("checked   the records, read back and tabulated, equal the release")
+    stages.say(f"wrote     {made.directory} ({made.records:,} records, {made.order}, in {len(made.files)} files)")
 
 
 @app.command("study")
@@ -69,9 +113,9 @@ def study_errors(
 ) -> None:
     """Simulate the errors of the release that FILE describes, against the true counts.
 
-    FILE is one that `run` takes, with a section \\[study]. Leaves a directory internal/ with report.html, errors.parquet,
-    rules.parquet and densities.parquet, which are as confidential as the table. Ctrl-C keeps the replicates that are
-    finished.
+    FILE is one that `run` takes, with a section \\[study]. Leaves a directory internal/ with report.html,
+    errors.parquet, rules.parquet and densities.parquet, which are as confidential as the table. Ctrl-C keeps the
+    replicates that are finished.
     """
     _set_logging(verbose)
     with Shown(_console(quiet), study.STAGES) as stages:
@@ -108,5 +152,11 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except TopdownError as error:
-        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-        raise SystemExit(error.exit_code) from None
+        _refuse(error)
+    except MemoryError:
+        _refuse(DataError("the memory is full; free some, use a larger machine, or publish fewer cells at once"))
+
+
+def _refuse(error: TopdownError) -> NoReturn:
+    Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+    raise SystemExit(error.exit_code) from None

@@ -9,12 +9,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from topdown.errors import ConfigError
 from topdown.evaluation.fairness import size_classes
 from topdown.evaluation.methods import parse_methods
+from topdown.evaluation.noise_comparison import UNBOUNDED
+from topdown.privacy.bounds import CALIBRATED, NONE
 from topdown.privacy.plan import Plan
+from topdown.schema import Schema
 
 
 def _as_written(value: Any) -> Any:
@@ -45,7 +48,7 @@ class GeographyOptions(_Section):
 
     levels: list[str] | None = None
     separator: str | None = None
-    widths: dict[str, int] | None = None
+    widths: dict[str, StrictInt] | None = None
     root: str = "US"
     root_level: str = "nation"
     names: str | dict[str, str] | None = None
@@ -70,11 +73,23 @@ class Privacy(_Section):
     neighbours: str = "add-remove"
     invariants: list[str] = []
     unit: str = "person"
-    grid_bits: int = 10
+    grid_bits: StrictInt = 10
 
     def plan(self) -> Plan:
         """The plan that this section describes. Raises `BudgetError` where it is not well defined."""
         return Plan(**self.model_dump())
+
+
+class NoiseOptions(_Section):
+    """Whether counts are drawn within bounds: ``bounds`` for all levels or by level, ``upper`` bounds that are public.
+
+    As in `topdown.Plan`: "none", "boundary-inflated", "truncated" or "normalized"; ``calibration`` = "uncorrected"
+    takes the textbook scale for the last two, which costs more than the budget says and is charged so.
+    """
+
+    bounds: str | dict[str, str] = NONE
+    upper: int | dict[str, int] | None = None
+    calibration: str = CALIBRATED
 
 
 class Projection(_Section):
@@ -87,10 +102,15 @@ class Projection(_Section):
 
 
 class Output(_Section):
-    """Where the release goes; ``csv`` = false leaves out the CSV beside the Parquet files."""
+    """Where the release goes; ``csv`` = false leaves out the CSV beside the Parquet files.
+
+    ``microdata``: whether `topdown run` goes on to write one record per person or household, in ``microdata_order``.
+    """
 
     directory: str = "output"
     csv: bool = True
+    microdata: bool = False
+    microdata_order: Literal["sorted", "shuffled"] = "sorted"
 
 
 class LedgerOptions(_Section):
@@ -107,10 +127,24 @@ class RunConfig(_Section):
     input: Input
     geography: GeographyOptions
     privacy: Privacy
+    noise: NoiseOptions = NoiseOptions()
     projection: Projection = Projection()
     output: Output = Output()
     ledger: LedgerOptions | None = None
+    # "schema" is a method of pydantic's models, so the section [schema] has another name here.
+    attributes: dict[str, list[str]] | None = Field(default=None, alias="schema")
     folder: Path = Field(default=Path(), exclude=True)
+
+    @model_validator(mode="after")
+    def _cells_by_schema(self) -> RunConfig:
+        if self.attributes is not None:
+            Schema.from_mapping(self.attributes).codes(self.input.cells)
+        return self
+
+    @property
+    def schema_of_cells(self) -> Schema:
+        """The attributes whose product the cells are, from [schema]; without it the one attribute "cell"."""
+        return Schema.of_cells(self.input.cells) if self.attributes is None else Schema.from_mapping(self.attributes)
 
     @property
     def input_path(self) -> Path:
@@ -122,19 +156,24 @@ class RunConfig(_Section):
         """The output directory's path."""
         return self.folder / self.output.directory
 
+    def plan(self) -> Plan:
+        """The plan of the release, with its bounds. Raises `BudgetError` where it is not well defined."""
+        return Plan(**self.privacy.model_dump(), **self.noise.model_dump())
+
     def resolved(self) -> dict[str, Any]:
         """Every setting, defaults filled in, as JSON-able values."""
-        return self.model_dump(mode="json")
+        return self.model_dump(mode="json", by_alias=True)
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that decides what is released.
 
         Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
-        another solver, from the noise that was drawn.
+        another solver, from the noise that was drawn. Nor of what records are made of it afterwards.
         """
-        settled = self.model_dump(
-            mode="json", exclude={"output": True, "ledger": True, "projection": {"cross_check", "solver"}}
-        )
+        apart: Any = {"output": True, "ledger": True, "attributes": True, "projection": {"cross_check", "solver"}}
+        settled = self.model_dump(mode="json", exclude=apart)
+        if self.noise == NoiseOptions():
+            del settled["noise"]
         return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()
 
 
@@ -146,6 +185,16 @@ class ThresholdOptions(_Section):
     among: list[str] = []
 
 
+class Variant(NoiseOptions):
+    """Another kind of noise for the same study, at the same budget: a ``name`` and what `NoiseOptions` says.
+
+    ``methods``: those to study under it, the study's own where it is left out.
+    """
+
+    name: str = Field(min_length=1)
+    methods: list[str] | None = None
+
+
 class StudyOptions(_Section):
     """How a study is simulated and what it looks at.
 
@@ -153,6 +202,7 @@ class StudyOptions(_Section):
     out. ``reference``: the law that residuals are compared with. ``public_input``: whether the counts are public
     already; if not, everything that the study writes is confidential. ``groups``: columns of the table that group its
     units. ``fund``: the cell in proportion to which a fund is shared out, all cells' sum where it is left out.
+    ``variant``: other kinds of noise, whose errors are compared with those of the release's.
     ``geometry``: GeoJSON or TopoJSON with the leaves' outlines, for a map.
     """
 
@@ -168,11 +218,17 @@ class StudyOptions(_Section):
     fund: str | None = None
     thresholds: list[ThresholdOptions] = []
     geometry: str | None = None
+    variant: list[Variant] = []
     size_classes: list[float] = Field(default=[10, 100, 1_000, 10_000, 100_000], min_length=1)
 
     @model_validator(mode="after")
     def _meant(self) -> StudyOptions:
         parse_methods(self.methods)
+        for variant in self.variant:
+            parse_methods(variant.methods or self.methods)
+        names = [variant.name for variant in self.variant]
+        if len({UNBOUNDED, *names}) != len(names) + 1:
+            raise ValueError(f"variant names {names}: give each variant its own, other than {UNBOUNDED!r}")
         size_classes([], self.size_classes)
         if len(set(self.groups)) != len(self.groups):
             raise ValueError(f"groups {self.groups}: name each column once")
@@ -183,6 +239,10 @@ class StudyConfig(RunConfig):
     """A study: what a release would be, and in ``study`` how its errors are simulated."""
 
     study: StudyOptions
+
+    def variant_plan(self, variant: Variant) -> Plan:
+        """The same privacy with the noise of ``variant``. Raises `BudgetError` where it is not well defined."""
+        return Plan(**self.privacy.model_dump(), **variant.model_dump(exclude={"name", "methods"}))
 
     @property
     def geometry_path(self) -> Path | None:
@@ -230,7 +290,8 @@ def _settings(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}; give the path of a TOML file") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
+        # Also for a number of thousands of digits, and for brackets within thousands of others.
         raise ConfigError(f"{path}: not TOML: {error}") from error
 
 
@@ -258,7 +319,8 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
             f"{where}: a release draws from the operating system's entropy and takes no seed, which would publish the "
             "noise; seeds exist in studies only"
         )
-    known = [name for name in _section(model, error["loc"][:-1]).model_fields if name != "folder"]
+    fields = _section(model, error["loc"][:-1]).model_fields
+    known = [field.alias or name for name, field in fields.items() if name != "folder"]
     near = get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"unknown key {where}{hint} (known: {', '.join(known)})"

@@ -21,6 +21,7 @@ from topdown.counts import Counts
 from topdown.errors import ConfigError, DataError
 from topdown.evaluation.errors_table import ErrorTable
 from topdown.evaluation.fairness import GroupMean, size_classes
+from topdown.evaluation.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
 from topdown.evaluation.rules import FundShare, Rule, Threshold
 from topdown.evaluation.simulate import simulate
 from topdown.geography import Geography
@@ -28,15 +29,16 @@ from topdown.privacy.plan import Plan
 from topdown.progress import Silent, Stages
 from topdown.reading import read_input
 from topdown.report.geometry import Outlines, read_outlines
+from topdown.report.noise_comparison import compare
 from topdown.report.page import render
 from topdown.report.residuals import residual_rows
-from topdown.report.summary import Groupings, summarise
+from topdown.report.summary import Groupings, rounded, summarise
 from topdown.tables import read_table, whole_file, write_parquet
 
 STAGES = 4
 """How many stages `study` has, for a progress bar."""
 
-MOST_GROUPS = 40
+MOST_GROUPS = 60
 """Distinct labels that a grouping may have."""
 
 
@@ -61,7 +63,8 @@ def study(
     """Read, simulate and write the study that ``config`` describes to ``output``/internal.
 
     Leaves errors.parquet (every node, cell and method), rules.parquet (decisions by leaf), densities.parquet (residuals
-    of the units that the report shows) and report.html. ``workers`` and ``replicates`` stand in for the
+    of the units that the report shows), report.html and, where the study has variants of the noise,
+    errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the
     configuration's. An interrupt keeps the replicates that are finished.
 
     Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError`,
@@ -71,31 +74,43 @@ def study(
     directory = _confidential_directory(config.output_path if output is None else output)
     with stages.stage("reading the table"):
         geography, counts = read_input(config)
-        plan = config.privacy.plan().for_levels(geography.levels)
+        plan = config.plan().for_levels(geography.levels)
         groupings = _groupings(config, geography, counts)
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
     rules = _rules(config, counts, groupings)
     wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({', '.join(counts.cells)})")
     with stages.stage(f"simulating {wanted:,} replicates of {len(config.study.methods)} methods"):
-        table = simulate(
-            counts,
-            plan,
-            config.study.methods,
-            wanted,
-            config.study.seed,
-            reference=config.study.reference,
-            rules=[rule for _, rule in rules],
-            workers=config.study.workers if workers is None else workers,
-            public_input=config.study.public_input,
-            progress=stages.count,
-        )
+        try:
+            table = simulate(
+                counts,
+                plan,
+                config.study.methods,
+                wanted,
+                config.study.seed,
+                reference=config.study.reference,
+                rules=[rule for _, rule in rules],
+                workers=config.study.workers if workers is None else workers,
+                public_input=config.study.public_input,
+                progress=stages.count,
+            )
+        except KeyboardInterrupt:
+            stages.say("stopped   before the first block of replicates was finished: nothing was written")
+            raise
+    variants = [NoiseVariant(_noise_name(plan), plan, table)]
+    if table.replicates == wanted:
+        variants += _variants(config, counts, wanted, workers, stages)
     if table.replicates < wanted:
         stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates, which are kept")
     with stages.stage("summing up"):
-        summary = _summary(config, table, plan, groupings, rules, outlines)
+        summary = _summary(config, table, plan, groupings, rules, outlines, wanted)
+        if len(variants) > 1:
+            comparison = compare(variants, groupings.cell_classes, config.projection.method)
+            summary["noise_comparison"] = rounded(comparison)
     with stages.stage("writing"):
         report = _write(directory, table, plan, summary, config)
+        if len(variants) > 1:
+            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), {"notice": table.notice})
     for path in sorted(directory.glob("*")):
         if path.name in _FILES:
             stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
@@ -105,7 +120,42 @@ def study(
     return StudyOutcome(directory, report, table.replicates, wanted)
 
 
-_FILES = ("errors.parquet", "rules.parquet", "densities.parquet", "report.html")
+_BY_NOISE = "errors_by_noise.parquet"
+_FILES = ("errors.parquet", _BY_NOISE, "rules.parquet", "densities.parquet", "report.html")
+
+
+def _noise_name(plan: Plan) -> str:
+    return "as released" if plan.bounds.any else UNBOUNDED
+
+
+def _variants(
+    config: StudyConfig, counts: Counts, wanted: int, workers: int | None, stages: Stages
+) -> list[NoiseVariant]:
+    """The same study under the other kinds of noise that the configuration names, up to an interrupt."""
+    found = []
+    for variant in config.study.variant:
+        plan = config.variant_plan(variant).for_levels(counts.geography.levels)
+        stages.say(f"noise     {variant.name}: epsilon {float(plan.charged_total):.6g}")
+        try:
+            table = simulate(
+                counts,
+                plan,
+                variant.methods or config.study.methods,
+                wanted,
+                config.study.seed,
+                reference=config.study.reference,
+                workers=config.study.workers if workers is None else workers,
+                public_input=config.study.public_input,
+                progress=stages.count,
+            )
+        except KeyboardInterrupt:
+            stages.say(f"stopped   before any replicate under noise {variant.name}, which is left out")
+            break
+        found.append(NoiseVariant(variant.name, plan, table))
+        if table.replicates < wanted:
+            stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates under noise {variant.name}")
+            break
+    return found
 
 
 def _confidential_directory(output: Path) -> Path:
@@ -189,6 +239,7 @@ def _summary(
     groupings: Groupings,
     rules: list[tuple[str, Rule]],
     outlines: Outlines | None,
+    wanted: int,
 ) -> dict[str, Any]:
     return summarise(
         table,
@@ -200,7 +251,7 @@ def _summary(
         thresholds=[rule.label for kind, rule in rules if kind == "threshold"],
         outlines=outlines,
         seed=config.study.seed,
-        wanted=config.study.replicates,
+        wanted=wanted,
     )
 
 
@@ -222,4 +273,4 @@ def _write(directory: Path, table: ErrorTable, plan: Plan, summary: dict[str, An
 
 def _batch(frame: pd.DataFrame, table: ErrorTable) -> Iterator[pa.RecordBatch]:
     marked = frame.assign(replicates=np.full(len(frame), table.replicates), notice=table.notice)
-    yield pa.RecordBatch.from_pandas(marked, preserve_index=False)
+    yield from pa.Table.from_pandas(marked, preserve_index=False).combine_chunks().to_batches()

@@ -172,7 +172,7 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
             return np.asarray(families.total(values[families.children]) / n)
 
         noise = mean(table.noise_variance)
-        parents = range(families.parents.start, families.parents.stop)
+        parents = np.arange(families.parents.start, families.parents.stop)
         for column, cell in enumerate(table.cells):
             # Siblings' sample variances are almost uncorrelated: their correlation is that of the errors, squared.
             spread = table[method, "variance_se"][children, column] ** 2
@@ -200,16 +200,18 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
 
 
 def family_pairs(families: pd.DataFrame, pairs: int = 3) -> pd.DataFrame:
-    """The ``pairs`` of families of one level and cell that are treated most differently, by measured variance.
+    """The ``pairs`` of families of one level and cell that are treated most differently, by variance.
 
-    ``families``: of `by_family`. The first row sets the family with the least variance beside the one with the most,
-    the second the next of either, and so on; columns ``level, cell``, and ``geoid, name, family_size, public_total,
-    predicted, measured, measured_se`` with the suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
+    ``families``: of `by_family`; ranked by predicted variance, or where there is none by measured. The first row
+    sets the family with the least variance beside the one with the most, the second the next of either, and so on;
+    columns ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with the
+    suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
     """
     shown = ["geoid", "name", "family_size", "public_total", "predicted", "measured", "measured_se"]
     rows = []
     for (level, cell), part in families.groupby(["level", "cell"], sort=False):
-        ranked = part.sort_values("measured", kind="stable")
+        # Ranked by what is measured, the extremes would be chosen for their simulation error.
+        ranked = part.sort_values("measured" if part["predicted"].isna().any() else "predicted", kind="stable")
         for k in range(min(pairs, len(ranked) // 2)):
             low, high = ranked.iloc[k], ranked.iloc[-1 - k]
             row = {"level": level, "cell": cell, **{f"{c}_low": low[c] for c in shown}}
@@ -361,6 +363,6 @@ def _first_of_each(code: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.asarray(np.unique(code, return_index=True)[1], dtype=np.int64)
 
 
-def _names(table: ErrorTable, nodes: Sequence[int]) -> list[str | None]:
+def _names(table: ErrorTable, nodes: npt.NDArray[np.int64]) -> list[str | None]:
     names = table.geography.names
     return [None] * len(nodes) if names is None else list(names.take(nodes).to_pylist())
