@@ -143,9 +143,10 @@ def tree_optimality(
     small = TOLERANCE * max(1.0, _largest_deviation(variance)) if nonnegative else 0.0
     for families in tree.families_up():
         children, parents = families.children, families.parents
+        weight = mass[..., children]
         if children.start < tree.n_families:
             pull[..., children] += u[..., children] * tau[..., children]
-        weight = mass[..., children]
+            weight = np.where(read[..., children], weight, 0.0)
         room = families.total(weight * u[..., children])
         read[..., parents] = (room > 0) & (mass[..., parents] > small)
         known = read[..., parents]
