@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +19,9 @@ from topdown.evaluation.methods import Method, parse_methods
 from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
 from topdown.evaluation.rules import Rule
 from topdown.measurements import DETAILED
-from topdown.noise import Gaussian, Laplace, SeededSource
+from topdown.noise import DiscreteLaplace, Gaussian, Laplace, SeededSource
 from topdown.parallel import map_ordered, worker_pool
+from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.plan import Plan
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.problem import Problem
@@ -39,13 +43,14 @@ _ROWS_WITH_DISTANCES = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What every task needs: the problem, the laws by level, what to follow; ``chunk``: replicates drawn together."""
+    """What every task needs: the problem, the laws and bounds by level, what to follow; ``chunk``: replicates drawn together."""
 
     tree: Tree
     truth: FloatArray  # (cells, nodes)
     variance: FloatArray  # (nodes,)
     lower: FloatArray | None
     laws: tuple[Law | None, ...]
+    bounds: tuple[LevelBounds, ...]
     methods: tuple[Method, ...]
     rules: tuple[Rule, ...]
     cells: tuple[str, ...]
@@ -71,7 +76,8 @@ def simulate(
     """Errors of ``methods`` over ``replicates`` replicates of drawing noise under ``plan`` and projecting.
 
     ``methods``: labels such as "raw", "top-down", "top-down/equality", "joint/rounded", "gls" (see `methods.NAMES`).
-    Mechanisms "laplace" and "gaussian" are drawn from the continuous laws, the others exactly. ``reference``: the law
+    Mechanisms "laplace" and "gaussian" are drawn from the continuous laws, the others exactly and within the plan's
+    bounds. ``reference``: the law
     that residuals are compared with, "noise" (the law that is drawn) or "continuous" (the Laplace or Gaussian of the
     same parameter). ``rules``: decisions to follow. ``distances``: whether to compute Wasserstein distances, by default
     for up to 100,000 nodes x cells. ``workers``: processes, None for one per processor; the result does not depend on
@@ -94,14 +100,31 @@ def simulate(
         results = map_ordered(_run_task, tasks, pool)
         try:
             for index, part in enumerate(results):
-                total.merge(part, half=index % 2)
-                done = tasks[index][2]
+                with _interrupts_held_back():
+                    total.merge(part, half=index % 2)
+                    done = tasks[index][2]
                 if progress is not None:
                     progress(done, int(replicates))
         except KeyboardInterrupt:
             if done == 0:
                 raise
     return _table(counts, plan, study, total, done, reference, public_input)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """An interrupt (Ctrl-C) waits for the end of the block, so that sums are never half added up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held_back: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: held_back.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+        if held_back:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _study(
@@ -136,6 +159,7 @@ def _study(
         variance=settled,
         lower=lower_bounds(truth, settled, tree),
         laws=laws,
+        bounds=tuple(plan.bounds.at(level) for level in geography.levels),
         methods=methods,
         rules=rules,
         cells=counts.cells,
@@ -181,7 +205,12 @@ def _draw(study: Study, chunk: int) -> FloatArray:
         values[..., nodes] = study.truth[:, nodes]
         if law is not None and (study.variance[nodes] > 0).any():
             source = SeededSource((study.seed, chunk, level))
-            values[..., nodes] += law.sample((study.chunk, len(study.truth), nodes.stop - nodes.start), source)
+            size = (study.chunk, len(study.truth), nodes.stop - nodes.start)
+            if isinstance(law, DiscreteLaplace):
+                exact = study.truth[:, nodes].astype(np.int64)
+                values[..., nodes] = study.bounds[level].sample(exact, law, size, source)
+            else:
+                values[..., nodes] += law.sample(size, source)
     return values
 
 

@@ -1,0 +1,83 @@
+"""Work on many tasks: the results in the tasks' order, few of them waiting, whoever computes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+
+import pytest
+
+from topdown.errors import ConfigError
+from topdown.parallel import available_workers, map_ordered, worker_pool
+
+
+def slow_when_early(task: int) -> tuple[int, int]:
+    """The square of a task; the first ones finish last."""
+    time.sleep(0.05 if task < 2 else 0.0)
+    return task * task, os.getpid()
+
+
+def failing(task: int) -> int:
+    if task == 3:
+        raise ValueError("task 3 fails")
+    return task
+
+
+def test_one_worker_needs_no_executor() -> None:
+    with worker_pool(1) as pool:
+        assert pool is None
+        results = list(map_ordered(slow_when_early, range(5), pool))
+    assert [value for value, _ in results] == [0, 1, 4, 9, 16]
+    assert {process for _, process in results} == {os.getpid()}
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    with worker_pool(2) as pool:
+        assert pool is not None
+        results = list(map_ordered(slow_when_early, range(30), pool))
+    assert [value for value, _ in results] == [task * task for task in range(30)]
+    assert os.getpid() not in {process for _, process in results}
+
+
+def test_none_is_one_worker_per_processor() -> None:
+    assert available_workers() >= 1
+    with worker_pool(None) as pool:
+        assert (pool is None) == (available_workers() == 1)
+
+
+@pytest.mark.parametrize("workers", [0, -2])
+def test_no_workers_are_refused(workers: int) -> None:
+    with pytest.raises(ConfigError, match=f"workers is {workers}"), worker_pool(workers):
+        pass
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failure_reaches_the_caller(workers: int) -> None:
+    with pytest.raises(ValueError, match="task 3 fails"), worker_pool(workers) as pool:
+        list(map_ordered(failing, range(10), pool))
+
+
+class Counting(Executor):
+    """Runs a task at once, and knows how many results nobody has taken yet."""
+
+    def __init__(self) -> None:
+        self.submitted = 0
+        self.taken = 0
+        self.most_waiting = 0
+
+    def submit(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> Future[object]:
+        self.submitted += 1
+        self.most_waiting = max(self.most_waiting, self.submitted - self.taken)
+        future: Future[object] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_few_results_wait() -> None:
+    executor = Counting()
+    for _ in map_ordered(abs, range(1000), executor):
+        executor.taken += 1
+    assert executor.taken == executor.submitted == 1000
+    assert executor.most_waiting <= 2 * available_workers() + 1
