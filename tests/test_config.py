@@ -132,10 +132,8 @@ def test_the_fingerprint_names_what_decides_the_release(tmp_path: Path) -> None:
     assert len({same, *others}) == 6
 
 
-@pytest.mark.parametrize(
-    "path", sorted((REPOSITORY / "pipelines").glob("us_counties*.toml")), ids=lambda path: path.stem
-)
-def test_the_pipelines_of_the_repository_are_valid(path: Path) -> None:
-    config = load_config(path)
+@pytest.mark.parametrize("name", ["us_counties", "us_counties_zcdp", "us_counties_invariant_states"])
+def test_the_pipelines_of_the_repository_are_valid(name: str) -> None:
+    config = load_config(REPOSITORY / "pipelines" / f"{name}.toml")
     assert config.input_path.is_file()
     assert config.privacy.plan().total > 0

@@ -198,7 +198,7 @@ def test_rows_that_do_not_match_the_geography_are_refused_by_name(
 def test_extra_and_absent_rows_are_refused(geography: Geography) -> None:
     with pytest.raises(CountsError, match="row 3: GEOID '03001' is not in the geography"):
         count(geography, [1, 2, 3, 4], [*GEOIDS, "03001"])
-    with pytest.raises(CountsError, match="county '01003': the table has no row for it .2 such leaves.*zeros"):
+    with pytest.raises(CountsError, match=r"county '01003': the table has no row for it .2 such leaves.*zeros"):
         count(geography, [1], GEOIDS[:1])
 
 
@@ -220,8 +220,8 @@ def test_columns_that_are_not_there_or_there_twice_are_refused(frame: pd.DataFra
     ]:
         with pytest.raises(CountsError, match=says):
             Counts.from_table(frame, geography, geoid=geoid, cells=cells)
+    twice = frame.rename(columns={"children": "adults"})
     with pytest.raises(CountsError, match="two columns of the table are called 'adults'"):
-        twice = frame.rename(columns={"children": "adults"})
         Counts.from_table(twice, geography, geoid="county", cells=["adults"])
     with pytest.raises(CountsError, match="different lengths"):
         Counts.from_table({"a": ["x"], "b": ["y", "z"], "n": [1]}, geography, geoid=["a", "b"], cells=["n"])

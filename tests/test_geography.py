@@ -150,7 +150,7 @@ def test_names_by_level_and_beside_codes(frame: pd.DataFrame) -> None:
     by_level = Geography.from_table(frame, LEVELS, name={"state": "s", "county": "c"})
     assert by_level.names is not None
     assert by_level.names.to_pylist() == [None, "Alabama", "Alaska", "Autauga", "Baldwin", "Aleutians"]
-    for order in ([0, 1, 2], [2, 1, 0]):
+    for order in ([0, 1, 2], [2, 1, 0], [0, 2, 1]):
         beside = Geography.from_geoids([GEOIDS[k] for k in order], WIDTHS, names=[frame["c"][k] for k in order])
         assert beside.names is not None
         named = dict(zip(beside.identifiers.to_pylist(), beside.names.to_pylist(), strict=True))

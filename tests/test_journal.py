@@ -9,8 +9,9 @@ import pytest
 
 import topdown as td
 from topdown.errors import ConfigError, DataError
-from topdown.journal import Journal, file_digest
+from topdown.journal import Journal
 from topdown.noise import KeyedSource
+from topdown.tables import file_digest
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_a_level_that_is_not_there_is_refused() -> None:
         ([0, 1, 3], [1, 2]),  # a node that no family holds
         ([0, 1, 3, 5], [1, 3, 3, 5]),  # an inner node without children: a leaf above the leaf level
         ([0, 1, 3, 5], [1, 3, 5]),  # a family missing
-        ([0, 1, 3, 5], [1, 4, 4, 5]),  # a family that reaches over its level
+        ([0, 1, 3, 6], [1, 4, 5, 6]),  # a family that reaches over its level
         ([0, 1, 1], [1]),  # an empty level
         ([1, 2, 3], [2, 3]),  # not from 0
     ],

@@ -102,7 +102,7 @@ class DiscreteLaplace:
 
     @property
     def _rate(self) -> float:
-        # exp(-1000) is 0 already, and a larger rate would make 0 * inf.
+        # exp(-1000) is 0 already, and the rate of a tiny scale would overflow a float.
         return float(min(1 / (self.scale * (1 << self.grid_bits)), Fraction(1000)))
 
     def _at_most(self, k: FloatArray) -> FloatArray:
