@@ -8,7 +8,10 @@ configuration or input is a different release and is refused.
 from __future__ import annotations
 
 import fcntl
+import os
+import re
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,11 +41,16 @@ class Journal:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the output directory for this run alone. Raises `ConfigError` while another run holds it."""
+        """Hold the output directory for this run alone, its folder closed to others.
+
+        Raises `ConfigError` while another run holds it.
+        """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / "lock").open("w")
-        except OSError as error:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if stat.S_IMODE(self.folder.stat().st_mode) & 0o077:
+                self.folder.chmod(0o700)
+            lock = os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+        except (OSError, ValueError) as error:
             raise ConfigError(
                 f"{self.folder}: cannot be written: {error}; correct the permissions, or give another --output"
             ) from error
@@ -61,15 +69,21 @@ class Journal:
         try:
             if not path.exists():
                 with whole_file(path) as partial:
+                    partial.touch(mode=0o600)
                     partial.write_text(secrets.token_hex(16))
                 sync_folder(self.folder)
-            return path.read_text()
+            name = path.read_bytes()
         except OSError as error:
             raise DataError(f"{path}: cannot be written: {error}; free the space and run again") from error
+        if not re.fullmatch(rb"[0-9a-f]{32}", name):
+            raise DataError(
+                f"{path}: does not hold the name of a release; restore it from a copy, or give another --output"
+            )
+        return name.decode()
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the kept measurements."""
+        """SHA-256 of the kept measurements, which tells nothing of them: a secret key is kept with them."""
         return file_digest(self.folder / _FILE)
 
     def write(self, measurements: Measurements, ties: KeyedSource) -> None:
@@ -107,17 +121,23 @@ class Journal:
         try:
             with pa.OSFile(str(path), "rb") as source:
                 table = pa.ipc.open_file(source).read_all()
-        except (OSError, pa.ArrowException) as error:
+            metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+            ties = KeyedSource(bytes.fromhex(metadata["ties"]))
+        except (OSError, pa.ArrowException, KeyError, ValueError) as error:
             raise DataError(
                 f"{path}: the record of the noise cannot be read: {error}; restore it from a copy: without it the same "
                 "release cannot be made again, and a new one in another --output spends its budget anew"
             ) from error
-        metadata = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
         remedy = "it is a different release: give it another --output directory"
-        if metadata["configuration"] != self.configuration:
+        if metadata.get("configuration") != self.configuration:
             raise ConfigError(f"{self.folder.parent} holds noise that was drawn under another configuration; {remedy}")
-        if metadata["input"] != self.input:
+        if metadata.get("input") != self.input:
             raise DataError(f"{self.folder.parent} holds noise that was drawn for another input file; {remedy}")
+        if table.num_rows != geography.n_nodes:
+            raise DataError(
+                f"{path}: holds {table.num_rows} nodes, and the geography has {geography.n_nodes}; restore "
+                "it from a copy"
+            )
         values = np.stack([np.asarray(column) for column in table.columns])
         variance = np.empty(geography.n_nodes)
         for level in geography.levels:
@@ -128,6 +148,6 @@ class Journal:
             values.T,
             variance,
             plan,
-            fit_for_release=metadata["fit for release"] == "True",
+            fit_for_release=metadata.get("fit for release") == "True",
         )
-        return measurements, KeyedSource(bytes.fromhex(metadata["ties"]))
+        return measurements, ties

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,19 @@ SCHEMA_VERSION = "1.0"
 _SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "cvxpy", "osqp")
 
 
+@dataclass(frozen=True)
+class LedgerEntry:
+    """Where a release stands in its ledger: ``record`` is the hash of the record that confirms it.
+
+    Whoever holds it can tell later that the ledger was not cut off or rewritten up to there. It reveals nothing: it
+    covers the release's random name and the hash of a file with a secret key.
+    """
+
+    dataset: str
+    release: str
+    record: str
+
+
 def describe_release(
     config: RunConfig,
     measurements: Measurements,
@@ -31,11 +44,12 @@ def describe_release(
     checks: Mapping[str, CrossCheck],
     release: Release,
     files: Mapping[str, Path],
+    entry: LedgerEntry | None = None,
 ) -> dict[str, Any]:
     """The manifest as a JSON-able value: schema version, software, configuration as resolved, what is protected and how
     much of the budget every level and query takes (exact fractions), invariants in words, projections with their
-    certificates, whether it is fit for release, and the SHA-256 of every file in ``files``. Never a seed or a true
-    count.
+    certificates, whether it is fit for release, its place in the ledger (``entry``), and the SHA-256 of every file in
+    ``files``. Never a seed or a true count.
     """
     geography = measurements.geography
     return {
@@ -51,9 +65,9 @@ def describe_release(
         "cells": list(measurements.cells),
         "privacy": {
             **plan.to_dict(),
-            "total": str(plan.total),
+            "total": str(plan.charged_total),
             "budget": [
-                {"level": level, "query": DETAILED, plan_currency(plan): str(plan.budget(level))}
+                {"level": level, "query": DETAILED, plan_currency(plan): str(plan.charged(level))}
                 for level in geography.levels
             ],
             "statement": plan.describe(geography.levels),
@@ -70,6 +84,7 @@ def describe_release(
             for name, estimate in estimates.items()
         },
         "fit_for_release": release.fit_for_release,
+        "ledger": None if entry is None else asdict(entry),
         "files": {name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for name, path in files.items()},
     }
 

@@ -10,10 +10,10 @@ import cvxpy
 
 from topdown.config import RunConfig
 from topdown.counts import Counts
-from topdown.errors import ConfigError, DataError, ProjectionError
+from topdown.errors import BudgetError, ConfigError, DataError, ProjectionError
 from topdown.geography import Geography
 from topdown.journal import Journal
-from topdown.manifest import describe_release
+from topdown.manifest import LedgerEntry, describe_release
 from topdown.measure import measurable, measure
 from topdown.measurements import Measurements
 from topdown.noise import KeyedSource, SecureSource
@@ -52,7 +52,7 @@ class Prepared:
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     """Validate ``config``, its data and its plan together; draw nothing and write nothing."""
     stages = stages or Silent()
-    plan = config.privacy.plan()
+    plan = config.plan()
     _require_solver(config)
     with stages.stage("reading the table"):
         digest = input_digest(config)
@@ -91,6 +91,7 @@ def run(
     journal = Journal(directory / "internal", config.fingerprint(), prepared.digest)
     with journal.locked(), thread_pool(workers) as pool:
         measurements, ties = _measurements(config, journal, prepared, public, stages)
+        entry = _confirm(config, journal)
         if (public / "manifest.json").exists():
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
             return Outcome(public, already_there=True)
@@ -106,7 +107,9 @@ def run(
                 measurements,
                 estimates,
                 release,
-                lambda files: describe_release(config, measurements, prepared.plan, estimates, checks, release, files),
+                lambda files: describe_release(
+                    config, measurements, prepared.plan, estimates, checks, release, files, entry
+                ),
                 csv=config.output.csv,
                 executor=pool,
             )
@@ -123,26 +126,43 @@ def _measurements(
         raise ConfigError(
             f"{public} exists, and the record of the noise behind it does not; give another --output directory"
         )
-    _reserve(config, journal, prepared)
+    _reserve(config, journal, prepared, drawn=found is not None)
     if found is not None:
         stages.say("going on from the measurements that were drawn before: no noise is drawn, no budget is spent")
-    else:
-        with stages.stage("drawing noise"):
-            found = measure(prepared.counts, prepared.plan, SecureSource()), KeyedSource.fresh()
-        with stages.stage("keeping the measurements"):
-            journal.write(*found)
-    if config.ledger is not None:
-        ledger = Ledger(config.folder / config.ledger.path)
-        ledger.confirm(config.ledger.dataset, journal.release_name(), journal.digest)
+        return found
+    with stages.stage("drawing noise"):
+        found = measure(prepared.counts, prepared.plan, SecureSource()), KeyedSource.fresh()
+    with stages.stage("keeping the measurements"):
+        journal.write(*found)
     return found
 
 
-def _reserve(config: RunConfig, journal: Journal, prepared: Prepared) -> None:
-    """Set the release's budget aside in the ledger, where there is one. Raises `BudgetError` if too little is left."""
-    if config.ledger is not None:
-        ledger = Ledger(config.folder / config.ledger.path)
-        events = prepared.plan.events(prepared.counts.geography.levels)
-        ledger.reserve(config.ledger.dataset, journal.release_name(), events)
+def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, drawn: bool) -> None:
+    """Set the release's budget aside in the ledger, where there is one. Raises `BudgetError` if too little is left.
+
+    ``drawn``: whether its measurements are kept. If they are not although the ledger knows of them, they were lost, and
+    drawing others would be a second release on the budget of one.
+    """
+    if config.ledger is None:
+        return
+    ledger = Ledger(config.folder / config.ledger.path)
+    release = journal.release_name()
+    account = ledger.reserve(config.ledger.dataset, release, prepared.plan.events(prepared.counts.geography.levels))
+    if not drawn and release in account.confirmed:
+        raise BudgetError(
+            f"{journal.folder}: the ledger {ledger.path} says that release {release} drew its noise, and its record is "
+            "not here; restore it from a copy: a new release in another --output spends its budget anew"
+        )
+
+
+def _confirm(config: RunConfig, journal: Journal) -> LedgerEntry | None:
+    """Tell the ledger, where there is one, what was measured."""
+    if config.ledger is None:
+        return None
+    release = journal.release_name()
+    ledger = Ledger(config.folder / config.ledger.path)
+    record = ledger.confirm(config.ledger.dataset, release, journal.digest)
+    return LedgerEntry(config.ledger.dataset, release, record)
 
 
 def _estimates(config: RunConfig, measurements: Measurements, pool: Executor | None) -> dict[str, Estimate]:

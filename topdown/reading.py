@@ -13,7 +13,7 @@ from topdown.config import RunConfig
 from topdown.counts import Counts
 from topdown.errors import ConfigError, DataError
 from topdown.geography import Geography
-from topdown.tables import file_digest, read_table
+from topdown.tables import file_digest, read_table, require_file
 
 _BYTES_PER_ROW = 150
 _BYTES_PER_CELL = 120
@@ -80,7 +80,7 @@ def _filtered(table: pa.Table, config: RunConfig) -> pa.Table:
 def input_digest(config: RunConfig) -> str:
     """SHA-256 of the input file. Raises `DataError` where it cannot be read."""
     try:
-        return file_digest(config.input_path)
+        return file_digest(require_file(config.input_path))
     except OSError as error:
         raise DataError(f"{config.input_path}: cannot be read: {error}; correct input.path") from error
 
@@ -90,8 +90,7 @@ def require_memory(path: Path, cells: int) -> None:
 
     The need is estimated from the number of rows, which a CSV file does not tell: there from its size.
     """
-    if not path.is_file():
-        return
+    require_file(path)
     try:
         rows = pq.ParquetFile(path).metadata.num_rows if path.suffix == ".parquet" else _csv_rows(path)
     except (pa.ArrowException, OSError):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from topdown.errors import DataError
 from topdown.geography import Geography
 
 _ROWS_PER_GROUP = 1 << 20
+_LONGEST_HEADER = 1 << 20
 
 
 def read_table(path: str | Path, columns: Sequence[str] | None = None) -> pa.Table:
@@ -32,21 +35,35 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> pa.Tab
     A CSV column is never guessed to be numbers, so a GEOID keeps its leading zeros. ``columns``: what to read, by
     default everything. Raises `DataError` that names the file, and the known columns where one is missing.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise DataError(
-            f"{path}: no such file" + (" (it is a directory)" if path.is_dir() else "") + "; correct the path"
-        )
+    path = require_file(path)
     try:
         if path.suffix == ".parquet":
             known = pq.read_schema(path).names
             _require(columns, known, path)
-            return pq.read_table(path, columns=list(columns) if columns is not None else None)
+            # Without partitioning: a folder called state=01 is not a column.
+            table = pq.read_table(path, columns=list(columns) if columns is not None else None, partitioning=None)
+            # Parquet does not check that strings are UTF-8, nor that the file is what was written.
+            table.validate(full=True)
+            return table
         if path.name.endswith((".csv", ".csv.gz")):
             return _read_csv(path, columns)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError) as error:
-        raise DataError(f"{path}: cannot be read as {path.suffix.lstrip('.')}: {error}") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
+        # Not chained: some of these errors hold the data.
+        raise DataError(f"{path}: cannot be read as {path.suffix.lstrip('.')}: {error}") from None
     raise DataError(f"{path}: unknown kind of file; give .parquet, .csv or .csv.gz")
+
+
+def require_file(path: str | Path) -> Path:
+    """``path``, after making sure that a file is there. Raises `DataError`."""
+    path = Path(path)
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise DataError(f"{str(path)[:200]}: cannot be read: {error.strerror}; correct the path") from None
+    if not found:
+        what = f"{str(path)[:200]!r}: no such file" if "\0" in str(path) else f"{path}: no such file"
+        raise DataError(what + (" (it is a directory)" if path.is_dir() else "") + "; correct the path")
+    return path
 
 
 def _require(columns: Sequence[str] | None, known: Sequence[str], path: Path) -> None:
@@ -64,12 +81,42 @@ def _read_csv(path: Path, columns: Sequence[str] | None) -> pa.Table:
         data = gzip.decompress(data)
     if not data.strip():
         raise DataError(f"{path}: the file is empty; it needs a header line and rows")
-    first = data.split(b"\n", 1)[0].decode("utf-8-sig")
-    header = next(csv.reader([first]))
+    header = _csv_header(data)
     _require(columns, header, path)
+    torn: list[pacsv.InvalidRow] = []
+
+    def stop(row: pacsv.InvalidRow) -> str:
+        torn.append(row)
+        return "error"
+
+    try:
+        table = _parsed_csv(data, header, columns, stop)
+    except pa.ArrowInvalid:
+        if not torn:
+            raise
+        # Arrow's own message shows the row, and with it confidential counts.
+        where = "a row" if torn[0].number is None else f"row {torn[0].number - 1} below the header"
+        raise DataError(
+            f"{path}: {where} has {torn[0].actual_columns} columns, and the header {torn[0].expected_columns}; put "
+            "values with commas or line breaks into quotes"
+        ) from None
+    if table.column_names != (list(columns) if columns is not None else header):
+        raise DataError(f"{path}: the header cannot be read; give it one line with every column's name")
+    return table
+
+
+def _csv_header(data: bytes) -> list[str]:
+    """The names in the first line that is not empty; a name in quotes may itself have several."""
+    text = codecs.getincrementaldecoder("utf-8-sig")().decode(data[:_LONGEST_HEADER])
+    return next((row for row in csv.reader(io.StringIO(text, newline="")) if row), [])
+
+
+def _parsed_csv(
+    data: bytes, header: list[str], columns: Sequence[str] | None, torn: Callable[[pacsv.InvalidRow], str]
+) -> pa.Table:
     return pacsv.read_csv(
         io.BytesIO(data),
-        parse_options=pacsv.ParseOptions(newlines_in_values=True),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=torn),
         convert_options=pacsv.ConvertOptions(
             column_types={name: pa.string() for name in header},
             include_columns=list(columns) if columns is not None else None,

@@ -7,66 +7,42 @@ releases that are made at the same time are put one after the other by SQLite's 
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from topdown.errors import BudgetError
-from topdown.privacy.accounting import Event, PureAccountant, ZCDPAccountant, event_from_dict, event_to_dict
+from topdown.privacy.accounting import (
+    Event,
+    GaussianEvent,
+    PureAccountant,
+    ZCDPAccountant,
+    event_from_dict,
+    event_to_dict,
+)
+from topdown.privacy.ledger_file import Record, errors_in_words, read_records, transaction
+from topdown.privacy.plan import SENSITIVITIES
 from topdown.privacy.shares import Number, exact_number, suggest
 
 ACCOUNTANTS = {"epsilon": PureAccountant, "rho": ZCDPAccountant}
 """What a data set's total may be counted in, and who adds it up."""
 
-_START = "0" * 64
-_PATIENCE_SECONDS = 10.0
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS records (
-    sequence INTEGER PRIMARY KEY,
-    dataset TEXT NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ('open', 'reserve', 'confirm')),
-    release TEXT NOT NULL,
-    body TEXT NOT NULL,
-    previous TEXT NOT NULL,
-    hash TEXT NOT NULL UNIQUE,
-    UNIQUE (dataset, kind, release)
-);
-CREATE TRIGGER IF NOT EXISTS records_are_not_changed BEFORE UPDATE ON records
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TRIGGER IF NOT EXISTS records_are_not_deleted BEFORE DELETE ON records
-    BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-"""
-
-
-@dataclass(frozen=True)
-class Record:
-    """One line of the ledger. ``body``: facts as JSON-able values; ``hash``: of this line and the one before it."""
-
-    sequence: int
-    dataset: str
-    kind: str
-    release: str
-    body: dict[str, Any]
-    previous: str
-    hash: str
-
 
 @dataclass(frozen=True)
 class Account:
-    """A data set's budget: its ``currency`` ("epsilon" or "rho"), ``total`` and what its ``releases`` spent."""
+    """A data set's budget: its ``currency`` ("epsilon" or "rho"), ``total`` and what its ``releases`` spent.
+
+    ``unit`` and ``neighbours``: what the budget protects. ``releases``: the reservations, in order. ``confirmed``: the
+    names of the releases that drew their noise.
+    """
 
     dataset: str
     currency: str
     total: Fraction
     spent: Fraction
+    unit: str
+    neighbours: str
     releases: tuple[Record, ...] = field(repr=False)
     confirmed: frozenset[str] = field(repr=False)
 
@@ -75,9 +51,16 @@ class Account:
         """What may still be spent."""
         return self.total - self.spent
 
+    def cost(self, release: Record) -> Fraction:
+        """What one of ``releases`` spent."""
+        return _cost(self.currency, [release])
+
 
 class Ledger:
-    """The ledger in the SQLite file at ``path`` (write-ahead log, every commit synced)."""
+    """The ledger in the SQLite file at ``path`` (write-ahead log, every commit synced).
+
+    Every call checks the chain of hashes first and raises `BudgetError` where it does not hold.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -93,197 +76,146 @@ class Ledger:
     ) -> Account:
         """Begin to account for ``dataset``, of which at most ``total`` may be spent; makes the file where needed.
 
-        Raises `BudgetError` for a data set that has an account, a total that is not above 0, an unknown currency.
+        Raises `BudgetError` for a data set that has an account, a total that is not above 0, an unknown currency or
+        kind of neighbours, a name or unit that is empty.
         """
         allowed = exact_number(total, "total")
         if allowed <= 0:
             raise BudgetError(f"total is {total}; give a number above 0")
         if currency not in ACCOUNTANTS:
             raise BudgetError(f"unknown currency {currency!r}; {suggest(currency, list(ACCOUNTANTS))}")
-        body = {"total": str(allowed), "currency": currency, "unit": unit, "neighbours": neighbours}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._writing(create=True) as connection:
-            if any(record.dataset == dataset for record in _records(connection)):
+        if neighbours not in SENSITIVITIES:
+            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(SENSITIVITIES))}")
+        for what, name in (("dataset", dataset), ("unit", unit)):
+            if not isinstance(name, str) or not name.strip():
+                raise BudgetError(f"{what} is {name!r}; give it a name")
+        body = {"total": str(allowed), "currency": currency, "unit": unit.strip(), "neighbours": neighbours}
+        with transaction(self.path, create=True) as ledger:
+            if any(record.dataset == dataset for record in ledger.records):
                 raise BudgetError(f"{self.path}: data set {dataset!r} has an account already; its total stays as it is")
-            _append(connection, dataset, "open", "", body)
+            ledger.append(dataset, "open", "", body)
         return self.account(dataset)
 
     def reserve(self, dataset: str, release: str, events: Iterable[Event]) -> Account:
         """Set aside what ``events`` cost for the release called ``release``, before any of its noise is drawn.
 
         The same release reserves but once, however often it is started again. Raises `BudgetError` where the total
-        would be passed, where the data set has no account or another unit or neighbours, or for a release that reserved
-        something else before.
+        would be passed, where the data set has no account or another unit or neighbours, for Gaussian noise in an
+        account of pure epsilon, for a release that reserved something else before, and for one without a name.
         """
-        facts = [event_to_dict(event) for event in events]
-        with self._writing() as connection:
-            self._verified(connection)
-            account = self._account(connection, dataset)
+        if not release:
+            raise BudgetError(f"{self.path}: a release without a name cannot reserve a budget; give it one")
+        measured = tuple(events)
+        facts = [event_to_dict(event) for event in measured]
+        with transaction(self.path) as ledger:
+            account = self._account(ledger.records, dataset)
             earlier = next((record for record in account.releases if record.release == release), None)
             if earlier is not None:
                 if earlier.body["events"] != facts:
-                    raise BudgetError(f"{self.path}: release {release} has reserved another budget before")
-                return account
-            opened = next(r for r in _records(connection) if r.dataset == dataset and r.kind == "open").body
-            for event in facts:
-                if (event["unit"], event["neighbours"]) != (opened["unit"], opened["neighbours"]):
                     raise BudgetError(
-                        f"{self.path}: data set {dataset!r} is accounted for one {opened['unit']} under "
-                        f"{opened['neighbours']!r}, and the release protects one {event['unit']} under "
-                        f"{event['neighbours']!r}; their budgets do not add"
+                        f"{self.path}: release {release} has reserved another budget before; a changed plan is another "
+                        "release: give it another --output directory"
                     )
+                return account
+            self._require_addable(account, measured)
             accountant = ACCOUNTANTS[account.currency](_events(account.releases))
-            after = accountant.would_be([event_from_dict(event) for event in facts])
+            after = accountant.would_be(measured)
             if after > account.total:
                 raise BudgetError(
-                    f"{self.path}: the release would bring {account.currency} of data set {dataset!r} to {after}, beyond "
-                    f"the total of {account.total}; {account.left} is left. Nothing was drawn: lower this release's "
-                    "budget"
+                    f"{self.path}: the release would bring {account.currency} of data set {dataset!r} to {after}, "
+                    f"beyond the total of {account.total}; {account.left} is left. Nothing was drawn: lower this "
+                    "release's budget"
                 )
-            _append(connection, dataset, "reserve", release, {"events": facts, "after": str(after)})
+            ledger.append(dataset, "reserve", release, {"events": facts, "after": str(after)})
         return self.account(dataset)
 
-    def confirm(self, dataset: str, release: str, measurements: str) -> None:
+    def confirm(self, dataset: str, release: str, measurements: str) -> str:
         """Record that ``release`` drew its noise; ``measurements`` is the SHA-256 of what it measured.
 
-        Raises `BudgetError` for a release without a reservation, or one that was confirmed with other measurements.
+        Returns the hash of that record, the same however often it is asked for: kept elsewhere, it shows later that no
+        record up to this one was cut off. Raises `BudgetError` for a release without a reservation, or one that was
+        confirmed with other measurements.
         """
-        with self._writing() as connection:
-            account = self._account(connection, dataset)
+        with transaction(self.path) as ledger:
+            account = self._account(ledger.records, dataset)
             if all(record.release != release for record in account.releases):
                 raise BudgetError(f"{self.path}: release {release} of data set {dataset!r} has reserved nothing")
-            for record in _records(connection):
+            for record in ledger.records:
                 if (record.dataset, record.kind, record.release) == (dataset, "confirm", release):
                     if record.body["measurements"] != measurements:
-                        raise BudgetError(f"{self.path}: release {release} was confirmed with other measurements")
-                    return
-            _append(connection, dataset, "confirm", release, {"measurements": measurements})
+                        raise BudgetError(
+                            f"{self.path}: release {release} was confirmed with other measurements; only those may be "
+                            "released: restore them, or give another --output directory, which spends its budget anew"
+                        )
+                    return record.hash
+            return ledger.append(dataset, "confirm", release, {"measurements": measurements}).hash
 
     def account(self, dataset: str) -> Account:
         """The account of ``dataset``. Raises `BudgetError` where it has none."""
-        with self._reading() as connection:
-            return self._account(connection, dataset)
+        with errors_in_words(self.path):
+            return self._account(read_records(self.path), dataset)
 
     def datasets(self) -> tuple[str, ...]:
-        """The data sets that have an account."""
-        with self._reading() as connection:
-            return tuple(record.dataset for record in _records(connection) if record.kind == "open")
+        """The data sets that have an account, in the order in which they were opened."""
+        return tuple(record.dataset for record in read_records(self.path) if record.kind == "open")
 
     def verify(self, head: str | None = None) -> str:
         """Check the chain of hashes and return its last one; with ``head``, also that this hash is in the chain.
 
-        Raises `BudgetError` naming the first record that was changed, removed or put in. Records cut off at the end
-        leave a sound chain: keep the last hash elsewhere and give it as ``head``.
+        Raises `BudgetError` naming the first record that was changed, removed or put in, and for a ledger without
+        records. Records cut off at the end leave a sound chain: keep the last hash elsewhere, such as the one in a
+        release's manifest, and give it as ``head``. Whoever rewrites the whole chain is found out by ``head`` alone.
         """
-        with self._reading() as connection:
-            hashes = self._verified(connection)
+        hashes = [record.hash for record in read_records(self.path)]
         if head is not None and head not in hashes:
-            raise BudgetError(f"{self.path}: the hash {head} is not in the ledger: records are missing")
-        return hashes[-1] if hashes else _START
+            raise BudgetError(
+                f"{self.path}: the hash {head} is not in the ledger: records were cut off or rewritten; restore "
+                "it from a copy"
+            )
+        if not hashes:
+            raise BudgetError(f"{self.path}: the ledger holds no record: all were removed; restore it from a copy")
+        return hashes[-1]
 
-    def _verified(self, connection: sqlite3.Connection) -> list[str]:
-        previous, hashes = _START, []
-        for number, record in enumerate(_records(connection), start=1):
-            expected = _hash(previous, record.sequence, record.dataset, record.kind, record.release, record.body)
-            if record.sequence != number or record.previous != previous or record.hash != expected:
-                raise BudgetError(
-                    f"{self.path}: record {number} is not what was written: the ledger was edited; restore it from a "
-                    "copy"
-                )
-            previous = record.hash
-            hashes.append(previous)
-        return hashes
-
-    def _account(self, connection: sqlite3.Connection, dataset: str) -> Account:
-        records = [record for record in _records(connection) if record.dataset == dataset]
-        opened = next((record for record in records if record.kind == "open"), None)
+    def _account(self, records: Sequence[Record], dataset: str) -> Account:
+        own = [record for record in records if record.dataset == dataset]
+        opened = next((record.body for record in own if record.kind == "open"), None)
         if opened is None:
-            known = sorted({record.dataset for record in _records(connection)})
+            known = sorted({record.dataset for record in records})
             raise BudgetError(
                 f"{self.path}: data set {dataset!r} has no account; {suggest(dataset, known)}. Open one with 'topdown "
                 "ledger init'"
             )
-        releases = tuple(record for record in records if record.kind == "reserve")
-        currency = opened.body["currency"]
+        releases = tuple(record for record in own if record.kind == "reserve")
         return Account(
             dataset=dataset,
-            currency=currency,
-            total=Fraction(opened.body["total"]),
-            spent=ACCOUNTANTS[currency](_events(releases)).total,
+            currency=opened["currency"],
+            total=Fraction(opened["total"]),
+            spent=_cost(opened["currency"], releases),
+            unit=opened["unit"],
+            neighbours=opened["neighbours"],
             releases=releases,
-            confirmed=frozenset(record.release for record in records if record.kind == "confirm"),
+            confirmed=frozenset(record.release for record in own if record.kind == "confirm"),
         )
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        if not self.path.is_file():
-            raise BudgetError(f"{self.path}: there is no ledger; make one with 'topdown ledger init'")
-        connection = self._connect()
-        try:
-            yield connection
-        except (sqlite3.Error, json.JSONDecodeError, KeyError) as error:
-            raise self._in_words(error) from error
-        finally:
-            connection.close()
+    def _require_addable(self, account: Account, events: Iterable[Event]) -> None:
+        """Refuse events whose budget cannot be added to the account's."""
+        for event in events:
+            if (event.unit, event.neighbours) != (account.unit, account.neighbours):
+                raise BudgetError(
+                    f"{self.path}: data set {account.dataset!r} is accounted for one {account.unit} under "
+                    f"{account.neighbours!r}, and the release protects one {event.unit} under {event.neighbours!r}; "
+                    "their budgets do not add"
+                )
+            if account.currency == "epsilon" and isinstance(event, GaussianEvent):
+                raise BudgetError(
+                    f"{self.path}: data set {account.dataset!r} is accounted in pure epsilon, which {event.mechanism} "
+                    "noise does not have; take the mechanism 'geometric', or account for the data set in rho"
+                )
 
-    @contextmanager
-    def _writing(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the write lock from its beginning, and is synced when it ends."""
-        if not create and not self.path.is_file():
-            raise BudgetError(f"{self.path}: there is no ledger; make one with 'topdown ledger init'")
-        connection = self._connect()
-        try:
-            if create:
-                connection.executescript(_SCHEMA)
-            connection.execute("BEGIN IMMEDIATE")
-            yield connection
-            connection.execute("COMMIT")
-        except (sqlite3.Error, json.JSONDecodeError, KeyError) as error:
-            raise self._in_words(error) from error
-        finally:
-            connection.close()
 
-    def _connect(self) -> sqlite3.Connection:
-        try:
-            connection = sqlite3.connect(self.path, timeout=_PATIENCE_SECONDS, isolation_level=None)
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-        except sqlite3.Error as error:
-            raise self._in_words(error) from error
-        return connection
-
-    def _in_words(self, error: Exception) -> BudgetError:
-        if "locked" in str(error):
-            return BudgetError(f"{self.path}: another process holds the ledger; run again when it is done")
-        return BudgetError(
-            f"{self.path}: the ledger cannot be used: {error}; correct its path or restore it from a copy"
-        )
+def _cost(currency: str, releases: Iterable[Record]) -> Fraction:
+    return ACCOUNTANTS[currency](_events(releases)).total
 
 
 def _events(releases: Iterable[Record]) -> list[Event]:
     return [event_from_dict(event) for record in releases for event in record.body["events"]]
-
-
-def _records(connection: sqlite3.Connection) -> list[Record]:
-    rows = connection.execute("SELECT * FROM records ORDER BY sequence").fetchall()
-    return [
-        Record(sequence, dataset, kind, release, json.loads(body), previous, mark)
-        for sequence, dataset, kind, release, body, previous, mark in rows
-    ]
-
-
-def _append(connection: sqlite3.Connection, dataset: str, kind: str, release: str, body: dict[str, Any]) -> None:
-    body = body | {"at": datetime.now(UTC).isoformat(timespec="seconds")}
-    last = connection.execute("SELECT sequence, hash FROM records ORDER BY sequence DESC LIMIT 1").fetchone()
-    sequence, previous = (last[0] + 1, last[1]) if last else (1, _START)
-    mark = _hash(previous, sequence, dataset, kind, release, body)
-    row = (sequence, dataset, kind, release, _canonical(body), previous, mark)
-    connection.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def _hash(previous: str, sequence: int, dataset: str, kind: str, release: str, body: dict[str, Any]) -> str:
-    return hashlib.sha256(_canonical([previous, sequence, dataset, kind, release, body]).encode()).hexdigest()
-
-
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

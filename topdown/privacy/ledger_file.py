@@ -1,0 +1,174 @@
+"""The file beneath the ledger: an SQLite database of records that are only appended, in a chain of hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from topdown.errors import BudgetError, TopdownError
+
+START = "0" * 64
+"""What stands for the hash of the record before the first."""
+
+PATIENCE_SECONDS = 10.0
+"""How long another process may hold the ledger before a run gives up."""
+
+_SCHEMA = (
+    """
+    CREATE TABLE IF NOT EXISTS records (
+        sequence INTEGER PRIMARY KEY,
+        dataset TEXT NOT NULL,
+        kind TEXT NOT NULL CHECK (kind IN ('open', 'reserve', 'confirm')),
+        release TEXT NOT NULL,
+        body TEXT NOT NULL,
+        previous TEXT NOT NULL,
+        hash TEXT NOT NULL UNIQUE,
+        UNIQUE (dataset, kind, release)
+    )
+    """,
+    """
+    CREATE TRIGGER IF NOT EXISTS records_are_not_changed BEFORE UPDATE ON records
+        BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END
+    """,
+    """
+    CREATE TRIGGER IF NOT EXISTS records_are_not_deleted BEFORE DELETE ON records
+        BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END
+    """,
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the ledger. ``body``: facts as JSON-able values; ``hash``: of this line and the one before it."""
+
+    sequence: int
+    dataset: str
+    kind: str
+    release: str
+    body: dict[str, Any]
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """The records of a ledger that this process alone may extend until the transaction ends."""
+
+    records: tuple[Record, ...]
+    _connection: sqlite3.Connection
+
+    def append(self, dataset: str, kind: str, release: str, body: dict[str, Any]) -> Record:
+        """Add a record with ``body`` and the time; returns it. At most one per transaction."""
+        last = self.records[-1] if self.records else None
+        sequence, previous = (1, START) if last is None else (last.sequence + 1, last.hash)
+        body = body | {"at": datetime.now(UTC).isoformat(timespec="seconds")}
+        text = _canonical(body)
+        mark = _hash(previous, sequence, dataset, kind, release, text)
+        row = (sequence, dataset, kind, release, text, previous, mark)
+        self._connection.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        return Record(sequence, dataset, kind, release, body, previous, mark)
+
+
+def read_records(path: Path) -> tuple[Record, ...]:
+    """The records at ``path``, their chain checked; works on a ledger that may only be read.
+
+    Raises `BudgetError` for a file that is no ledger, and naming the first record that is not as it was written.
+    """
+    _require_file(path)
+    with errors_in_words(path), closing(_connect_read_only(path)) as connection:
+        return _verified(connection, path)
+
+
+@contextmanager
+def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
+    """Hold the write lock from the beginning; what was appended is synced when the block ends, dropped if it fails.
+
+    ``create``: make the file where there is none. Raises `BudgetError` as `read_records` does, and while another
+    process holds the ledger.
+    """
+    if not create:
+        _require_file(path)
+    with errors_in_words(path):
+        if create:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN IMMEDIATE")
+            if create:
+                # In the same transaction as the first record: a ledger without records is never seen.
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+            yield Transaction(_verified(connection, path), connection)
+            connection.execute("COMMIT")
+            # So that a copy of the file alone has every record; readers that are at work may prevent it.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _require_file(path: Path) -> None:
+    with errors_in_words(path):
+        if not path.is_file():
+            raise BudgetError(f"{path}: there is no ledger; make one with 'topdown ledger init'")
+
+
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    address = path.resolve().as_uri()
+    connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=PATIENCE_SECONDS, isolation_level=None)
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        # A log that cannot be shared, in a folder that cannot be written: without a log the file is complete.
+        log = path.with_name(path.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        connection = sqlite3.connect(f"{address}?immutable=1", uri=True, isolation_level=None)
+    return connection
+
+
+def _verified(connection: sqlite3.Connection, path: Path) -> tuple[Record, ...]:
+    """All records, after making sure that each is what was written and follows the one before."""
+    rows = connection.execute(
+        "SELECT sequence, dataset, kind, release, body, previous, hash FROM records ORDER BY sequence"
+    ).fetchall()
+    records: list[Record] = []
+    for number, (sequence, dataset, kind, release, text, previous, mark) in enumerate(rows, start=1):
+        before = records[-1].hash if records else START
+        # The text as it stands is hashed, so that two spellings of one body are two bodies.
+        expected = _hash(before, sequence, dataset, kind, release, text)
+        if (sequence, previous, mark) != (number, before, expected):
+            raise BudgetError(
+                f"{path}: record {number} is not what was written: the ledger was edited; restore it from a copy"
+            )
+        records.append(Record(sequence, dataset, kind, release, json.loads(text), previous, mark))
+    return tuple(records)
+
+
+@contextmanager
+def errors_in_words(path: Path) -> Iterator[None]:
+    """Whatever goes wrong with the file at ``path``, or with what is in it, as a `BudgetError`."""
+    try:
+        yield
+    except TopdownError:
+        raise
+    except (sqlite3.Error, OSError, KeyError, TypeError, ValueError) as error:
+        if "locked" in str(error):
+            raise BudgetError(f"{path}: another process holds the ledger; run again when it is done") from error
+        raise BudgetError(
+            f"{path}: the ledger cannot be used: {error}; correct its path or permissions, or restore it from a copy"
+        ) from error
+
+
+def _hash(previous: str, sequence: int, dataset: str, kind: str, release: str, text: str) -> str:
+    return hashlib.sha256(_canonical([previous, sequence, dataset, kind, release, text]).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
