@@ -1,0 +1,3 @@
+"""From a release to records: microdata, how well records mimic others (pMSE), and a mechanism that samples by it."""
+
+from __future__ import annotations

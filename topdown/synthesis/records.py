@@ -1,0 +1,131 @@
+"""Records from counts, block by block: in the units' order, or shuffled by way of the disk.
+
+A block is an int64 array with the place of every record's cell in ``Occupied``. Memory depends on the block and on the
+release, never on how many records there are.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from topdown.errors import ConfigError
+from topdown.noise import Source
+from topdown.schema import Schema
+from topdown.synthesis.leaves import Leaves
+
+Order = Literal["sorted", "shuffled"]
+IntArray = npt.NDArray[np.int64]
+
+BLOCK = 1 << 20
+"""Records of a row group."""
+PART = 1 << 22
+"""Records of a file."""
+_MOST_PARTS = 500  # every part is an open file while records are scattered
+
+
+@dataclass(frozen=True, eq=False)
+class Occupied:
+    """The cells with a count above zero, one entry each, by leaf and then cell.
+
+    ``leaf`` int32; ``codes`` (attributes x entries) int32, categories by attribute; ``count`` int64 and its running sum
+    ``ends``.
+    """
+
+    leaf: npt.NDArray[np.int32] = field(repr=False)
+    codes: npt.NDArray[np.int32] = field(repr=False)
+    count: IntArray = field(repr=False)
+    ends: IntArray = field(repr=False)
+
+    @classmethod
+    def of(cls, leaves: Leaves, schema: Schema) -> Occupied:
+        """The entries of ``leaves``, whose cells ``schema`` splits."""
+        leaf, cell = np.nonzero(leaves.values)
+        count = leaves.values[leaf, cell]
+        codes = np.ascontiguousarray(schema.codes(leaves.cells).T)
+        return cls(leaf.astype(np.int32), codes[:, cell], count, np.cumsum(count))
+
+    @property
+    def records(self) -> int:
+        """How many records there are."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def between(self, begin: int, end: int) -> IntArray:
+        """The entries of the records ``begin`` to ``end`` in order, one element per record."""
+        first = int(np.searchsorted(self.ends, begin, side="right"))
+        last = int(np.searchsorted(self.ends, end, side="left"))
+        upper = np.minimum(self.ends[first : last + 1], end)
+        lower = np.maximum(self.ends[first : last + 1] - self.count[first : last + 1], begin)
+        return np.repeat(np.arange(first, last + 1), upper - lower)
+
+
+def parts_in_order(cells: Occupied, part: int = PART) -> Iterator[Iterator[IntArray]]:
+    """The records by leaf and cell: for each file its blocks."""
+    for begin in range(0, max(cells.records, 1), part):
+        end = min(begin + part, cells.records)
+        yield (cells.between(a, min(a + BLOCK, end)) for a in range(begin, end, BLOCK))
+
+
+def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = PART) -> Iterator[Iterator[IntArray]]:
+    """The records in a uniformly random order: for each file its blocks; ``scratch`` is a folder for the time between.
+
+    Every record goes to a file drawn for it, then every file is permuted in memory: the files one after another are
+    then a uniform permutation (Rao 1961, "Generation of Random Permutation of Given Number of Elements Using Random
+    Sampling Numbers"; Sandelius 1962, "A Simple Randomization Procedure").
+    """
+    # The order is a function of the release and of coins of its own, so it cannot say more than the release does: a
+    # fast generator from a fresh seed is enough.
+    rng = np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
+    parts = min(-(-max(cells.records, 1) // part), _MOST_PARTS)
+    kind = np.uint32 if len(cells.count) < 1 << 32 else np.int64
+    scratch.mkdir()
+    try:
+        with ExitStack() as stack:
+            files = [stack.enter_context((scratch / str(k)).open("wb")) for k in range(parts)]
+            for begin in range(0, cells.records, BLOCK):
+                block = cells.between(begin, min(begin + BLOCK, cells.records)).astype(kind)
+                drawn = rng.integers(0, parts, len(block), dtype=np.uint16)
+                block = block[np.argsort(drawn, kind="stable")]
+                bounds = np.cumsum(np.bincount(drawn, minlength=parts))
+                for file, piece in zip(files, np.split(block, bounds[:-1]), strict=True):
+                    piece.tofile(file)
+        for k in range(parts):
+            records = rng.permutation(np.fromfile(scratch / str(k), dtype=kind))
+            (scratch / str(k)).unlink()
+            yield (records[a : a + BLOCK].astype(np.int64) for a in range(0, len(records), BLOCK))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The columns of the records: ``geoid`` and one per attribute, dictionaries of strings."""
+    kinds = {name: pa.dictionary(pa.int32(), pa.string()) for name in ("geoid", *schema.names)}
+    return pa.schema(list(kinds.items()))
+
+
+def batch(block: IntArray, cells: Occupied, geoids: pa.Array, schema: Schema) -> pa.RecordBatch:
+    """One block as Arrow columns; the dictionary of GEOIDs holds those of the block's records and no others."""
+    leaf = cells.leaf[block]
+    low = int(leaf.min())
+    present = np.zeros(int(leaf.max()) - low + 1, dtype=bool)
+    present[leaf - low] = True
+    rank = (np.cumsum(present, dtype=np.int32) - np.int32(1))[leaf - low]
+    named = geoids.take(pa.array(np.flatnonzero(present) + low))
+    columns = [pa.DictionaryArray.from_arrays(pa.array(rank), named)]
+    for attribute, code in zip(schema.attributes, cells.codes, strict=True):
+        columns.append(pa.DictionaryArray.from_arrays(pa.array(code[block]), pa.array(attribute.categories)))
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
+
+
+def require_order(order: str) -> None:
+    """Raises `ConfigError` unless ``order`` is "sorted" or "shuffled"."""
+    if order not in ("sorted", "shuffled"):
+        raise ConfigError(f"order {order!r}: give 'sorted' (by GEOID) or 'shuffled'")
