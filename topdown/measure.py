@@ -9,7 +9,7 @@ import numpy as np
 from topdown.counts import Counts
 from topdown.errors import BudgetError
 from topdown.measurements import DETAILED, Measurements
-from topdown.noise import SecureSource, Source
+from topdown.noise import DiscreteLaplace, SecureSource, Source
 from topdown.privacy.plan import Plan
 
 _LARGEST_STANDARD_DEVIATION = 2.0**45
@@ -41,7 +41,8 @@ def measurable(plan: Plan, levels: Iterable[str]) -> Plan:
 def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measurements:
     """Every count plus independent noise of its level's law under ``plan``; invariant levels exactly.
 
-    Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"). ``source``: where the
+    Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan bounds a
+    level, they depend on the count and stay within its bounds. ``source``: where the
     random bits come from, by default operating-system entropy; a seeded source gives measurements that are marked as
     not fit for release. Raises `BudgetError` as `measurable` does.
     """
@@ -60,5 +61,9 @@ def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measure
                 values[:, nodes] = counts.values[nodes].T
             continue
         shape = (len(counts.cells), nodes.stop - nodes.start)
-        values[:, nodes] = counts.values[nodes].T + law.sample(shape, source)
+        exact, bounds = counts.values[nodes].T, plan.bounds.at(level)
+        if isinstance(law, DiscreteLaplace):
+            values[:, nodes] = bounds.sample(exact, law, shape, source)
+        else:
+            values[:, nodes] = exact + law.sample(shape, source)
     return Measurements(geography, counts.cells, values.T, variance, plan, source.fit_for_release)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError, ConfigError
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from topdown.privacy.accounting import Event, ExactEvent, GaussianEvent, LaplaceEvent
+from topdown.privacy.accounting import Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent
+from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
 from topdown.privacy.conversions import conservative_rho
 from topdown.privacy.guarantees import Guarantee, guarantee
 from topdown.privacy.shares import DETAILED, Number, Shares, exact_number, suggest
@@ -54,6 +55,12 @@ class Plan:
     delta       the delta of the (epsilon, delta) statement of a Gaussian plan, 1e-10 unless stated.
     unit        what one neighbour step adds, removes or changes: "person", "household". Words only: the table
                 must count every unit in one cell of one leaf.
+    bounds      "none", or noise that keeps counts at 0 or more, for the geometric mechanism: "boundary-inflated"
+                (clipped), "truncated" or "normalized" (conditioned on the bounds), see
+                :class:`topdown.privacy.bounds.LevelBounds`; one for all levels or {level: bounds}.
+    upper       a public number that no count of a bounded level passes, or {level: upper}.
+    calibration "true-epsilon": conditioned noise gets the scale that keeps its level's budget. "uncorrected": the
+                textbook scale; the level is then charged its true loss, up to twice its budget.
 
     Raises BudgetError, naming the level, the value and the remedy, for a plan that is not well defined.
     """
@@ -67,6 +74,7 @@ class Plan:
     delta: float | None
     unit: str
     grid_bits: int
+    bounds: Bounds
 
     def __init__(
         self,
@@ -80,6 +88,9 @@ class Plan:
         delta: Number | None = None,
         unit: str = "person",
         grid_bits: int = 10,
+        bounds: str | Mapping[str, str] | Bounds = NONE,
+        upper: int | Mapping[str, int] | None = None,
+        calibration: str = CALIBRATED,
     ) -> None:
         if mechanism not in MECHANISMS:
             raise BudgetError(f"unknown mechanism {mechanism!r}; {suggest(mechanism, list(MECHANISMS))}")
@@ -92,13 +103,15 @@ class Plan:
         pure_epsilon, gaussian_rho, stated_delta = _budget(mechanism, epsilon, rho, delta)
         exact = _invariants(invariants)
         parsed = None if shares is None else Shares.parse(shares)
+        bounded = Bounds.parse(bounds, upper, calibration)
+        bounded.check(mechanism, exact)
         for level in exact:
             if parsed is not None and parsed.of_level(level) > 0:
                 raise BudgetError(
                     f"level {level!r} is invariant and has a share of {parsed.of_level(level)}; an invariant level "
                     "is published exactly and takes no budget: drop it from one of the two"
                 )
-        fields = {
+        values = {
             "mechanism": mechanism,
             "epsilon": pure_epsilon,
             "rho": gaussian_rho,
@@ -108,9 +121,14 @@ class Plan:
             "delta": stated_delta,
             "unit": unit.strip(),
             "grid_bits": grid_bits,
+            "bounds": bounded,
         }
-        for name, value in fields.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        shown = [f.name for f in fields(self) if f.name != "bounds" or self.bounds.any]
+        return f"Plan({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def is_pure(self) -> bool:
@@ -143,7 +161,7 @@ class Plan:
     def check_levels(self, levels: Iterable[str]) -> None:
         """Raises BudgetError unless the plan speaks of exactly these levels of a geography."""
         known = _level_names(levels)
-        for level in self.levels:
+        for level in dict.fromkeys(self.levels + self.bounds.levels):
             if level not in known:
                 raise BudgetError(f"the plan names level {level!r}, which is not there; {suggest(level, known)}")
         if self.shares is None:
@@ -180,14 +198,30 @@ class Plan:
         """Exact budget of a level's query, in the plan's currency (epsilon, or rho): share times total."""
         return self.share(level, query) * self.total
 
+    def charged(self, level: str, query: str = DETAILED) -> Fraction:
+        """What a level's query costs, in the plan's currency: its budget, except for truncated noise of an uncorrected
+        scale, which costs its true loss (rounded up to 13 digits)."""
+        budget = self.budget(level, query)
+        return self.bounds.at(level).charge(budget, self.neighbours) if budget else budget
+
+    @property
+    def charged_total(self) -> Fraction:
+        """What all levels and queries cost together; the total budget unless a scale is uncorrected."""
+        if self.shares is None:
+            return self.total
+        return sum((self.charged(level, query) for (level, query), _ in self.shares.items_), Fraction(0))
+
     def scale(self, level: str, query: str = DETAILED) -> Fraction:
-        """Exact scale of the (discrete) Laplace noise, in counts: L1 sensitivity / epsilon of the level.
+        """Exact scale of the (discrete) Laplace noise, in counts: L1 sensitivity / epsilon of the level, more where
+        the noise is conditioned on bounds.
 
         0 for an invariant. Raises BudgetError for a level that is not measured and for a Gaussian plan.
         """
         if not self.is_pure:
             raise BudgetError(f"mechanism {self.mechanism!r} has no Laplace scale; ask for sigma2")
-        return Fraction(0) if level in self.invariants else self.sensitivity / self._spent(level, query)
+        if level in self.invariants:
+            return Fraction(0)
+        return self.bounds.at(level).scale(self._spent(level, query), self.neighbours)
 
     def sigma2(self, level: str, query: str = DETAILED) -> Fraction:
         """Exact parameter sigma^2 of the (discrete) Gaussian noise, in counts^2: L2^2 / (2 rho of the level).
@@ -204,7 +238,8 @@ class Plan:
         """The law of the noise on every count of a level's query; None if it is invariant or not measured.
 
         ``continuous=True`` gives the law that studies use: it differs for "laplace" and "gaussian", which are
-        drawn on a grid in a release, and is the same for the integer mechanisms.
+        drawn on a grid in a release, and is the same for the integer mechanisms. Where the counts are bounded it is
+        the unbounded law of the same scale: what bounds make of it depends on the count.
         """
         if self.share(level, query) == 0:
             return None
@@ -214,7 +249,11 @@ class Plan:
             raise BudgetError(f"level {level!r} has a budget of {self.budget(level, query)}: {error}") from None
 
     def variance(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> float:
-        """Variance of the noise on every count, in counts^2: 0 for an invariant, inf if not measured."""
+        """Variance of the noise on every count, in counts^2: 0 for an invariant, inf if not measured.
+
+        Where the counts are bounded, that of the unbounded law of the same scale: their own variance and bias depend
+        on the count and are not public.
+        """
         law = self.law(level, query, continuous=continuous)
         if law is not None:
             return float(law.variance)
@@ -254,6 +293,10 @@ class Plan:
         for (level, query), share in () if shares is None else shares.items_:
             entry: dict[str, Any] = {"level": level, "query": query, "share": str(share)}
             entry[currency] = str(self.budget(level, query))
+            bounded = self.bounds.at(level)
+            if bounded.kind != NONE:
+                entry |= {"bounds": bounded.kind, "upper": bounded.upper, "calibration": bounded.calibration}
+                entry["charged"] = str(self.charged(level, query))
             if share:
                 noise = self.scale(level, query) if self.is_pure else self.sigma2(level, query)
                 entry[parameter] = str(noise)
@@ -309,11 +352,16 @@ class Plan:
         for query in self._resolved_shares().queries(level):
             if self.share(level, query) == 0:
                 continue
-            if self.is_pure:
+            bounded = self.bounds.at(level)
+            named = self.mechanism if bounded.kind == NONE else f"{bounded.kind} {self.mechanism}"
+            if bounded.conditioned:
+                charge = self.charged(level, query)
+                events.append(PureEvent(query=query, mechanism=named, epsilon=charge, **labels))
+            elif self.is_pure:
                 events.append(
                     LaplaceEvent(
                         query=query,
-                        mechanism=self.mechanism,
+                        mechanism=named,
                         scale=self.scale(level, query),
                         sensitivity=self.sensitivity,
                         grid_bits=self.released_grid_bits,

@@ -17,6 +17,9 @@ Key: TypeAlias = tuple[str, str]
 
 DETAILED = "detailed"
 
+# About 330 digits, so that the smallest float has not too many.
+_MOST_BITS = 1100
+
 
 def suggest(name: object, known: list[str]) -> str:
     """Returns "known names are a, b; did you mean a?", the second half only where a name is near."""
@@ -28,12 +31,21 @@ def suggest(name: object, known: list[str]) -> str:
 def exact_number(value: Any, what: str) -> Fraction:
     """Returns ``value`` as an exact fraction; a float counts as its shortest decimal (0.1 is 1/10).
 
-    Raises BudgetError, naming ``what`` and the value, for anything that is not a finite number.
+    Raises BudgetError, naming ``what`` and the value, for anything that is not a finite number, and for one of so many
+    digits that sums and products of such numbers could no longer be written out.
     """
     try:
-        return exact_fraction(value)
+        number = exact_fraction(value)
     except (ValueError, TypeError, ArithmeticError):
-        raise BudgetError(f'{what} is {value!r}; give a finite number or a fraction as "1/3"') from None
+        raise BudgetError(f'{what} is {_shown(value)}; give a finite number or a fraction as "1/3"') from None
+    if max(number.numerator.bit_length(), number.denominator.bit_length()) > _MOST_BITS:
+        raise BudgetError(f"{what} is {_shown(value)}; give a number of at most 300 digits")
+    return number
+
+
+def _shown(value: object) -> str:
+    text = "a whole number beyond 300 digits" if isinstance(value, int) and abs(value) >> _MOST_BITS else repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 @dataclass(frozen=True, slots=True)

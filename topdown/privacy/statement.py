@@ -36,6 +36,7 @@ def describe_plan(plan: Plan, statement: Guarantee, levels: Sequence[str] | None
         "By level:" if levels is None else "By level, root first:",
         *[_level_line(plan, level) for level in statement.levels],
         *_not_measured(plan),
+        *_bounded(plan, statement),
         *_another_record(statement),
         *_another_place(statement, levels),
         *_not_protected(statement),
@@ -57,7 +58,8 @@ def _what_is_protected(plan: Plan) -> list[str]:
 def _how_much(plan: Plan, statement: Guarantee) -> list[str]:
     covered = "the noisy measurements and everything computed from them alone"
     if plan.is_pure:
-        total = plan.total
+        total = statement.total.epsilon
+        assert total is not None
         return [
             f"Total: epsilon = {_number(total)} (pure differential privacy). For neighbouring tables and every set "
             f"of outputs, the probabilities under one and the other differ by a factor of at most e^epsilon = "
@@ -101,6 +103,34 @@ def _not_measured(plan: Plan) -> list[str]:
         if level not in plan.invariants and plan.shares is not None and plan.shares.of_level(level) == 0
     ]
     return [f"  {level}: not measured (share 0); nothing is spent on it" for level in unmeasured]
+
+
+def _bounded(plan: Plan, statement: Guarantee) -> list[str]:
+    measured = [level.level for level in statement.levels if not level.exact]
+    lines = [
+        f"  {level}: {plan.bounds.at(level).in_words()}" for level in measured if plan.bounds.at(level).kind != "none"
+    ]
+    if not lines:
+        return []
+    return [
+        "",
+        "Counts within bounds:",
+        *lines,
+        "Such a count is biased towards the inside of its bounds, and varies less than its noise does, where it is "
+        "within a few scales of one. By how much depends on the true count and is not public: variances stated here "
+        "and with the measurements are those of unbounded noise of the same scale, and estimates from bounded counts "
+        "are not unbiased.",
+        *_uncorrected(plan),
+    ]
+
+
+def _uncorrected(plan: Plan) -> list[str]:
+    if plan.charged_total == plan.total:
+        return []
+    return [
+        f"The scales are those that a budget of epsilon = {_number(plan.total)} has without bounds; the total above is "
+        "what they truly cost with them."
+    ]
 
 
 def _another_record(statement: Guarantee) -> list[str]:
