@@ -143,7 +143,7 @@ def test_neighbours_probabilities_differ_by_at_most_e_to_the_epsilon(depth: int,
         first, second = (mechanism.probabilities(one, candidates) for one in (original, neighbour))
         worst = max(worst, float(np.abs(np.log(first / second)).max()))
     assert worst <= 3
-    assert worst > (0.75 if bound == "exact" else 0.4)  # the test sees neighbours that matter
+    assert worst > 0.3  # neighbours that matter are among them; the next test attains the bound
 
 
 def test_the_ratio_comes_near_to_e_to_the_epsilon_where_the_sensitivity_is_attained() -> None:

@@ -71,7 +71,7 @@ def map_ordered(
         yield from map(function, tasks)
         return
     waiting: deque[Future[Result]] = deque()
-    ahead = 2 * available_workers()
+    ahead = available_workers()
     for task in tasks:
         waiting.append(executor.submit(function, task))
         if len(waiting) > ahead:

@@ -26,7 +26,7 @@ COLOURS = {"truncated": "tab:orange", "truncated, true epsilon": "tab:red", "bou
 mpl.rcParams.update(
     {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False, "axes.grid": True}
 )
-mpl.rcParams.update({"grid.alpha": 0.3, "svg.hashsalt": "topdown", "lines.linewidth": 1.3})
+mpl.rcParams.update({"axes.titlesize": 8, "grid.alpha": 0.3, "svg.hashsalt": "topdown", "lines.linewidth": 1.3})
 
 
 def parser(description: str | None, repeats: int, sizes: Sequence[int]) -> argparse.ArgumentParser:

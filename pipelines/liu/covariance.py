@@ -205,7 +205,8 @@ def draw(results: dict[tuple[float, str], list[FloatArray]], sizes: list[int], f
                 axis.set_xticks(sizes, [str(n) for n in sizes])
                 axis.set_xticks([], minor=True)
                 axis.set_xlabel("records")
-    axes[0][-1].legend(fontsize=7)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.06))
     save(figure, folder, "bounded_liu_covariance")
 
 

@@ -147,7 +147,8 @@ def main() -> None:
                 axis.set_xlabel("records")
                 axis.set_xticks(arguments.sizes, [str(n) for n in arguments.sizes])
                 axis.set_xticks([], minor=True)
-    axes[2][-1].legend(fontsize=6)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.05))
     save(figure, arguments.figures, "bounded_liu_proportions")
 
 

@@ -124,7 +124,8 @@ def sharp_bias_bound(values: ArrayLike, scale: Scale, law: NoiseLaw = "laplace")
 
     The projection with x >= 0 differs from the unbiased one only if some projected coordinate x_i + e_i is
     negative, and the reflected draw (Lemma 1) makes the event symmetric; a union bound over the children uses the
-    exact law of e_i (Theorem 5) instead of the L1 ball.
+    exact law of e_i (Theorem 5) instead of the L1 ball. Typically hundreds of times below ``bias_bound``; where counts
+    are as small as the noise the union bound says nothing (the sum passes 1), and the smaller of the two holds.
 
     Args:
         values: the family's true counts (children), at least one, each >= 0; their sum is the public total.
