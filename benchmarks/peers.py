@@ -159,9 +159,8 @@ def projections(patience: float) -> dict[str, float | str]:
         y = truth + np.rint(rng.laplace(size=tree.n_nodes) * NOISE)
         v = np.full(tree.n_nodes, 2.0 * NOISE**2)
         print(f"\n{title} ({tree.n_nodes:,} nodes), non-negative whole-tree least squares")
-        print(
-            f"  {'tool':38s}{'seconds':>10s}{'x ours':>10s}{'sums off':>11s}{'least':>11s}{'optimality':>12s}{'off ours':>11s}"
-        )
+        heads = ("seconds", "x ours", "sums off", "least", "optimality", "off ours")
+        print(f"  {'tool':38s}" + "".join(f"{head:>12s}" for head in heads))
         best, mine = 0.0, np.empty(0)
         for tool in TOOLS:
             found = "gave up before" if tool in given_up else _attempt(tool, y, v, tree, patience)

@@ -5,6 +5,7 @@ Results come back in the order of the tasks, so that what is computed from them 
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from collections import deque
@@ -34,9 +35,15 @@ def worker_pool(workers: int | None) -> Iterator[Executor | None]:
     if count == 1:
         yield None
         return
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(count, initializer=_leave_interrupts_to_the_parent)
     try:
         yield pool
+    except BaseException:
+        # What the workers are at is of no use any more, and Python would wait for it before it ends.
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.terminate()
+        raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

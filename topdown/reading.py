@@ -60,6 +60,11 @@ def read_input(config: RunConfig) -> tuple[Geography, Counts]:
 def _identifier_columns(config: RunConfig) -> list[str]:
     """The columns that identify a row's unit: all the levels', or the one with codes."""
     if config.geography.levels is not None:
+        if config.input.geoid not in (None, config.geography.levels[-1]):
+            raise ConfigError(
+                f"input.geoid is {config.input.geoid!r}, and with geography.levels the leaves are identified by their "
+                f"column {config.geography.levels[-1]!r}; leave input.geoid out"
+            )
         return config.geography.levels
     if config.input.geoid is None:
         raise ConfigError("input.geoid is missing: with widths, name the column that holds the codes")

@@ -15,7 +15,7 @@ from topdown.counts import Counts
 from topdown.errors import ConfigError
 from topdown.evaluation.errors_table import ErrorTable
 from topdown.evaluation.histogram import BINS, Law, bin_width
-from topdown.evaluation.methods import Method, parse_methods
+from topdown.evaluation.methods import RAW, Method, parse_methods
 from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
 from topdown.evaluation.rules import Rule
 from topdown.measurements import DETAILED
@@ -34,7 +34,7 @@ _VALUES_AT_ONCE = 1 << 21
 
 _LARGEST_CHUNK = 8192
 _TASKS = 16
-_CHUNKS_PER_TASK = 32
+_CHUNKS_PER_TASK = 12
 """A long study is cut finer, so that progress is seen and an interrupt loses little."""
 
 _ROWS_WITH_DISTANCES = 100_000
@@ -43,7 +43,7 @@ _ROWS_WITH_DISTANCES = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What every task needs: the problem, the laws and bounds by level, what to follow; ``chunk``: replicates drawn together."""
+    """What every task needs: the problem, the laws by level, what to follow; ``chunk``: replicates drawn together."""
 
     tree: Tree
     truth: FloatArray  # (cells, nodes)
@@ -96,18 +96,17 @@ def simulate(
     study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances)
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
     total, done = Accumulated.empty(), 0
-    with worker_pool(workers if len(tasks) > 1 else 1) as pool:
-        results = map_ordered(_run_task, tasks, pool)
-        try:
-            for index, part in enumerate(results):
+    try:
+        with worker_pool(workers if len(tasks) > 1 else 1) as pool:
+            for index, part in enumerate(map_ordered(_run_task, tasks, pool)):
                 with _interrupts_held_back():
                     total.merge(part, half=index % 2)
                     done = tasks[index][2]
                 if progress is not None:
                     progress(done, int(replicates))
-        except KeyboardInterrupt:
-            if done == 0:
-                raise
+    except KeyboardInterrupt:
+        if done == 0:
+            raise
     return _table(counts, plan, study, total, done, reference, public_input)
 
 
@@ -241,6 +240,8 @@ def _table(
         }
         for label in (method.label for method in study.methods)
     }
+    for values in statistics.get(RAW, {}).values():
+        values[np.isinf(study.variance)] = np.nan  # what was not measured has no raw value, and so no error
     rules = {
         (method.label, rule.label): {
             "truth": rule.outcome(study.truth, study.cells, study.tree),
