@@ -62,5 +62,5 @@ def test_results_come_in_the_order_of_the_tasks_on_any_executor() -> None:
         ran.append(k)
         return k * k
 
-    assert list(map_ordered(square, range(4), _LastFirst())) == [0, 1, 4, 9]
-    assert ran == [3, 2, 1, 0]
+    assert list(map_ordered(square, range(2), _LastFirst())) == [0, 1]
+    assert ran == [1, 0]
