@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
@@ -46,7 +47,7 @@ class Input(_Section):
 class GeographyOptions(_Section):
     """How the units nest: ``levels`` (one column each, root first) or ``widths`` (of hierarchical codes)."""
 
-    levels: list[str] | None = None
+    levels: list[str] | None = Field(default=None, min_length=1)
     separator: str | None = None
     widths: dict[str, StrictInt] | None = None
     root: str = "US"
@@ -149,12 +150,12 @@ class RunConfig(_Section):
     @property
     def input_path(self) -> Path:
         """The confidential table's path."""
-        return self.folder / self.input.path
+        return Path(os.path.normpath(self.folder / self.input.path))
 
     @property
     def output_path(self) -> Path:
         """The output directory's path."""
-        return self.folder / self.output.directory
+        return Path(os.path.normpath(self.folder / self.output.directory))
 
     def plan(self) -> Plan:
         """The plan of the release, with its bounds. Raises `BudgetError` where it is not well defined."""
@@ -312,9 +313,9 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
     if error["type"] != "extra_forbidden":
         return f"{where}: {error['msg'].removeprefix('Value error, ')} (is {error['input']!r})"
     key = str(error["loc"][-1])
-    if "seed" in key and issubclass(model, StudyConfig):
+    if "seed" in key.lower() and issubclass(model, StudyConfig):
         return f"unknown key {where}: a study's seed is study.seed"
-    if "seed" in key:
+    if "seed" in key.lower():
         return (
             f"{where}: a release draws from the operating system's entropy and takes no seed, which would publish the "
             "noise; seeds exist in studies only"
