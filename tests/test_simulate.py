@@ -611,3 +611,11 @@ def test_distances_can_be_left_out(small: tuple[td.Counts, td.Plan]) -> None:
     assert np.isnan(table["raw", "wasserstein"]).all()
     assert table.densities == {}
     assert table["raw", "bias"].shape == table.truth.shape
+
+
+def test_a_level_that_is_not_measured_has_no_raw_error() -> None:
+    plan = td.Plan("geometric", 1.0, shares={"0": 1, "1": 0})
+    table = td.simulate(family([3, 4]), plan, ["raw", "top-down"], 50, 1)
+    assert np.isnan(table["raw", "bias"][1:]).all()
+    assert np.isfinite(table["raw", "bias"][0]).all()
+    assert np.isfinite(table["top-down", "bias"]).all()

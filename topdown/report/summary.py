@@ -183,7 +183,9 @@ def _in_order(frame: pd.DataFrame, name: str, by: list[str]) -> pd.DataFrame:
 
 def _gaps(groups: pd.DataFrame) -> list[dict[str, Any]]:
     rows = []
-    for (grouping, cell, method), part in groups.groupby(["grouping", "cell", "method"], sort=False):
+    # Raw noise has no bias at a level that was not measured.
+    known = groups[np.isfinite(groups["bias"])]
+    for (grouping, cell, method), part in known.groupby(["grouping", "cell", "method"], sort=False):
         gap = fairness.largest_gap(part)
         rows.append(
             {"grouping": grouping, "cell": cell, "method": method, "alpha": gap.alpha, "alpha_se": gap.alpha_se}
