@@ -267,6 +267,17 @@ def test_a_bounded_measurement_projects() -> None:
     assert release.values[1:].sum(axis=0).tolist() == release.values[0].tolist()
 
 
+def test_continuous_laws_are_marked_as_not_for_release() -> None:
+    noise = td.noise
+    for continuous in (noise.Laplace, noise.TruncatedLaplace, noise.BoundaryInflatedLaplace, noise.NormalizedLaplace):
+        assert continuous.fit_for_release is False
+    for kind in ("none", "boundary-inflated", "truncated", "normalized"):
+        plan = bounded(bounds={"county": kind})
+        assert plan.law("county").fit_for_release
+        assert td.measure(COUNTS, plan, td.SecureSource()).fit_for_release
+        assert not td.measure(COUNTS, plan, td.SeededSource(1)).fit_for_release
+
+
 # -- the simulation ---------------------------------------------------------------------------------------------------
 
 
@@ -312,13 +323,20 @@ def written(folder: Path, text: str) -> Path:
     return folder / "run.toml"
 
 
-def test_the_noise_section(tmp_path: Path) -> None:
+def test_the_noise_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = load_config(written(tmp_path, TOML))
     assert not plain.plan().bounds.any
     config = load_config(written(tmp_path, TOML + '[noise]\nbounds = "truncated"\nupper = { county = 1e6 }\n'))
     assert config.plan().bounds.at("county").upper == 1_000_000
     assert config.plan().bounds.at("nation").kind == "truncated"
     assert config.fingerprint() != plain.fingerprint()
+    # Releases that were begun before this section existed go on: it is in the fingerprint only where it says something.
+    hashed = []
+    with monkeypatch.context() as patch:
+        patch.setattr("topdown.config.json.dumps", lambda value, **_: hashed.append(value) or "")
+        plain.fingerprint()
+        config.fingerprint()
+    assert ["noise" in settled for settled in hashed] == [False, True]
     same = load_config(written(tmp_path, TOML + '[noise]\nbounds = "none"\n'))
     assert same.fingerprint() == plain.fingerprint()
     with pytest.raises(ConfigError, match=r"noise\.bound.*bounds"):
