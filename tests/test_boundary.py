@@ -46,7 +46,6 @@ ROOMS = {
     "pipeline": 12,
     "study": 13,
     "cli_ledger": 13,
-    "cli_ledger": 14,
     "cli": 15,
 }
 # Reading is the pipeline's beginning, and a study is a pipeline too: it simulates beside the truth.

@@ -126,6 +126,7 @@ def test_networkx_with_integer_nodes() -> None:
     geography = Geography.from_networkx(nx.balanced_tree(2, 2, create_using=nx.DiGraph))
     assert geography.identifiers.to_pylist() == list("0123456")
     assert geography.levels == ("level 0", "level 1", "level 2")
+    assert Geography.from_edges([1, 2], [0, 0]).identifiers.to_pylist() == ["0", "1", "2"]
 
 
 def test_one_node_is_a_geography() -> None:

@@ -289,6 +289,7 @@ def test_the_command_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
     code = command(monkeypatch, "study", path, "--output", tmp_path / "o", "--replicates", 50, "--workers", 1)
     assert code == 0
     assert (tmp_path / "o" / "internal" / "report.html").exists()
+    assert set(pd.read_parquet(tmp_path / "o" / "internal" / "errors.parquet").replicates) == {50}
     said = capsys.readouterr().out
     assert "report.html" in said
     assert "confidential comparison" in said
