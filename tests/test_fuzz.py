@@ -163,8 +163,9 @@ REFUSED = {
     "a missing unit": (changed("US,01,01003", "US,,01003"), "missing|two parents"),
     "two parents": (TABLE.encode() + b"US,02,01001,Autauga,1,1\n", "two parents|duplicate"),
     "two roots": (changed("US,02", "CA,02"), "more than one root"),
-    "a row too long": (changed("20,2", "20,2,3"), "columns"),
-    "a row too short": (changed(",20,2", ",20"), "columns"),
+    "a row too long": (changed("20,2", "20,2,3"), "row 3 has 7 columns, and the header .row 1. 6; put values"),
+    "a row too short": (changed(",20,2", ",20"), "row 3 has 5 columns"),
+    "a row too long that is no text": (changed("20,2", "20,2,é").decode().encode("latin-1"), "row 3 has 7|utf-8"),
     "semicolons": (TABLE.replace(",", ";").encode(), "no column"),
     "a quote that is not closed": (changed("Baldwin", '"Baldwin'), "columns|cannot be read|missing|row"),
     "a field without an end": (b'"' + b"x" * 300_000, "cannot be read|no column|field"),
@@ -229,7 +230,9 @@ def test_what_is_not_a_file(folder: Path, make: Callable[[Path], None], name: st
     assert "table.csv" in outcome(folder, BY_LEVELS)
 
 
-@pytest.mark.parametrize("name", ["with blanks", "ünïcödé 北京", "100%", "a=1", "#1", "quote'\"", "back\\slash", "-o"])
+@pytest.mark.parametrize(
+    "name", ["with blanks", "ünïcödé 北京", "100%", "state=99", "#1", "quote'\"", "back\\slash", "-o"]
+)
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_paths_are_taken_as_they_are(tmp_path: Path, name: str, suffix: str) -> None:
     folder = tmp_path / name

@@ -18,7 +18,7 @@ from test_crash import give_up_rights
 
 from topdown import cli, pipeline
 from topdown.config import load_config
-from topdown.errors import BudgetError
+from topdown.errors import BudgetError, DataError
 from topdown.privacy import ExactEvent, GaussianEvent, LaplaceEvent, PureEvent, ZCDPAccountant
 from topdown.privacy import ledger_file as file_of_records
 from topdown.privacy.ledger import Ledger
@@ -455,6 +455,18 @@ def test_measurements_that_were_lost_are_not_drawn_again(
     away.rename(kept)
     pipeline.run(config)
     assert ledger.account("census").spent == 1
+
+
+@pytest.mark.parametrize("name", ["", "0123", "g" * 32, "0" * 33, "é" * 16])
+def test_a_name_that_is_none_reserves_nothing(ledger_run: Path, ledger: Ledger, name: str) -> None:
+    internal = ledger_run.parent / "output" / "internal"
+    internal.mkdir(parents=True)
+    (internal / "release").write_text(name)
+    with pytest.raises(DataError, match=r"release: does not hold the name of a release; restore it"):
+        pipeline.run(load_config(ledger_run))
+    with pytest.raises(BudgetError, match="a release without a name cannot reserve"):
+        ledger.reserve("census", "", ONE)
+    assert ledger.account("census").releases == ()
 
 
 def test_a_copied_reservation_makes_one_release(ledger_run: Path, ledger: Ledger) -> None:

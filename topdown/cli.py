@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,7 +15,7 @@ from topdown.errors import DataError, TopdownError
 from topdown.progress import Shown, Silent, Stages
 from topdown.synthesis.microdata import cell_meanings
 from topdown.synthesis.microdata import synthesize as synthesize_release
-from topdown.synthesis.records import Order
+from topdown.synthesis.records import Order, require_order
 
 app = typer.Typer(
     add_completion=False,
@@ -73,7 +73,7 @@ def synthesize(
         Path | None, typer.Option("--output", "-o", help="The release's directory, if `run` was given one.")
     ] = None,
     order: Annotated[
-        Literal["sorted", "shuffled"] | None, typer.Option(help="In place of the file's output.microdata_order.")
+        str | None, typer.Option(help="sorted or shuffled, in place of the file's output.microdata_order.")
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -87,7 +87,8 @@ def synthesize(
     _set_logging(verbose)
     config = load_config(file)
     with Shown(_console(quiet), 3) as stages:
-        _write_microdata(config, output, order or config.output.microdata_order, Silent() if quiet else stages)
+        chosen = require_order(order or config.output.microdata_order)
+        _write_microdata(config, output, chosen, Silent() if quiet else stages)
 
 
 def _write_microdata(config: RunConfig, output: Path | None, order: Order, stages: Stages) -> None:

@@ -46,7 +46,10 @@ class Journal:
         Raises `ConfigError` while another run holds it.
         """
         try:
+            made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path in made:
+                sync_folder(path.parent)
             if stat.S_IMODE(self.folder.stat().st_mode) & 0o077:
                 self.folder.chmod(0o700)
             lock = os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")

@@ -211,5 +211,5 @@ def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> 
         stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
     stages.say(
         f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts, "
-        "estimates.parquet for unbiased ones with variances"
+        "estimates.parquet for estimates with their variances"
     )

@@ -98,7 +98,7 @@ def require_memory(path: Path, cells: int) -> None:
     require_file(path)
     try:
         rows = pq.ParquetFile(path).metadata.num_rows if path.suffix == ".parquet" else _csv_rows(path)
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         return  # what is wrong with the file is for the reader to say
     needed = rows * (_BYTES_PER_ROW + _BYTES_PER_CELL * cells)
     available = available_memory()

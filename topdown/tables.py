@@ -9,8 +9,9 @@ import hashlib
 import io
 import json
 import os
+import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,19 +38,23 @@ def read_table(path: str | Path, columns: Sequence[str] | None = None) -> pa.Tab
     """
     path = require_file(path)
     try:
-        if path.suffix == ".parquet":
-            known = pq.read_schema(path).names
-            _require(columns, known, path)
-            # Without partitioning: a folder called state=01 is not a column.
-            table = pq.read_table(path, columns=list(columns) if columns is not None else None, partitioning=None)
-            # Parquet does not check that strings are UTF-8, nor that the file is what was written.
-            table.validate(full=True)
-            return table
-        if path.name.endswith((".csv", ".csv.gz")):
-            return _read_csv(path, columns)
+        return _read(path, columns)
     except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
-        # Not chained: some of these errors hold the data.
-        raise DataError(f"{path}: cannot be read as {path.suffix.lstrip('.')}: {error}") from None
+        said = str(error)
+    # Out of reach of that error, which may hold the data: nothing that prints this one can find it.
+    raise DataError(f"{path}: cannot be read as {path.suffix.lstrip('.')}: {said}")
+
+
+def _read(path: Path, columns: Sequence[str] | None) -> pa.Table:
+    if path.suffix == ".parquet":
+        known = pq.read_schema(path).names
+        _require(columns, known, path)
+        table = pq.read_table(path, columns=list(columns) if columns is not None else None)
+        # Parquet does not check that strings are UTF-8, nor that the file is what was written.
+        table.validate(full=True)
+        return table
+    if path.name.endswith((".csv", ".csv.gz")):
+        return _read_csv(path, columns)
     raise DataError(f"{path}: unknown kind of file; give .parquet, .csv or .csv.gz")
 
 
@@ -83,23 +88,16 @@ def _read_csv(path: Path, columns: Sequence[str] | None) -> pa.Table:
         raise DataError(f"{path}: the file is empty; it needs a header line and rows")
     header = _csv_header(data)
     _require(columns, header, path)
-    torn: list[pacsv.InvalidRow] = []
-
-    def stop(row: pacsv.InvalidRow) -> str:
-        torn.append(row)
-        return "error"
-
     try:
-        table = _parsed_csv(data, header, columns, stop)
-    except pa.ArrowInvalid:
-        if not torn:
+        table = _parsed_csv(data, header, columns)
+    except pa.ArrowInvalid as error:
+        if "columns, got" not in str(error):
             raise
-        # Arrow's own message shows the row, and with it confidential counts.
-        where = "a row" if torn[0].number is None else f"row {torn[0].number - 1} below the header"
-        raise DataError(
-            f"{path}: {where} has {torn[0].actual_columns} columns, and the header {torn[0].expected_columns}; put "
-            "values with commas or line breaks into quotes"
-        ) from None
+        torn = True
+    else:
+        torn = False
+    if torn:
+        raise DataError(f"{path}: {_torn_row(data, header)}; put values with commas or line breaks into quotes")
     if table.column_names != (list(columns) if columns is not None else header):
         raise DataError(f"{path}: the header cannot be read; give it one line with every column's name")
     return table
@@ -111,12 +109,26 @@ def _csv_header(data: bytes) -> list[str]:
     return next((row for row in csv.reader(io.StringIO(text, newline="")) if row), [])
 
 
+def _torn_row(data: bytes, header: Sequence[str]) -> str:
+    """Which row has too many or too few columns. Arrow's own message shows the row, and with it confidential counts."""
+    try:
+        # One thread knows how many rows came before.
+        _parsed_csv(data, header, None, use_threads=False)
+    except pa.ArrowInvalid as error:
+        found = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", str(error))
+        if found is not None:
+            number, wanted, given = found.groups()
+            return f"row {number or '?'} has {given} columns, and the header (row 1) {wanted}"
+    return "a row has more or fewer columns than the header"
+
+
 def _parsed_csv(
-    data: bytes, header: list[str], columns: Sequence[str] | None, torn: Callable[[pacsv.InvalidRow], str]
+    data: bytes, header: Sequence[str], columns: Sequence[str] | None, *, use_threads: bool = True
 ) -> pa.Table:
     return pacsv.read_csv(
         io.BytesIO(data),
-        parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=torn),
+        read_options=pacsv.ReadOptions(use_threads=use_threads),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True),
         convert_options=pacsv.ConvertOptions(
             column_types={name: pa.string() for name in header},
             include_columns=list(columns) if columns is not None else None,

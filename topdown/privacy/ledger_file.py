@@ -82,7 +82,7 @@ def read_records(path: Path) -> tuple[Record, ...]:
     Raises `BudgetError` for a file that is no ledger, and naming the first record that is not as it was written.
     """
     _require_file(path)
-    with errors_in_words(path), closing(_connect_read_only(path)) as connection:
+    with errors_in_words(path), closing(_connect_to_read(path)) as connection:
         return _verified(connection, path)
 
 
@@ -118,19 +118,8 @@ def _require_file(path: Path) -> None:
             raise BudgetError(f"{path}: there is no ledger; make one with 'topdown ledger init'")
 
 
-def _connect_read_only(path: Path) -> sqlite3.Connection:
-    address = path.resolve().as_uri()
-    connection = sqlite3.connect(f"{address}?mode=ro", uri=True, timeout=PATIENCE_SECONDS, isolation_level=None)
-    try:
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
-        connection.close()
-        # A log that cannot be shared, in a folder that cannot be written: without a log the file is complete.
-        log = path.with_name(path.name + "-wal")
-        if log.exists() and log.stat().st_size:
-            raise
-        connection = sqlite3.connect(f"{address}?immutable=1", uri=True, isolation_level=None)
-    return connection
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
 
 
 def _verified(connection: sqlite3.Connection, path: Path) -> tuple[Record, ...]:
