@@ -6,6 +6,7 @@ costs follows from the facts. Fractions decide; floats appear only where (epsilo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -169,7 +170,7 @@ class ApproxDP:
         return ApproxDP(self.epsilon * k, group_delta(self.epsilon, self.delta, k))
 
 
-class _Accountant:
+class _Accountant(ABC):
     """The sum of what was spent. It is a running account, and so the one thing here that changes.
 
     ``limit``: the total that must not be passed; None for no limit.
@@ -220,8 +221,9 @@ class _Accountant:
         self._events += added
         return self
 
+    @abstractmethod
     def _cost(self, event: Event) -> Fraction:
-        raise NotImplementedError
+        """What ``event`` costs in this currency."""
 
 
 class PureAccountant(_Accountant):

@@ -12,17 +12,19 @@ from topdown.errors import BudgetError, ConfigError
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from topdown.privacy.accounting import Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent
 from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
-from topdown.privacy.conversions import conservative_rho
 from topdown.privacy.guarantees import Guarantee, guarantee
-from topdown.privacy.shares import DETAILED, Number, Shares, exact_number, suggest
+from topdown.privacy.plan_inputs import (
+    MECHANISMS,
+    PURE_MECHANISMS,
+    invariant_levels,
+    level_names,
+    total_budget,
+)
+from topdown.privacy.shares import DETAILED, Number, Shares, suggest
 from topdown.privacy.statement import describe_plan
 
 Law: TypeAlias = DiscreteLaplace | DiscreteGaussian | Laplace | Gaussian
 
-PURE_MECHANISMS = ("geometric", "laplace")
-GAUSSIAN_MECHANISMS = ("discrete-gaussian", "gaussian")
-MECHANISMS = PURE_MECHANISMS + GAUSSIAN_MECHANISMS
-DEFAULT_DELTA = 1e-10
 MAX_GRID_BITS = 32
 
 # (L1, squared L2) sensitivity of the disjoint cells of one level. The square is kept because it is exact.
@@ -100,8 +102,8 @@ class Plan:
             raise BudgetError(f"unit is {unit!r}; name what is protected, such as 'person' or 'household'")
         if isinstance(grid_bits, bool) or not isinstance(grid_bits, int) or not 0 <= grid_bits <= MAX_GRID_BITS:
             raise BudgetError(f"grid_bits is {grid_bits!r}; give a whole number from 0 to {MAX_GRID_BITS}")
-        pure_epsilon, gaussian_rho, stated_delta = _budget(mechanism, epsilon, rho, delta)
-        exact = _invariants(invariants)
+        pure_epsilon, gaussian_rho, stated_delta = total_budget(mechanism, epsilon, rho, delta)
+        exact = invariant_levels(invariants)
         parsed = None if shares is None else Shares.parse(shares)
         bounded = Bounds.parse(bounds, upper, calibration)
         bounded.check(mechanism, exact)
@@ -160,7 +162,7 @@ class Plan:
 
     def check_levels(self, levels: Iterable[str]) -> None:
         """Raises BudgetError unless the plan speaks of exactly these levels of a geography."""
-        known = _level_names(levels)
+        known = level_names(levels)
         for level in dict.fromkeys(self.levels + self.bounds.levels):
             if level not in known:
                 raise BudgetError(f"the plan names level {level!r}, which is not there; {suggest(level, known)}")
@@ -177,7 +179,7 @@ class Plan:
 
     def for_levels(self, levels: Iterable[str]) -> Plan:
         """The plan for a geography with these levels, root first: checked, and equal shares filled in."""
-        known = _level_names(levels)
+        known = level_names(levels)
         self.check_levels(known)
         if self.shares is not None:
             return self
@@ -268,7 +270,7 @@ class Plan:
             plan, names = self, self.levels
             plan._resolved_shares()
         else:
-            names = tuple(_level_names(levels))
+            names = tuple(level_names(levels))
             plan = self.for_levels(names)
         return tuple(event for level in names for event in plan._level_events(level))
 
@@ -277,12 +279,12 @@ class Plan:
 
         With the geography's ``levels``, root first, also what every level tells beside those above and below.
         """
-        names = None if levels is None else _level_names(levels)
+        names = None if levels is None else level_names(levels)
         return guarantee(self.events(names), self.delta, levels=names)
 
     def describe(self, levels: Iterable[str] | None = None) -> str:
         """What is protected, by how much, and what is not, in words."""
-        names = None if levels is None else _level_names(levels)
+        names = None if levels is None else level_names(levels)
         return describe_plan(self if names is None else self.for_levels(names), self.guarantee(names), names)
 
     def to_dict(self) -> dict[str, Any]:
@@ -380,57 +382,3 @@ class Plan:
                     )
                 )
         return events
-
-
-def _level_names(levels: Iterable[str]) -> list[str]:
-    if isinstance(levels, str):
-        raise BudgetError(f"levels is the text {levels!r}; give a list of level names, root first")
-    return list(levels)
-
-
-def _invariants(invariants: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(invariants, str):
-        raise BudgetError(f"invariants is the text {invariants!r}; give a list of level names, [{invariants!r}]")
-    names = tuple(invariants)
-    for position, name in enumerate(names):
-        if not isinstance(name, str) or not name:
-            raise BudgetError(f"invariants contains {name!r}; give names of levels")
-        if name in names[:position]:
-            raise BudgetError(f"invariants names level {name!r} twice; name it once")
-    return names
-
-
-def _budget(
-    mechanism: str, epsilon: Number | None, rho: Number | None, delta: Number | None
-) -> tuple[Fraction | None, Fraction | None, float | None]:
-    """The (epsilon, rho, delta) to keep, of which the mechanism's family uses either epsilon or rho."""
-    stated_delta = None if delta is None else float(exact_number(delta, "delta"))
-    if stated_delta is not None and not 0 < stated_delta < 1:
-        raise BudgetError(f"delta is {delta}; give a number above 0 and below 1, such as 1e-10")
-    if mechanism in PURE_MECHANISMS:
-        if rho is not None:
-            raise BudgetError(
-                f"mechanism {mechanism!r} spends epsilon and rho = {rho} was given; give epsilon, or take "
-                "mechanism 'discrete-gaussian'"
-            )
-        if stated_delta is not None:
-            raise BudgetError(f"mechanism {mechanism!r} gives pure epsilon; leave out delta = {delta}")
-        if epsilon is None:
-            raise BudgetError(f"mechanism {mechanism!r} needs epsilon, the total budget, above 0")
-        return _positive(epsilon, "epsilon"), None, None
-    if rho is not None and epsilon is not None:
-        raise BudgetError(f"epsilon = {epsilon} and rho = {rho} were both given; give one of them")
-    if rho is not None:
-        return None, _positive(rho, "rho"), stated_delta or DEFAULT_DELTA
-    if epsilon is None:
-        raise BudgetError(f"mechanism {mechanism!r} needs rho, the total budget, or epsilon and delta")
-    if stated_delta is None:
-        raise BudgetError(f"mechanism {mechanism!r} has no pure epsilon; give rho, or a delta with epsilon = {epsilon}")
-    return None, conservative_rho(float(_positive(epsilon, "epsilon")), stated_delta), stated_delta
-
-
-def _positive(value: Number, what: str) -> Fraction:
-    number = exact_number(value, what)
-    if number <= 0:
-        raise BudgetError(f"{what} is {value}; give a number above 0")
-    return number
