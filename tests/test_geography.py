@@ -336,3 +336,16 @@ def test_two_hundred_thousand_codes_take_the_fast_way() -> None:
         {"nation": ["US"] * 1000} | {level: [c[:width] for c in codes[:1000]] for level, width in widths.items()},
         ["nation", *widths],
     )
+
+
+def test_a_lost_zero_in_a_column_of_codes_is_explained() -> None:
+    table = {"nation": ["US"] * 3, "state": ["01", "01", "48"], "county": ["1001", "1003", "48301"]}
+    with pytest.raises(GeographyError, match=r"county '1001' lies in state '01' and lost .*'01001' is meant"):
+        td.Geography.from_table(table, ["nation", "state", "county"])
+    table["county"] = ["01001", "01003", "48301"]
+    assert td.Geography.from_table(table, ["nation", "state", "county"]).n_leaves == 3
+
+
+def test_numbers_that_are_no_hierarchical_codes_are_left_alone() -> None:
+    table = {"country": ["K"] * 3, "county": ["1", "1", "2"], "ward": ["17", "9", "230"]}
+    assert td.Geography.from_table(table, ["country", "county", "ward"]).n_leaves == 3

@@ -106,13 +106,13 @@ def test_tabulating_the_files_gives_back_the_release(order: str, tmp_path: Path)
 
 
 def test_sorted_is_by_geoid_and_shuffled_is_not(tmp_path: Path) -> None:
-    leaves = Leaves(pa.array(["9", "10", "1"]), ("a",), np.array([[40], [40], [40]]), False)
+    leaves = Leaves(pa.array(["9", "10", "1"]), ("a",), np.array([[50], [40], [30]]), False)
     write_microdata(leaves, tmp_path / "sorted")
     found = pd.read_parquet(tmp_path / "sorted")["geoid"].tolist()
-    assert found == ["1"] * 40 + ["10"] * 40 + ["9"] * 40
+    assert found == ["1"] * 30 + ["10"] * 40 + ["9"] * 50
     write_microdata(leaves, tmp_path / "shuffled", order="shuffled")
     found = pd.read_parquet(tmp_path / "shuffled")["geoid"].tolist()
-    assert sorted(found) == ["1"] * 40 + ["10"] * 40 + ["9"] * 40
+    assert sorted(found) == ["1"] * 30 + ["10"] * 40 + ["9"] * 50
     assert sum(a != b for a, b in pairwise(found)) > 40
 
 
@@ -154,6 +154,25 @@ def test_memory_does_not_grow_with_the_records(tmp_path: Path, monkeypatch: pyte
     for order in ("sorted", "shuffled"):
         peak(1 << 12, order)  # what is imported and cached on the way
         assert peak(1 << 16, order) < 1.5 * peak(1 << 13, order), order
+
+
+def test_three_attributes_of_different_sizes_keep_their_places(tmp_path: Path) -> None:
+    schema = Schema.from_mapping({"a": ["p", "q"], "b": ["x", "y", "z"], "c": ["1", "2", "3", "4"]})
+    values = np.arange(48).reshape(2, 24)
+    write_microdata(Leaves(pa.array(["u", "v"]), schema.cells(), values, False), tmp_path / "m", schema=schema)
+    found = pd.read_parquet(tmp_path / "m").value_counts(["geoid", "a", "b", "c"])
+    assert found["u", "p", "x", "3"] == 2
+    assert found["u", "p", "z", "1"] == 8
+    assert found["v", "q", "y", "4"] == 24 + 12 + 4 + 3
+    assert (tabulate(tmp_path / "m", ["u", "v"], schema.cells(), schema) == values).all()
+
+
+def test_a_few_records_far_apart_are_counted(tmp_path: Path) -> None:
+    values = np.zeros((1000, 4), dtype=np.int64)
+    values[0, 0], values[999, 3] = 3, 2
+    leaves = leaves_with(values)
+    write_microdata(leaves, tmp_path / "m", schema=SCHEMA)
+    assert (tabulate(tmp_path / "m", leaves.geoids, leaves.cells, SCHEMA) == values).all()
 
 
 def test_what_does_not_read_back_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,6 +315,8 @@ def test_the_command_writes_beside_public_and_says_what_it_made(
     assert "shuffled" in out
     frame = pd.read_parquet(toy_run.parent / "output" / "microdata")
     assert list(frame.columns) == ["geoid", "age"]
+    assert main("synthesize", toy_run, "--order", "random") == 2
+    assert "order 'random': give 'sorted'" in capfd.readouterr().err
     assert (main("synthesize", toy_run, "-q"), capfd.readouterr().out) == (0, "")
 
 
@@ -329,19 +350,27 @@ def test_a_schema_that_does_not_fit_the_cells_is_a_configuration_error(toy_run: 
 
 
 def test_rhode_island_s_blocks_come_back_exactly(shared_data: Path, tmp_path: Path) -> None:
+    """Measured, projected and rounded: 25,181 blocks x 8 cells, of which the release has many at zero."""
     frame = pd.read_csv(shared_data / "ri_block_race_2010.csv.gz", dtype={"GEOID": str})
     cells = [name for name in frame.columns if name.startswith("pop_")]
-    assert len(cells) == 8
-    leaves = Leaves(pa.array(frame["GEOID"].tolist()), tuple(cells), frame[cells].to_numpy(np.int64), False)
+    widths = {"county": 5, "tract": 11, "block": 15}
+    geography = td.Geography.from_geoids(frame["GEOID"], widths, root="44", root_level="state")
+    counts = td.Counts.from_table(frame, geography, geoid="GEOID", cells=cells)
+    shares = {"state": 0.2, "county": 0.2, "tract": 0.2, "block": 0.4}
+    measurements = td.measure(counts, td.Plan(epsilon=4, shares=shares), td.SeededSource(1))
+    release = td.round_counts(td.project(measurements, "gls-top-down"), source=td.SeededSource(2))
+    leaves = leaves_of(release)
+    assert leaves.values.shape == (25_181, 8)
+    assert (leaves.values == 0).sum() > 10_000
+    wanted = {
+        (geoid, cell): count
+        for geoid, row in zip(leaves.geoids.to_pylist(), leaves.values.tolist(), strict=True)
+        for cell, count in zip(cells, row, strict=True)
+        if count
+    }
     for order in ("sorted", "shuffled"):
-        made = write_microdata(leaves, tmp_path / order, order=order)  # type: ignore[arg-type]
-        assert made.records == 1_052_567
+        made = write_microdata(release, tmp_path / order, order=order)  # type: ignore[arg-type]
+        assert made.records == release.values[0].sum()
         table = pq.read_table(tmp_path / order).group_by(["geoid", "cell"]).aggregate([([], "count_all")])
         found = {(g, c): k for g, c, k in zip(*(column.to_pylist() for column in table.columns), strict=True)}
-        wanted = {
-            (g, c): k
-            for g, row in zip(frame["GEOID"], leaves.values.tolist(), strict=True)
-            for c, k in zip(cells, row, strict=True)
-            if k
-        }
         assert found == wanted

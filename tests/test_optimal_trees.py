@@ -107,8 +107,41 @@ def test_data_without_a_cut_is_one_leaf() -> None:
     assert found.contributions["part"].tolist() == ["everything"]
     # Neighbouring floats have no number between them; the threshold still divides them.
     low = 1.0
-    near = np.nextafter(low, 2.0)
-    assert pmse(np.full(5, low), np.full(5, near), OptimalTree(1), null=None).value == 0.25
+    for _ in range(2):  # the middle of one of the two pairs rounds up
+        near = np.nextafter(low, 2.0)
+        assert pmse(np.full(5, low), np.full(5, near), OptimalTree(1), null=None).value == 0.25
+        third = np.nextafter(near, 2.0)
+        assert pmse([low] * 3 + [third] * 3, [near] * 6, OptimalTree(2), null=None).value == 0.25
+        low = near
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_thresholds_of_a_resolution_are_its_multiples(depth: int) -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.normal(0, 2, (60, 2)), rng.normal(0.5, 2, (60, 2))
+    labels = np.repeat([0, 1], 60)
+    both = np.vstack([a, b])
+    grid = [np.unique(np.floor(column / 0.5) * 0.5) for column in both.T]
+    best = Fraction(0)
+    for feature in (0, 1):
+        for cut in grid[feature]:
+            side = both[:, feature] <= cut
+            if depth == 1:
+                best = max(best, exact_pmse(side.astype(np.int64), labels))
+            else:
+                ends = [[inside & (both[:, f] <= c) for f in (0, 1) for c in grid[f]] for inside in (side, ~side)]
+                gains = [
+                    max(
+                        exact_gain(labels[e], Fraction(1, 2)) + exact_gain(labels[s & ~e], Fraction(1, 2)) for e in some
+                    )
+                    for s, some in zip((side, ~side), ends, strict=True)
+                ]
+                best = max(best, sum(gains, Fraction(0)) / 120)
+    found = pmse(a, b, OptimalTree(depth, resolution=0.5), null=None).value
+    assert found == pytest.approx(float(best), rel=1e-12)
+    assert found < pmse(a, b, OptimalTree(depth), null=None).value
+    with pytest.raises(ConfigError, match="resolution 0"):
+        OptimalTree(depth, resolution=0)
 
 
 @pytest.mark.parametrize("depth", [0, 3, None])

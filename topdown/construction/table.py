@@ -49,10 +49,38 @@ def from_table(
             )
         if separator is not None and index > 1:
             columns[index] = pc.binary_join_element_wise(columns[index - 1], values, separator)
+        elif index:
+            _refuse_lost_zero(levels[index - 1], level, columns[index - 1], values)
     coded = [encode(values) for values in columns]
     parts = assemble(levels, [codes for codes, _ in coded], [labels for _, labels in coded])
     names = _table_names(frame, levels, name, plain if separator is not None else None, parts)
     return levels, parts.tree, parts.identifiers, names
+
+
+def _refuse_lost_zero(upper: str, lower: str, parents: pa.Array, codes: pa.Array) -> None:
+    """Refuse codes of digits that begin with their parent's code only after a leading zero is put back.
+
+    Where codes are not built that way nothing is known of their width, and nothing is said.
+    """
+    digits = r"^[0-9]+$"
+    if not pc.all(pc.and_(pc.match_substring_regex(parents, digits), pc.match_substring_regex(codes, digits))).as_py():
+        return
+    width = pc.utf8_length(parents).to_numpy()
+    if len(np.unique(width)) != 1:
+        return
+    own = np.asarray(pc.equal(pc.utf8_slice_codeunits(codes, 0, int(width[0])), parents))
+    padded = pc.binary_join_element_wise("0", codes, "")
+    restored = np.asarray(pc.equal(pc.utf8_slice_codeunits(padded, 0, int(width[0])), parents))
+    longest = np.asarray(pc.utf8_length(codes)) == pc.max(pc.utf8_length(codes)).as_py()
+    lost = ~own & restored & ~longest
+    if lost.any() and (own | lost).all():
+        row = int(np.flatnonzero(lost)[0])
+        code = codes[row].as_py()
+        raise GeographyError(
+            f"row {row}: {lower} {code!r} lies in {upper} {parents[row].as_py()!r} and lost its leading zero "
+            f"({int(lost.sum())} rows did), probably when the column was read as numbers: {'0' + code!r} is meant; "
+            "read the column as strings"
+        )
 
 
 def _table_names(

@@ -98,14 +98,14 @@ class CART:
         risk = np.minimum(synthetic, rows - synthetic)
         if self.pruning == "gini":
             risk = 2 * synthetic * (rows - synthetic) / rows
-        above = _pruned(tree.children_left, tree.children_right, risk, self.cp * risk[0])
+        above = prune_tree(tree.children_left, tree.children_right, risk, self.cp * risk[0])
         ends, found = np.unique(above[grown.apply(columns.matrix)], return_inverse=True)
         leaf: IntArray = found.astype(np.int64)
         paths = _paths(tree, columns.features)
         return Fit(synthetic[ends][leaf] / rows[ends][leaf], leaf, tuple(paths[k] for k in ends), len(ends))
 
 
-def _pruned(left: IntArray, right: IntArray, risk: FloatArray, price: float) -> IntArray:
+def prune_tree(left: IntArray, right: IntArray, risk: FloatArray, price: float) -> IntArray:
     """For every node the leaf that it is part of in the smallest subtree of least risk + price x leaves."""
     n_nodes = len(left)
     cost = risk + price

@@ -113,8 +113,8 @@ def write_microdata(
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
         with stages.stage("writing records"):
-            leaves = leaves.sorted() if order == "sorted" else leaves
-            _write_parts(leaves, schema, order, source or SecureSource(), staging, rows_per_file)
+            arranged = leaves.sorted() if order == "sorted" else leaves
+            _write_parts(arranged, schema, order, source or SecureSource(), staging, rows_per_file)
         with stages.stage("tabulating the records"):
             _require_equal(staging, leaves, schema)
         write_json(staging / MANIFEST, _facts(leaves, schema, order, staging))

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from scipy.stats import chi2, norm
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, DataError
 from topdown.synthesis.classifiers import CART, Cells, Classifier, Fit, IntArray, Logistic
 from topdown.synthesis.columns import Columns, FloatArray, side_by_side
 
@@ -133,6 +134,43 @@ def pmse(
         copies=_copies(columns),
         has_continuous=any(columns.continuous),
         contributions=_contributions(fit, columns.labels, share),
+    )
+
+
+def pmse_of_counts(original: npt.ArrayLike, synthetic: npt.ArrayLike, parts: Sequence[str] | None = None) -> PMSE:
+    """The pMSE between the records that two tables of counts stand for, every cell being a part; no record is made.
+
+    ``original`` and ``synthetic``: whole, non-negative counts of one shape, such as the true and the released ones
+    (leaves x cells). ``parts``: names of the cells, row by row. Cells that are empty in both tables do not count. The
+    null is that of a fixed partition. Raises `DataError` for counts that are no such tables.
+    """
+    first, second = np.asarray(original), np.asarray(synthetic)
+    if first.shape != second.shape or not all(np.issubdtype(one.dtype, np.integer) for one in (first, second)):
+        raise DataError(
+            f"counts of {first.dtype} {first.shape} and {second.dtype} {second.shape}; give whole ones alike"
+        )
+    first, second = first.ravel().astype(np.int64), second.ravel().astype(np.int64)
+    if min(first.min(initial=0), second.min(initial=0)) < 0 or not first.sum() or not second.sum():
+        raise DataError("counts must not be negative, and both tables need a record")
+    rows = first + second
+    kept = np.flatnonzero(rows)
+    share = float(second.sum() / rows.sum())
+    expectation = null_of_partition(len(kept) - 1, int(rows.sum()), share)
+    part = rows[kept] * (second[kept] / rows[kept] - share) ** 2 / rows.sum()
+    names = kept.astype(str) if parts is None else np.asarray(parts, dtype=object)[kept]
+    table = pd.DataFrame({"part": names, "records": rows[kept], "synthetic": second[kept], "contribution": part})
+    return PMSE(
+        value=float(part.sum()),
+        null="partition",
+        null_expectation=expectation,
+        null_deviation=expectation * math.sqrt(2 / (len(kept) - 1)) if len(kept) > 1 else 0.0,
+        null_standard_error=0.0,
+        n_original=int(first.sum()),
+        n_synthetic=int(second.sum()),
+        parameters=len(kept),
+        copies=float(second[first > 0].sum() / second.sum()),
+        has_continuous=False,
+        contributions=table.sort_values("contribution", ascending=False, ignore_index=True),
     )
 
 

@@ -125,7 +125,10 @@ def batch(block: IntArray, cells: Occupied, geoids: pa.Array, schema: Schema) ->
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema))
 
 
-def require_order(order: str) -> None:
-    """Raises `ConfigError` unless ``order`` is "sorted" or "shuffled"."""
-    if order not in ("sorted", "shuffled"):
-        raise ConfigError(f"order {order!r}: give 'sorted' (by GEOID) or 'shuffled'")
+def require_order(order: str) -> Order:
+    """``order``, if it is "sorted" or "shuffled"; raises `ConfigError` otherwise."""
+    if order == "sorted":
+        return "sorted"
+    if order == "shuffled":
+        return "shuffled"
+    raise ConfigError(f"order {order!r}: give 'sorted' (by GEOID) or 'shuffled'")
