@@ -132,7 +132,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_files_are_internal(folder: Path) -> None:
     assert [p.name for p in folder.iterdir()] == ["internal"]
     names = sorted(p.name for p in (folder / "internal").iterdir())
-    assert names == ["densities.parquet", "errors.parquet", "report.html", "rules.parquet"]
+    assert names == ["densities.parquet", "errors.parquet", "records.parquet", "report.html", "rules.parquet"]
 
 
 def test_every_file_says_that_it_is_confidential(folder: Path) -> None:

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 __version__ = version("topdown")
 
-from topdown import noise
+from topdown import noise, privacy, synthesis
 from topdown.counts import Counts
 from topdown.evaluation import fairness, theory
 from topdown.evaluation.errors_table import ErrorTable
@@ -20,8 +20,10 @@ from topdown.privacy.plan import Plan
 from topdown.projection.estimate import Estimate
 from topdown.projection.project import project
 from topdown.release import Release, round_counts
+from topdown.schema import Attribute, Schema
 
 __all__ = [
+    "Attribute",
     "Counts",
     "ErrorTable",
     "Estimate",
@@ -30,6 +32,7 @@ __all__ = [
     "Measurements",
     "Plan",
     "Release",
+    "Schema",
     "SecureSource",
     "SeededSource",
     "Threshold",
@@ -37,8 +40,10 @@ __all__ = [
     "fairness",
     "measure",
     "noise",
+    "privacy",
     "project",
     "round_counts",
     "simulate",
+    "synthesis",
     "theory",
 ]

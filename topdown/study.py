@@ -22,6 +22,7 @@ from topdown.errors import ConfigError, DataError
 from topdown.evaluation.errors_table import ErrorTable
 from topdown.evaluation.fairness import GroupMean, size_classes
 from topdown.evaluation.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
+from topdown.evaluation.one_release import one_release
 from topdown.evaluation.rules import FundShare, Rule, Threshold
 from topdown.evaluation.simulate import simulate
 from topdown.geography import Geography
@@ -31,6 +32,7 @@ from topdown.reading import read_input
 from topdown.report.geometry import Outlines, read_outlines
 from topdown.report.noise_comparison import compare
 from topdown.report.page import render
+from topdown.report.records import records_frame, records_summary
 from topdown.report.residuals import residual_rows
 from topdown.report.summary import Groupings, rounded, summarise
 from topdown.tables import read_table, whole_file, write_parquet
@@ -63,7 +65,8 @@ def study(
     """Read, simulate and write the study that ``config`` describes to ``output``/internal.
 
     Leaves errors.parquet (every node, cell and method), rules.parquet (decisions by leaf), densities.parquet (residuals
-    of the units that the report shows), report.html and, where the study has variants of the noise,
+    of the units that the report shows), records.parquet (one release by every non-negative method, with which the true
+    records are compared), report.html and, where the study has variants of the noise,
     errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the
     configuration's. An interrupt keeps the replicates that are finished.
 
@@ -107,8 +110,16 @@ def study(
         if len(variants) > 1:
             comparison = compare(variants, groupings.cell_classes, config.projection.method)
             summary["noise_comparison"] = rounded(comparison)
+        releases = one_release(counts, plan, table.methods, config.study.seed)
+        records = records_frame(table, releases) if releases else None
+        if records is not None:
+            summary["unit"] = plan.unit
+            summary["records"] = rounded(records_summary(table, records))
     with stages.stage("writing"):
         report = _write(directory, table, plan, summary, config)
+        if records is not None:
+            batches = pa.Table.from_pandas(records, preserve_index=False).to_batches()
+            write_parquet(directory / _RECORDS, iter(batches), {"notice": table.notice})
         if len(variants) > 1:
             write_parquet(directory / _BY_NOISE, errors_by_noise(variants), {"notice": table.notice})
     for path in sorted(directory.glob("*")):
@@ -121,7 +132,8 @@ def study(
 
 
 _BY_NOISE = "errors_by_noise.parquet"
-_FILES = ("errors.parquet", _BY_NOISE, "rules.parquet", "densities.parquet", "report.html")
+_RECORDS = "records.parquet"
+_FILES = ("errors.parquet", _BY_NOISE, _RECORDS, "rules.parquet", "densities.parquet", "report.html")
 
 
 def _noise_name(plan: Plan) -> str:

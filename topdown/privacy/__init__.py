@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topdown.privacy import sanitizers, sensitivity
 from topdown.privacy.accounting import (
     ApproxDP,
     Event,
@@ -61,6 +62,8 @@ __all__ = [
     "guarantee",
     "parallel",
     "pure_to_zcdp",
+    "sanitizers",
+    "sensitivity",
     "zcdp_to_delta",
     "zcdp_to_epsilon",
 ]

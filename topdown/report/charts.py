@@ -9,6 +9,7 @@ import altair as alt
 import pandas as pd
 
 from topdown.report.noise_comparison import noise_chart
+from topdown.report.records import records_chart
 
 Summary = dict[str, Any]
 
@@ -38,6 +39,8 @@ def charts(summary: Summary) -> dict[str, dict[str, Any] | None]:
     }
     if "noise_comparison" in summary:
         makers["noise"] = noise_chart
+    if summary.get("records"):
+        makers["records"] = records_chart
     # Altair refuses more than 5,000 rows unless told otherwise; those here are a few per family.
     with alt.data_transformers.enable("default", max_rows=None):
         made = {name: make(summary) for name, make in makers.items()}

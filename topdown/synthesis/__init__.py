@@ -1,8 +1,7 @@
-"""From a release to records: microdata, how well records mimic others (pMSE), and a mechanism that samples by it.
-
-from topdown.synthesis.microdata import synthesize, write_microdata, tabulate
-from topdown.synthesis.pmse import pmse
-from topdown.synthesis.mechanism import PMSEMechanism, ExpectedPMSE
-"""
+"""From a release to records: microdata, how well records mimic others (pMSE), and a mechanism that samples by it."""
 
 from __future__ import annotations
+
+from topdown.synthesis import comparators, generators, mechanism, microdata, pmse, trees
+
+__all__ = ["comparators", "generators", "mechanism", "microdata", "pmse", "trees"]
