@@ -94,10 +94,10 @@ def records_chart(summary: dict[str, Any]) -> alt.TopLevelMixin | None:
         .mark_bar(color="#14213d", height=9)
         .encode(
             x=alt.X("contribution:Q", title="contribution to the pMSE", axis=alt.Axis(format="~e", tickCount=4)),
-            y=alt.Y("part:N", title=None, sort="-x"),
+            y=alt.Y("part:N", title=None, sort="-x", axis=alt.Axis(labelLimit=280)),
             tooltip=["part:N", "records:Q", "synthetic:Q", "contribution:Q"],
         )
-        .properties(width=330, height=170, title=alt.Title(str(method), anchor="start", fontSize=12))
+        .properties(width=260, height=170, title=alt.Title(str(method), anchor="start", fontSize=12))
         for method, part in pd.DataFrame(section["contributions"]).groupby("method", sort=False)
     ]
     return alt.concat(*panels, columns=2, spacing=28)
