@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import topdown as td
-from topdown.errors import BudgetError
+from topdown.errors import BudgetError, CountsError
 from topdown.noise import KeyedSource
 
 CELLS = 40_000
@@ -149,3 +149,13 @@ def test_it_carries_the_plan_with_its_equal_shares(counts: td.Counts) -> None:
 def test_plans_that_cannot_be_measured_are_refused(counts: td.Counts, plan: td.Plan, says: str) -> None:
     with pytest.raises(BudgetError, match=says):
         td.measure(counts, plan)
+
+
+def test_a_total_that_noise_could_push_beyond_2_53_is_refused_before_any_draw() -> None:
+    geography = td.Geography.from_edges(["a", "b"], ["r", "r"])
+    plan = td.Plan("geometric", 1, shares={"level 0": "1/2", "level 1": "1/2"})
+    near = td.Counts.from_table({"g": ["a", "b"], "n": [2**53 - 20, 0]}, geography, geoid="g", cells=["n"])
+    with pytest.raises(CountsError, match=r"'r': the total is so near to 2\^53"):
+        td.measure(near, plan, td.SeededSource(1))
+    further = td.Counts.from_table({"g": ["a", "b"], "n": [2**53 - 2000, 0]}, geography, geoid="g", cells=["n"])
+    td.project(td.measure(further, plan, td.SeededSource(1)), "gls")

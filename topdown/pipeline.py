@@ -14,7 +14,7 @@ from topdown.errors import BudgetError, ConfigError, DataError, ProjectionError
 from topdown.geography import Geography
 from topdown.journal import Journal
 from topdown.manifest import LedgerEntry, describe_release
-from topdown.measure import measurable, measure
+from topdown.measure import measurable, measure, require_room
 from topdown.measurements import Measurements
 from topdown.noise import KeyedSource, SecureSource
 from topdown.parallel import map_ordered, thread_pool
@@ -58,6 +58,7 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
         digest = input_digest(config)
         geography, counts = read_input(config)
         plan = measurable(plan, geography.levels)
+        require_room(counts, plan)
         if input_digest(config) != digest:
             raise DataError(f"{config.input_path}: it changed while it was read; run again when it is complete")
     _say_input(stages, geography, counts.cells)
