@@ -7,16 +7,15 @@ writing of the result. OpenDP and diffprivlib take part if they are installed.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from record import save
 
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, KeyedSource, SecureSource, SeededSource
 
@@ -119,8 +118,9 @@ def main() -> None:
                 row = {"law": law, "scale": scale, "sampler": name, "draws_per_second": rate, "ratio": ours / rate}
                 rows.append(row)
     if arguments.json:
-        figures = {"machine": platform.processor(), "bytes_per_second": entropy, "draws": rows}
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+        figures = {f"{name}, bytes a second": speed for name, speed in entropy.items()}
+        figures |= {f"{row['law']}, scale {row['scale']}, {row['sampler']}": row["draws_per_second"] for row in rows}
+        save("noise", figures, arguments.json)
 
 
 if __name__ == "__main__":
