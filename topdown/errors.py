@@ -6,6 +6,9 @@ the command line returns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class TopdownError(ValueError):
     """Base of every error that Topdown raises on purpose."""
@@ -17,6 +20,15 @@ class ConfigError(TopdownError):
     """The run's configuration, or an argument, cannot be meant."""
 
     exit_code = 2
+
+
+def require_known(name: object, known: Iterable[str], what: str) -> None:
+    """Raises `ConfigError` with the names that there are, and the nearest, unless ``name`` is one of ``known``."""
+    names = list(known)
+    if name not in names:
+        near = get_close_matches(str(name), names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown {what} {name!r}: give {', '.join(map(repr, names))}{hint}")
 
 
 class DataError(TopdownError):

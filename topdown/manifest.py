@@ -11,8 +11,9 @@ from typing import Any
 
 from topdown.config import RunConfig
 from topdown.geography import Geography
-from topdown.measurements import DETAILED, Measurements
+from topdown.measurements import Measurements
 from topdown.privacy.plan import Plan
+from topdown.privacy.shares import DETAILED
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.release import Release

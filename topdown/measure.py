@@ -8,9 +8,10 @@ import numpy as np
 
 from topdown.counts import LARGEST, Counts
 from topdown.errors import BudgetError, CountsError
-from topdown.measurements import DETAILED, Measurements
+from topdown.measurements import Measurements
 from topdown.noise import DiscreteLaplace, SecureSource, Source
 from topdown.privacy.plan import Plan
+from topdown.privacy.shares import DETAILED
 
 _LARGEST_STANDARD_DEVIATION = 2.0**45
 """Noise of this size still stays below 2^53, with a probability of failure that cannot be met."""

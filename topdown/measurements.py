@@ -17,11 +17,9 @@ import pyarrow as pa
 from topdown.errors import DataError
 from topdown.geography import Geography
 from topdown.privacy.plan import Plan
+from topdown.privacy.shares import DETAILED
 from topdown.tables import tidy_batches, to_frame
 from topdown.tree import FloatArray
-
-DETAILED = "detailed"
-"""The query that asks for every cell."""
 
 LARGEST = 2.0**53
 """Beyond this float64 no longer tells whole numbers apart."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from topdown.errors import ConfigError, ProjectionError
+from topdown.errors import ProjectionError, require_known
 from topdown.geography import Geography
 from topdown.noise import SecureSource, Source
 from topdown.projection.estimate import Estimate
@@ -105,10 +104,7 @@ def round_counts(estimate: Estimate, *, method: str = "family", source: Source |
     `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or whose exact values
     are not whole.
     """
-    if method not in METHODS:
-        near = get_close_matches(str(method), list(METHODS), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown rounding {method!r}: give {', '.join(map(repr, METHODS))}{hint}")
+    require_known(method, METHODS, "rounding")
     if not estimate.nonnegative:
         raise ProjectionError(
             f"the estimate by {estimate.method!r} may be negative, and a release may not; project with "

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_known
 from topdown.noise import Source
 from topdown.projection.problem import Problem
 from topdown.projection.project import METHODS
@@ -37,10 +36,7 @@ class Method:
     @classmethod
     def parse(cls, label: str) -> Method:
         """The method that ``label`` names, see `NAMES`. Raises `ConfigError` with the nearest name for any other."""
-        if label not in NAMES:
-            near = get_close_matches(str(label), NAMES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"unknown method {label!r}: give {', '.join(map(repr, NAMES))}{hint}")
+        require_known(label, NAMES, "method")
         projection, _, kind = label.partition("/")
         return cls(projection, projection not in (RAW, "gls") and kind != "equality", kind == "rounded")
 

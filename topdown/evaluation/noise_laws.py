@@ -10,12 +10,21 @@ from __future__ import annotations
 import math
 import operator
 from fractions import Fraction
-from typing import Literal, SupportsFloat, SupportsIndex
+from typing import Any, Literal, SupportsFloat, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
 
 from topdown.errors import ConfigError
 
 NoiseLaw = Literal["laplace", "geometric"]
 Scale = float | Fraction | SupportsFloat
+
+
+def shaped(flat: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """``flat`` in ``shape``; a number, no array of one, where that is ()."""
+    result: Any = flat.reshape(shape)[()]
+    return result  # type: ignore[no-any-return]
 
 
 def checked_law(law: str) -> NoiseLaw:

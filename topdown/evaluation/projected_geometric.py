@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import signal
 
 from topdown.errors import ConfigError
-from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, noise_variance
+from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, noise_variance, shaped
 
 Array = NDArray[np.float64]
 
@@ -182,18 +181,18 @@ class ProjectedGeometric:
         else:
             law = _lattice_law(self.n, self.scale)
             mass = np.where(on_lattice, _beyond_the_table(law.pmf, np.abs(z), law), 0.0)
-        return _shaped(np.where(np.isnan(values), np.nan, mass), shape)
+        return shaped(np.where(np.isnan(values), np.nan, mass), shape)
 
     def sf(self, x: ArrayLike) -> Array:
         """P(e_1 > x), strictly above; accurate in relative terms for x >= 0."""
         z, _, values, shape = self._lattice_index(x)
-        return _shaped(np.where(np.isnan(values), np.nan, self._lattice_sf(z)), shape)
+        return shaped(np.where(np.isnan(values), np.nan, self._lattice_sf(z)), shape)
 
     def cdf(self, x: ArrayLike) -> Array:
         """P(e_1 <= x), with the mass at x; accurate in relative terms for x <= 0."""
         z, _, values, shape = self._lattice_index(x)
         # P(n e <= z) = P(n e >= -z) = P(n e > -z - 1)
-        return _shaped(np.where(np.isnan(values), np.nan, self._lattice_sf(-z - 1)), shape)
+        return shaped(np.where(np.isnan(values), np.nan, self._lattice_sf(-z - 1)), shape)
 
     def ppf(self, q: ArrayLike) -> Array:
         """The smallest lattice point x with P(e_1 <= x) >= q.
@@ -222,12 +221,12 @@ class ProjectedGeometric:
         x = np.where(flat == 0.0, -np.inf, np.where(flat == 1.0, np.inf, high / self.n))
         if self.n == 1:
             x = np.zeros(flat.shape)
-        return _shaped(np.where(np.isnan(flat), np.nan, x), quantiles.shape)
+        return shaped(np.where(np.isnan(flat), np.nan, x), quantiles.shape)
 
     def lattice_sf(self, z: ArrayLike) -> Array:
         """P(n e_1 > z) at whole numbers ``z``, without the rounding of x = z / n."""
         index = np.asarray(z, dtype=np.int64)
-        return _shaped(self._lattice_sf(np.atleast_1d(index).ravel()), index.shape)
+        return shaped(self._lattice_sf(np.atleast_1d(index).ravel()), index.shape)
 
     def _lattice_sf(self, z: NDArray[np.int64]) -> Array:
         if self.n == 1:
@@ -246,11 +245,6 @@ class ProjectedGeometric:
         on_lattice = np.abs(scaled - nearest) <= 1e-9 * np.maximum(1.0, np.abs(nearest))
         z = np.where(on_lattice, nearest, np.floor(scaled)).astype(np.int64)
         return z, on_lattice, values, array.shape
-
-
-def _shaped(flat: Array, shape: tuple[int, ...]) -> Array:
-    result: Any = flat.reshape(shape)[()]
-    return result  # type: ignore[no-any-return]
 
 
 def projected_geometric(n: int, scale: Scale) -> ProjectedGeometric:

@@ -17,14 +17,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import signal, special
 
 from topdown.errors import ConfigError
-from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale
+from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, shaped
 
 Array = NDArray[np.float64]
 
@@ -146,22 +145,22 @@ class ProjectedLaplace:
         """Density at ``x``. For n = 1: infinite at 0 and 0 elsewhere."""
         values, magnitude, shape = self._standardized(x)
         if self.n == 1:
-            return _shaped(np.where(values == 0.0, np.inf, np.where(np.isnan(values), np.nan, 0.0)), shape)
+            return shaped(np.where(values == 0.0, np.inf, np.where(np.isnan(values), np.nan, 0.0)), shape)
         c, m = _coefficients(self.n), self.n - 1
         al = m / self.n
         density = c.exponential / al * np.exp(-magnitude / al)
         density += self.n * _poisson_mean(c.gamma, self.n * magnitude)
-        return _shaped(np.where(np.isnan(values), np.nan, np.maximum(density, 0.0)) / self.scale, shape)
+        return shaped(np.where(np.isnan(values), np.nan, np.maximum(density, 0.0)) / self.scale, shape)
 
     def sf(self, x: ArrayLike) -> Array:
         """P(e_1 > x), accurate in relative terms for x >= 0."""
         values, magnitude, shape = self._standardized(x)
-        return _shaped(self._upper(values, magnitude, flip=1.0), shape)
+        return shaped(self._upper(values, magnitude, flip=1.0), shape)
 
     def cdf(self, x: ArrayLike) -> Array:
         """P(e_1 <= x), accurate in relative terms for x <= 0."""
         values, magnitude, shape = self._standardized(x)
-        return _shaped(self._upper(values, magnitude, flip=-1.0), shape)
+        return shaped(self._upper(values, magnitude, flip=-1.0), shape)
 
     def ppf(self, q: ArrayLike) -> Array:
         """Quantile: the x with P(e_1 <= x) = q.
@@ -174,24 +173,24 @@ class ProjectedLaplace:
         if np.any((flat < 0.0) | (flat > 1.0)):
             raise ConfigError(f"quantile level {flat[(flat < 0) | (flat > 1)][0]} is outside of [0, 1]")
         if self.n == 1:
-            return _shaped(np.where(np.isnan(flat), np.nan, 0.0), quantiles.shape)
+            return shaped(np.where(np.isnan(flat), np.nan, 0.0), quantiles.shape)
         tail = np.minimum(flat, 1.0 - flat)
         inner = tail > 0.0
         x = np.where(np.isnan(tail), np.nan, np.inf)
         x[inner] = self._tail_quantile(tail[inner])
         x[flat == 0.5] = 0.0
-        return _shaped(self.scale * np.where(flat < 0.5, -x, x), quantiles.shape)
+        return shaped(self.scale * np.where(flat < 0.5, -x, x), quantiles.shape)
 
     def excess(self, x: ArrayLike) -> Array:
         """E (e_1 - x)_+ = integral of the survival function from x on, in units of the counts."""
         values, magnitude, shape = self._standardized(x)
         if self.n == 1:
-            return _shaped(self.scale * np.maximum(-values, 0.0), shape)
+            return shaped(self.scale * np.maximum(-values, 0.0), shape)
         c, al = _coefficients(self.n), (self.n - 1) / self.n
         upper = c.exponential * al * np.exp(-magnitude / al)
         upper += _poisson_mean(c.double_sums, self.n * magnitude) / self.n
         # E(e - x)_+ = E(e + x)_+ - x for a symmetric law of mean 0
-        return _shaped(self.scale * (upper + np.maximum(-values, 0.0)), shape)
+        return shaped(self.scale * (upper + np.maximum(-values, 0.0)), shape)
 
     def _standardized(self, x: ArrayLike) -> tuple[Array, Array, tuple[int, ...]]:
         array = np.asarray(x, dtype=np.float64) / self.scale
@@ -234,11 +233,6 @@ class ProjectedLaplace:
             if np.all(np.abs(step) <= 4e-16 * (1.0 + x)):
                 break
         return x
-
-
-def _shaped(flat: Array, shape: tuple[int, ...]) -> Array:
-    result: Any = flat.reshape(shape)[()]
-    return result  # type: ignore[no-any-return]
 
 
 def projected_laplace(n: int, scale: Scale) -> ProjectedLaplace:

@@ -18,11 +18,11 @@ from topdown.evaluation.histogram import BINS, Law, bin_width
 from topdown.evaluation.methods import RAW, Method, parse_methods
 from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
 from topdown.evaluation.rules import Rule
-from topdown.measurements import DETAILED
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace, SeededSource
 from topdown.parallel import map_ordered, worker_pool
 from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.plan import Plan
+from topdown.privacy.shares import DETAILED
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.problem import Problem
 from topdown.tree import FloatArray, Tree

@@ -16,6 +16,7 @@ Number: TypeAlias = ExactNumber
 Key: TypeAlias = tuple[str, str]
 
 DETAILED = "detailed"
+"""The query that asks for every cell."""
 
 # About 330 digits, so that the smallest float has not too many.
 _MOST_BITS = 1100

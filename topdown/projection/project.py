@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from topdown.errors import ConfigError, ProjectionError
+from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.measurements import LARGEST, Measurements
 from topdown.projection import reference
 from topdown.projection.certificate import certify, family_optimality, tree_optimality
@@ -104,9 +103,9 @@ def project(
     `ProjectionError` naming the node when exact values contradict each other, when a solver fails, or when it says that
     it succeeded and the certificate does not hold.
     """
-    _known(method, METHODS, "method")
-    _known(engine, ENGINES, "engine")
-    _known(weights, WEIGHTS, "weights")
+    require_known(method, METHODS, "method")
+    require_known(engine, ENGINES, "engine")
+    require_known(weights, WEIGHTS, "weights")
     if method == "gls" and nonnegative:
         raise ConfigError(
             "method 'gls' is unbiased because it allows negative values; for non-negative ones take 'gls-top-down' or "
@@ -117,13 +116,6 @@ def project(
     by_solver = engine == "cvxpy"
     x = reference.solve(problem, method, solver, solver_options or {}) if by_solver else METHODS[method](problem)
     return _estimate(measurements, problem, x, method, engine, weights)
-
-
-def _known(name: str, known: Any, what: str) -> None:
-    if name not in known:
-        near = get_close_matches(str(name), list(known), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown {what} {name!r}: give {', '.join(map(repr, known))}{hint}")
 
 
 def _problem(measurements: Measurements, weights: str, nonnegative: bool) -> Problem:
