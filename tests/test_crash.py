@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import RUN_TOML
 
-from topdown import pipeline, publication, tables
+from topdown import files, pipeline, publication
 from topdown.config import load_config
 from topdown.errors import BudgetError, ConfigError, DataError, TopdownError
 from topdown.journal import Journal
@@ -103,7 +103,7 @@ def _child(job: dict[str, Any]) -> int:
         (publication, "write_json"),
         (publication, "write_csv"),
         (pq.ParquetWriter, "write_batch"),
-        (tables.os, "fsync"),
+        (os, "fsync"),
         (Path, "replace"),
         (Path, "rename"),
         (Path, "mkdir"),
@@ -206,7 +206,7 @@ def require_nothing_torn(folder: Path) -> None:
         assert {path.name for path in public.iterdir()} == PUBLIC
         manifest = json.loads((public / "manifest.json").read_text())
         for name, file in manifest["files"].items():
-            assert tables.file_digest(public / name) == file["sha256"]
+            assert files.file_digest(public / name) == file["sha256"]
         assert (internal / "measurements.arrow").exists()
     if (internal / "release").exists():
         assert re.fullmatch("[0-9a-f]{32}", (internal / "release").read_text())

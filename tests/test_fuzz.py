@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from topdown import pipeline
 from topdown.config import load_config
 from topdown.errors import DataError, TopdownError
-from topdown.tables import file_digest
+from topdown.files import file_digest
 
 QUICK, LONG = 60, 2_500
 """Examples of each of the four families of cases, in the quick suite and in the long one."""

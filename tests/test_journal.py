@@ -9,9 +9,9 @@ import pytest
 
 import topdown as td
 from topdown.errors import ConfigError, DataError
+from topdown.files import file_digest
 from topdown.journal import Journal
 from topdown.noise import KeyedSource
-from topdown.tables import file_digest
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_write_that_fails_leaves_nothing_and_says_so(
     def full(_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("topdown.tables.os.fsync", full)
+    monkeypatch.setattr("topdown.files.os.fsync", full)
     with pytest.raises(DataError, match=r"No space left on device; free the space.*nothing was released"):
         Journal(folder, "c", "i").write(td.measure(counts, plan), KeyedSource.fresh())
     assert [path.name for path in folder.iterdir()] == ["lock"]

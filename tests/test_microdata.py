@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topdown as td
-from topdown import cli, pipeline
+from topdown import cli, files, pipeline
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.noise import SeededSource
@@ -293,7 +293,7 @@ def test_a_manifest_of_something_else_is_refused(public: Path) -> None:
 
 def _sign(public: Path) -> None:
     facts = json.loads((public / "manifest.json").read_text())
-    facts["files"]["release.parquet"]["sha256"] = td.tables.file_digest(public / "release.parquet")
+    facts["files"]["release.parquet"]["sha256"] = files.file_digest(public / "release.parquet")
     (public / "manifest.json").write_text(json.dumps(facts))
 
 

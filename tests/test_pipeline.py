@@ -18,9 +18,9 @@ from conftest import REPOSITORY, RUN_TOML
 from topdown import pipeline, publication
 from topdown.config import RunConfig, load_config
 from topdown.errors import BudgetError, ConfigError, DataError, ProjectionError
+from topdown.files import file_digest
 from topdown.manifest import SCHEMA_VERSION
 from topdown.reading import read_input
-from topdown.tables import file_digest
 
 FILES = ["estimates.parquet", "manifest.json", "measurements.parquet", "release.csv", "release.parquet"]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -327,3 +329,17 @@ def test_an_interrupt_before_the_first_block_writes_nothing(tmp_path: Path, monk
         study(load_study(write(tmp_path)), stages=stages)
     assert "nothing was written" in stages.lines[-1]
     assert not (tmp_path / "out").exists()
+
+
+def test_only_the_owner_reads_what_a_study_writes(tmp_path: Path) -> None:
+    """Also with an umask that opens everything, and where the folder stood open before."""
+    config = load_study(write(tmp_path))
+    (tmp_path / "out" / "internal").mkdir(parents=True, mode=0o755)
+    before = os.umask(0)
+    try:
+        directory = study(config).directory
+    finally:
+        os.umask(before)
+    modes = {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in (directory, *directory.iterdir())}
+    assert {name: mode for name, mode in modes.items() if mode != "0o600"} == {"internal": "0o700"}
+    assert len(modes) > 5

@@ -13,7 +13,8 @@ import pytest
 import topdown as td
 from topdown import tables
 from topdown.errors import DataError
-from topdown.tables import read_table, tidy_batches, to_frame, whole_file, write_csv, write_parquet
+from topdown.files import whole_file
+from topdown.tables import read_table, tidy_batches, to_frame, write_csv, write_parquet
 
 
 def test_a_csv_is_read_as_strings_whatever_its_line_ends_and_mark(tmp_path: Path) -> None:

@@ -7,13 +7,10 @@ configuration or input is a different release and is refused.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import secrets
-import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError
+from topdown.files import file_digest, locked, make_folder, sync_folder, whole_file
 from topdown.geography import Geography
 from topdown.measurements import Measurements
 from topdown.noise import KeyedSource
 from topdown.privacy.plan import Plan
-from topdown.tables import file_digest, sync_folder, whole_file
 
 _FILE = "measurements.arrow"
 _NAME = "release"
@@ -45,25 +42,18 @@ class Journal:
 
         Raises `ConfigError` while another run holds it.
         """
-        try:
-            made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for path in made:
-                sync_folder(path.parent)
-            if stat.S_IMODE(self.folder.stat().st_mode) & 0o077:
-                self.folder.chmod(0o700)
-            lock = os.fdopen(os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"{self.folder}: cannot be written: {error}; correct the permissions, or give another --output"
-            ) from error
-        with lock:
+        with ExitStack() as held:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                make_folder(self.folder, private=True)
+                held.enter_context(locked(self.folder / "lock"))
+            except BlockingIOError:
                 raise ConfigError(
                     f"{self.folder.parent}: another run is writing here; wait for it, or give another --output"
                 ) from None
+            except (OSError, ValueError) as error:
+                raise ConfigError(
+                    f"{self.folder}: cannot be written: {error}; correct the permissions, or give another --output"
+                ) from error
             yield
 
     def release_name(self) -> str:
@@ -71,8 +61,7 @@ class Journal:
         path = self.folder / _NAME
         try:
             if not path.exists():
-                with whole_file(path) as partial:
-                    partial.touch(mode=0o600)
+                with whole_file(path, private=True) as partial:
                     partial.write_text(secrets.token_hex(16))
                 sync_folder(self.folder)
             name = path.read_bytes()
@@ -102,10 +91,12 @@ class Journal:
             },
         )
         try:
-            with whole_file(self.folder / _FILE) as partial:
-                partial.touch(mode=0o600)
-                with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+            with (
+                whole_file(self.folder / _FILE, private=True) as partial,
+                pa.OSFile(str(partial), "wb") as sink,
+                pa.ipc.new_file(sink, schema) as writer,
+            ):
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
             sync_folder(self.folder)
         except OSError as error:
             raise DataError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from topdown.config import RunConfig
+from topdown.files import file_digest
 from topdown.geography import Geography
 from topdown.measurements import Measurements
 from topdown.privacy.plan import Plan
@@ -17,7 +18,6 @@ from topdown.privacy.shares import DETAILED
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.release import Release
-from topdown.tables import file_digest
 
 SCHEMA_VERSION = "1.0"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
@@ -12,11 +11,12 @@ import pyarrow as pa
 
 from topdown import __version__
 from topdown.errors import DataError
+from topdown.files import whole_folder
 from topdown.measurements import Measurements
 from topdown.parallel import map_ordered
 from topdown.projection.estimate import Estimate
 from topdown.release import Release
-from topdown.tables import sync_folder, tidy_batches, write_csv, write_json, write_parquet
+from topdown.tables import tidy_batches, write_csv, write_json, write_parquet
 
 
 def publish(
@@ -34,37 +34,30 @@ def publish(
     ``executor``: where files are written at the same time. Raises `DataError` when something cannot be written; nothing
     then has a final name.
     """
-    staging = public.with_name(".public.partial")
+    marks = {"software": f"topdown {__version__}", "fit for release": str(release.fit_for_release)}
     try:
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(parents=True)
-        marks = {"software": f"topdown {__version__}", "fit for release": str(release.fit_for_release)}
+        with whole_folder(public) as staging:
 
-        def parquet(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
-            return lambda: write_parquet(staging / name, batches, marks)
+            def parquet(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
+                return lambda: write_parquet(staging / name, batches, marks)
 
-        writers = {
-            "estimates.parquet": parquet("estimates.parquet", _estimate_batches(estimates)),
-            "measurements.parquet": parquet("measurements.parquet", measurements.batches()),
-            "release.parquet": parquet("release.parquet", release.batches()),
-        }
-        if csv:
-            writers["release.csv"] = lambda: write_csv(staging / "release.csv", release.batches())
-        # Every writer ends before the folder goes away beneath one that is still at work.
-        for error in list(map_ordered(_failure, list(writers.values()), executor)):
-            if error is not None:
-                raise error
-        write_json(staging / "manifest.json", manifest({name: staging / name for name in writers}))
-        sync_folder(staging)
-        staging.rename(public)
-        sync_folder(public.parent)
+            writers = {
+                "estimates.parquet": parquet("estimates.parquet", _estimate_batches(estimates)),
+                "measurements.parquet": parquet("measurements.parquet", measurements.batches()),
+                "release.parquet": parquet("release.parquet", release.batches()),
+            }
+            if csv:
+                writers["release.csv"] = lambda: write_csv(staging / "release.csv", release.batches())
+            # Every writer ends before the folder goes away beneath one that is still at work.
+            for error in list(map_ordered(_failure, list(writers.values()), executor)):
+                if error is not None:
+                    raise error
+            write_json(staging / "manifest.json", manifest({name: staging / name for name in writers}))
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{public}: cannot be written: {error}; free the space or correct the path, and run again: no noise will "
             "be drawn again"
         ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _failure(write: Callable[[], None]) -> Exception | None:

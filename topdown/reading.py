@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from topdown.config import RunConfig
 from topdown.counts import Counts
 from topdown.errors import ConfigError, DataError
+from topdown.files import file_digest
 from topdown.geography import Geography
-from topdown.tables import file_digest, read_table, require_file
+from topdown.tables import read_table, require_file
 
 _BYTES_PER_ROW = 150
 _BYTES_PER_CELL = 120

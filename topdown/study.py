@@ -25,6 +25,7 @@ from topdown.evaluation.noise_comparison import UNBOUNDED, NoiseVariant, errors_
 from topdown.evaluation.one_release import one_release
 from topdown.evaluation.rules import FundShare, Rule, Threshold
 from topdown.evaluation.simulate import simulate
+from topdown.files import make_folder, whole_file
 from topdown.geography import Geography
 from topdown.privacy.plan import Plan
 from topdown.progress import Silent, Stages
@@ -35,7 +36,7 @@ from topdown.report.page import render
 from topdown.report.records import records_frame, records_summary
 from topdown.report.residuals import residual_rows
 from topdown.report.summary import Groupings, rounded, summarise
-from topdown.tables import read_table, whole_file, write_parquet
+from topdown.tables import read_table, write_parquet
 
 STAGES = 4
 """How many stages `study` has, for a progress bar."""
@@ -119,9 +120,9 @@ def study(
         report = _write(directory, table, plan, summary, config)
         if records is not None:
             batches = pa.Table.from_pandas(records, preserve_index=False).to_batches()
-            write_parquet(directory / _RECORDS, iter(batches), {"notice": table.notice})
+            write_parquet(directory / _RECORDS, iter(batches), {"notice": table.notice}, private=True)
         if len(variants) > 1:
-            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), {"notice": table.notice})
+            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), {"notice": table.notice}, private=True)
     for path in sorted(directory.glob("*")):
         if path.name in _FILES:
             stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
@@ -271,12 +272,12 @@ def _write(directory: Path, table: ErrorTable, plan: Plan, summary: dict[str, An
     report = directory / "report.html"
     marks = {"notice": table.notice, "replicates": str(table.replicates)}
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory, private=True)
         table.write(directory / "errors.parquet")
-        write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), marks)
+        write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), marks, private=True)
         densities = residual_rows(table, plan, config.projection.method)
-        write_parquet(directory / "densities.parquet", _batch(densities, table), marks)
-        with whole_file(report) as partial:
+        write_parquet(directory / "densities.parquet", _batch(densities, table), marks, private=True)
+        with whole_file(report, private=True) as partial:
             partial.write_text(render(summary), encoding="utf-8")
     except OSError as error:
         raise DataError(f"{directory}: cannot be written: {error}; free the space or correct the path") from error

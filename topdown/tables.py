@@ -5,14 +5,11 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
-import hashlib
 import io
 import json
-import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from topdown.errors import DataError
+from topdown.files import whole_file
 from topdown.geography import Geography
 
 _ROWS_PER_GROUP = 1 << 20
@@ -196,24 +194,16 @@ def _pick(values: pa.Array, nodes: npt.NDArray[np.int64]) -> pa.Array:
     return values.take(pa.array(nodes))
 
 
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to that becomes ``path``, synced, when the block ends, and vanishes when it fails."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+def write_parquet(
+    path: Path, batches: Iterator[pa.RecordBatch], metadata: Mapping[str, str], *, private: bool = False
+) -> None:
+    """``batches`` as a Parquet file at ``path`` with ``metadata`` in its schema, a row group a batch.
 
-
-def write_parquet(path: Path, batches: Iterator[pa.RecordBatch], metadata: Mapping[str, str]) -> None:
-    """``batches`` as a Parquet file at ``path`` with ``metadata`` in its schema, a row group a batch."""
+    ``private``: readable by its owner alone, as in `whole_file`.
+    """
     first = next(batches)
     schema = first.schema.with_metadata(dict(metadata))
-    with whole_file(path) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+    with whole_file(path, private=private) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
         for batch in _chain(first, batches):
             writer.write_batch(batch.replace_schema_metadata(dict(metadata)))
 
@@ -236,18 +226,3 @@ def write_json(path: Path, value: Any) -> None:
     """``value`` as indented JSON at ``path``, whole or not at all."""
     with whole_file(path) as partial:
         partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in ``folder`` durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -104,8 +104,9 @@ class ErrorTable:
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["geoid", "method", "rule"])
 
     def write(self, path: Path) -> None:
-        """The tidy table as Parquet at ``path``, marked with `notice`."""
-        write_parquet(path, self.batches(), {"notice": self.notice, "replicates": str(self.replicates)})
+        """The tidy table as Parquet at ``path``, marked with `notice` and readable by its owner alone."""
+        marks = {"notice": self.notice, "replicates": str(self.replicates)}
+        write_parquet(path, self.batches(), marks, private=True)
 
 
 def _with_plain_strings(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.errors import DataError
+from topdown.files import file_digest
 from topdown.release import Release
-from topdown.tables import file_digest
 
 _COLUMNS = ["geoid", "level", "cell", "value"]
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.errors import ConfigError, DataError
+from topdown.files import file_digest, sync_folder
 from topdown.noise import SecureSource, Source
 from topdown.progress import Silent, Stages
 from topdown.release import Release
@@ -33,7 +34,7 @@ from topdown.synthesis.records import (
     parts_shuffled,
     require_order,
 )
-from topdown.tables import file_digest, sync_folder, write_json
+from topdown.tables import write_json
 
 # Readers of a directory of Parquet files leave out what begins with an underscore.
 MANIFEST = "_manifest.json"
