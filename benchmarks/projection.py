@@ -43,7 +43,7 @@ def counties(rng: np.random.Generator) -> td.Measurements:
 def on_tree(tree: Tree, rng: np.random.Generator) -> td.Measurements:
     leaves = rng.lognormal(3.0, 1.2, tree.n_leaves).astype(np.int64) * (rng.random(tree.n_leaves) < 0.7)
     levels = tuple(f"level {k}" for k in range(tree.n_levels))
-    names = pa.array(np.arange(tree.n_nodes).astype(str))
+    names = pa.array([f"{node:08d}" for node in range(tree.n_nodes)])
     truth = tree.aggregate(leaves)[:, None].astype(np.float64)
     return noisy(td.Geography(levels, tree, names), truth, rng)
 

@@ -32,9 +32,9 @@ class Case(NamedTuple):
 
 
 def geography(tree: Tree) -> Geography:
-    """A geography of that shape, its nodes called n0, n1, ..."""
+    """A geography of that shape, its nodes called n00000, n00001, ..."""
     levels = tuple(f"level {k}" for k in range(tree.n_levels))
-    return Geography(levels, tree, pa.array([f"n{k}" for k in range(tree.n_nodes)]))
+    return Geography(levels, tree, pa.array([f"n{k:05d}" for k in range(tree.n_nodes)]))
 
 
 def measurements(tree: Tree, values: object, variance: object) -> Measurements:

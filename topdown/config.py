@@ -45,8 +45,13 @@ class Input(_Section):
 
 
 class GeographyOptions(_Section):
-    """How the units nest: ``levels`` (one column each, root first) or ``widths`` (of hierarchical codes)."""
+    """How the units nest: ``levels`` (one column each, root first) or ``widths`` (of hierarchical codes).
 
+    ``units``: a public table that lists the leaves, with the columns that identify and name them. Without it the list
+    is taken from the confidential table, and is not protected.
+    """
+
+    units: str | None = None
     levels: list[str] | None = Field(default=None, min_length=1)
     separator: str | None = None
     widths: dict[str, StrictInt] | None = None
@@ -153,6 +158,12 @@ class RunConfig(_Section):
         return Path(os.path.normpath(self.folder / self.input.path))
 
     @property
+    def units_path(self) -> Path | None:
+        """The path of the public list of units, None where the confidential table is the list."""
+        listed = self.geography.units
+        return None if listed is None else Path(os.path.normpath(self.folder / listed))
+
+    @property
     def output_path(self) -> Path:
         """The output directory's path."""
         return Path(os.path.normpath(self.folder / self.output.directory))
@@ -165,8 +176,8 @@ class RunConfig(_Section):
         """Every setting, defaults filled in, as JSON-able values."""
         return self.model_dump(mode="json", by_alias=True)
 
-    def fingerprint(self) -> str:
-        """SHA-256 of everything that decides what is released.
+    def fingerprint(self, units: str | None = None) -> str:
+        """SHA-256 of everything that decides what is released but the counts; ``units``: the digest of their list.
 
         Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
         another solver, from the noise that was drawn. Nor of what records are made of it afterwards.
@@ -175,6 +186,9 @@ class RunConfig(_Section):
         settled = self.model_dump(mode="json", exclude=apart)
         if self.noise == NoiseOptions():
             del settled["noise"]
+        # Measurements are kept by node: those that were kept under another order of nodes are of another release.
+        settled["siblings"] = "by GEOID"
+        settled["units"] = units
         return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()
 
 

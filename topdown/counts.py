@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.construction.labels import as_strings, column
-from topdown.errors import CountsError, GeographyError
+from topdown.errors import CountsError, GeographyError, require_known
 from topdown.geography import Geography
 from topdown.tables import read_table
 from topdown.tree import IntArray
 
 LARGEST = 2**53
 """Beyond this a total is refused: float64, in which projections are computed, no longer tells whole numbers apart."""
+
+ABSENT = ("refuse", "zero")
+"""What a leaf without a row may be."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,29 +47,33 @@ class Counts:
         geoid: str | Sequence[str],
         cells: Sequence[str],
         separator: str = "/",
+        absent: Literal["refuse", "zero"] = "refuse",
     ) -> Counts:
         """The counts of a table with one row per leaf; every level above is aggregated.
 
         ``frame``: a pandas DataFrame, an Arrow table, a mapping of columns, or the path of a Parquet or CSV file.
         ``geoid``: the column with the identifiers, or the columns whose joined path they are. ``cells``: the columns to
         count; whole numbers, as numbers or as strings ("1234" or "1,234"). Rows of inner nodes may be there and must
-        then agree with their leaves.
+        then agree with their leaves. ``absent``: what a leaf without a row is, an error or 0 in every cell; "zero" is
+        for a geography that was made from a public list of units, and not from this table.
 
         Raises `CountsError` with the node, the level, the value and the remedy: a value that is negative, fractional,
-        missing or infinite; a GEOID that is missing, duplicate, or not in the geography; a leaf without a row; an inner
-        row that contradicts its leaves; a total beyond 2^53.
+        missing or infinite; a GEOID that is missing, duplicate, or not in the geography; a leaf without a row, unless
+        ``absent`` = "zero"; an inner row that contradicts its leaves; a total beyond 2^53. `ConfigError` for another
+        ``absent``.
         """
+        require_known(absent, ABSENT, "absent")
         if isinstance(frame, str | Path):
             columns = [geoid] if isinstance(geoid, str) else list(geoid)
             frame = read_table(frame, [*columns, *cells])
         titles = _cell_names(cells)
-        nodes = _rows_to_nodes(frame, geography, geoid, separator)
+        nodes = _rows_to_nodes(frame, geography, geoid, separator, absent)
         leaves = geography.tree.leaves
         is_leaf = nodes >= leaves.start
         values = np.empty((len(titles), geography.n_nodes), np.int64)
         for index, title in enumerate(titles):
             parsed = _whole_numbers(_counted(frame, title), title, nodes, geography)
-            bottom = np.empty(geography.n_leaves, np.int64)
+            bottom = np.zeros(geography.n_leaves, np.int64)
             bottom[nodes[is_leaf] - leaves.start] = parsed[is_leaf]
             if bottom.sum(dtype=np.float64) > 2 * LARGEST or int(bottom.sum()) > LARGEST:
                 raise CountsError(
@@ -97,7 +104,9 @@ def _counted(frame: Any, title: str) -> Any:
         raise CountsError(str(error)) from None
 
 
-def _rows_to_nodes(frame: Any, geography: Geography, geoid: str | Sequence[str], separator: str) -> IntArray:
+def _rows_to_nodes(
+    frame: Any, geography: Geography, geoid: str | Sequence[str], separator: str, absent: str
+) -> IntArray:
     """The node of every row, after refusing rows and leaves that do not match one to one."""
     names = [geoid] if isinstance(geoid, str) else list(geoid)
     parts = []
@@ -118,7 +127,7 @@ def _rows_to_nodes(frame: Any, geography: Geography, geoid: str | Sequence[str],
         code = identifiers[int(unknown[0])].as_py()
         raise CountsError(
             f"row {int(unknown[0])}: GEOID {code!r} is not in the geography ({len(unknown)} such rows); "
-            + _unknown_hint(code, geography)
+            + _unknown_hint(code, geography, absent)
         )
     seen = np.bincount(nodes, minlength=geography.n_nodes)
     repeated = np.flatnonzero(seen > 1)
@@ -128,23 +137,23 @@ def _rows_to_nodes(frame: Any, geography: Geography, geoid: str | Sequence[str],
             f"{geography.describe(node)}: duplicate GEOID, it has {seen[node]} rows; give every unit one row (sum "
             "them, or make their categories cells)"
         )
-    absent = np.flatnonzero(seen[geography.tree.leaves] == 0)
-    if len(absent):
-        node = int(absent[0]) + geography.tree.leaves.start
+    unseen = np.flatnonzero(seen[geography.tree.leaves] == 0)
+    if len(unseen) and absent == "refuse":
+        node = int(unseen[0]) + geography.tree.leaves.start
         raise CountsError(
-            f"{geography.describe(node)}: the table has no row for it ({len(absent)} such leaves); add the row, with "
-            "zeros where nothing was counted, or leave the unit out of the geography"
+            f"{geography.describe(node)}: the table has no row for it ({len(unseen)} such leaves); add the row, with "
+            'zeros where nothing was counted, leave the unit out of the geography, or say absent="zero"'
         )
     return nodes
 
 
-def _unknown_hint(code: str, geography: Geography) -> str:
+def _unknown_hint(code: str, geography: Geography, absent: str) -> str:
     if code.strip() != code and geography.index_of([code.strip()])[0] >= 0:
         return "strip the blanks around it"
     padded = "0" + code
     if geography.index_of([padded])[0] >= 0:
         return f"a leading zero was lost: {padded!r} is meant; read the column as strings"
-    return "correct it, or add the unit to the geography"
+    return f"correct it, or add the unit to the {'list of units' if absent == 'zero' else 'geography'}"
 
 
 def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geography) -> IntArray:

@@ -1,7 +1,8 @@
 """Geography: which unit lies in which, checked once and then frozen.
 
 Four constructors lead here (a table, GEOIDs, edges, a networkx tree) and all of them give the same thing: nodes
-level by level, root first, every family contiguous, siblings in the order of their first appearance.
+level by level, root first, every family contiguous, siblings by GEOID in code-point order. The order of the input's
+rows decides nothing: tables come sorted by their counts, and an order that was kept would publish it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class Geography:
     Build one with `from_table`, `from_geoids`, `from_edges` or `from_networkx`.
 
     ``levels``: the level names, root first. ``tree``: the shape. ``identifiers``: the GEOIDs as an Arrow string
-    array in node order, unique over the whole tree. ``names``: what the units are called, an Arrow string array
-    or None.
+    array in node order, unique over the whole tree, in code-point order within every family. ``names``: what the units
+    are called, an Arrow string array or None.
     """
 
     levels: tuple[str, ...]
@@ -50,6 +51,18 @@ class Geography:
             raise GeographyError(f"level names repeat: {list(self.levels)}; give every level its own name")
         if len(self.identifiers) != self.tree.n_nodes:
             raise GeographyError(f"{len(self.identifiers)} GEOIDs for {self.tree.n_nodes} nodes")
+        self._refuse_unordered()
+
+    def _refuse_unordered(self) -> None:
+        """Refuse siblings that do not stand in the order of their identifiers."""
+        after_sibling = construction.rises(self.identifiers)
+        after_sibling[self.tree.child_offsets[:-1] - 1] = True
+        if not after_sibling.all():
+            node = int(np.flatnonzero(~after_sibling)[0]) + 1
+            raise GeographyError(
+                f"{self.describe(node)} stands after its sibling {self.identifiers[node - 1].as_py()!r}; siblings go "
+                "by GEOID in code-point order: build the geography with one of its constructors, which see to it"
+            )
 
     # -- construction ---------------------------------------------------------------------------------------------
 
@@ -68,10 +81,11 @@ class Geography:
         ``frame``: a pandas DataFrame, an Arrow table or a mapping of columns. ``levels``: the columns, root first;
         the first may be absent from the table when ``root`` gives the root's GEOID. ``name``: the column with the
         leaves' names, or a mapping from level to its column of names. ``separator``: where units are identified by
-        names that repeat under other parents, join the path from the level below the root with it ("OHIO/LAKE").
+        names that repeat under other parents, join the path from the level below the root with it ("OHIO/LAKE");
+        siblings then go by their path.
 
-        Raises `GeographyError` for a missing identifier (an orphan), a unit with two parents, a duplicate leaf, an
-        identifier used at two levels, more than one root.
+        Raises `GeographyError` for a missing identifier (an orphan), a unit with two parents or two names, a duplicate
+        leaf, an identifier used at two levels, more than one root.
         """
         return cls(*construction.from_table(frame, tuple(levels), root, name, separator))
 
@@ -113,7 +127,7 @@ class Geography:
 
     @classmethod
     def from_networkx(cls, tree: nx.DiGraph[Any], *, levels: Sequence[str] | None = None) -> Geography:
-        """The geography of a networkx DiGraph with edges parent -> child; siblings in the graph's order.
+        """The geography of a networkx DiGraph with edges parent -> child.
 
         Level names are ``levels``, or the nodes' attribute "level" where every node has one, or "level 0", ...; the
         attribute "name" gives names. Raises `GeographyError` as `from_edges` does, and naming the cycle.

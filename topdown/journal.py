@@ -122,7 +122,9 @@ class Journal:
                 f"{path}: the record of the noise cannot be read: {error}; restore it from a copy: without it the same "
                 "release cannot be made again, and a new one in another --output spends its budget anew"
             ) from error
-        remedy = "it is a different release: give it another --output directory"
+        remedy = (
+            "it is a different release (so is one with a changed list of units): give it another --output directory"
+        )
         if metadata.get("configuration") != self.configuration:
             raise ConfigError(f"{self.folder.parent} holds noise that was drawn under another configuration; {remedy}")
         if metadata.get("input") != self.input:

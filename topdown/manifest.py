@@ -19,7 +19,7 @@ from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.release import Release
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 _SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "cvxpy", "osqp")
 
@@ -46,11 +46,13 @@ def describe_release(
     release: Release,
     files: Mapping[str, Path],
     entry: LedgerEntry | None = None,
+    units: str | None = None,
 ) -> dict[str, Any]:
     """The manifest as a JSON-able value: schema version, software, configuration as resolved, what is protected and how
     much of the budget every level and query takes (exact fractions), invariants in words, projections with their
-    certificates, whether it is fit for release, its place in the ledger (``entry``), and the SHA-256 of every file in
-    ``files``. Never a seed or a true count.
+    certificates, whether it is fit for release, its place in the ledger (``entry``), where the list of units comes
+    from (``units``: the SHA-256 of the public one), and the SHA-256 of every file in ``files``. Never a seed or a true
+    count.
     """
     geography = measurements.geography
     return {
@@ -58,11 +60,12 @@ def describe_release(
         "title": config.title,
         "software": software_versions(),
         "configuration": config.resolved(),
-        "configuration_sha256": config.fingerprint(),
+        "configuration_sha256": config.fingerprint(units),
         "levels": [
             {"level": level, "nodes": geography.level_slice(level).stop - geography.level_slice(level).start}
             for level in geography.levels
         ],
+        "units": describe_units(units),
         "cells": list(measurements.cells),
         "privacy": {
             **plan.to_dict(),
@@ -87,6 +90,27 @@ def describe_release(
         "fit_for_release": release.fit_for_release,
         "ledger": None if entry is None else asdict(entry),
         "files": {name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for name, path in files.items()},
+    }
+
+
+def describe_units(digest: str | None) -> dict[str, Any]:
+    """Where the list of units comes from, and what that protects; ``digest``: SHA-256 of the public list, if any."""
+    if digest is None:
+        return {
+            "source": "the confidential table",
+            "sha256": None,
+            "statement": (
+                "The list of units was taken from the confidential table: a unit is listed because it has a row there. "
+                "Which units are listed is published exactly and is not protected."
+            ),
+        }
+    return {
+        "source": "a public list",
+        "sha256": digest,
+        "statement": (
+            "The list of units is a public table of its own. A unit without a row in the confidential table has counts "
+            "of 0, like one whose row says 0, so that the list says nothing about the table."
+        ),
     }
 
 

@@ -25,7 +25,7 @@ from topdown.projection.crosscheck import CrossCheck, cross_check
 from topdown.projection.estimate import Estimate
 from topdown.projection.project import project
 from topdown.publication import publish
-from topdown.reading import input_digest, read_input
+from topdown.reading import input_digest, read_input, units_digest
 from topdown.release import round_counts
 
 STAGES = 7
@@ -42,11 +42,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a release starts from: validated counts, the plan for their levels, the digest of their file."""
+    """What a release starts from: validated counts, the plan for their levels, the digest of their file.
+
+    ``units``: the digest of the public list of units, None without one.
+    """
 
     counts: Counts
     plan: Plan
     digest: str = field(repr=False)
+    units: str | None = None
 
 
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
@@ -55,15 +59,32 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     plan = config.plan()
     _require_solver(config)
     with stages.stage("reading the table"):
-        digest = input_digest(config)
+        digest, units = input_digest(config), units_digest(config)
+        _require_list(config, digest, units)
         geography, counts = read_input(config)
         plan = measurable(plan, geography.levels)
         require_room(counts, plan)
         if input_digest(config) != digest:
             raise DataError(f"{config.input_path}: it changed while it was read; run again when it is complete")
+        if units_digest(config) != units:
+            raise DataError(f"{config.units_path}: it changed while it was read; run again when it is complete")
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
-    return Prepared(counts, plan, digest)
+    if units is None:
+        stages.say(
+            "warning   the list of units is taken from the confidential table and is not protected: name a public list "
+            "in geography.units"
+        )
+    return Prepared(counts, plan, digest, units)
+
+
+def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
+    """Refuse the confidential table as the public list of units, whose digest the manifest states."""
+    if units == digest:
+        raise ConfigError(
+            f"geography.units = {config.geography.units!r} is the confidential table itself; give a list that is "
+            "public whatever the table holds, or leave geography.units out"
+        )
 
 
 def _require_solver(config: RunConfig) -> None:
@@ -89,7 +110,7 @@ def run(
     directory = config.output_path if output is None else output
     public = directory / "public"
     prepared = check(config, stages)
-    journal = Journal(directory / "internal", config.fingerprint(), prepared.digest)
+    journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
     with journal.locked(), thread_pool(workers) as pool:
         measurements, ties = _measurements(config, journal, prepared, public, stages)
         entry = _confirm(config, journal)
@@ -109,7 +130,7 @@ def run(
                 estimates,
                 release,
                 lambda files: describe_release(
-                    config, measurements, prepared.plan, estimates, checks, release, files, entry
+                    config, measurements, prepared.plan, estimates, checks, release, files, entry, prepared.units
                 ),
                 csv=config.output.csv,
                 executor=pool,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from topdown.config import RunConfig
+from topdown.config import GeographyOptions, RunConfig
 from topdown.counts import Counts
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError, DataError, GeographyError
 from topdown.files import file_digest
 from topdown.geography import Geography
 from topdown.tables import read_table, require_file
@@ -24,38 +25,76 @@ _BYTES_PER_CELL = 120
 def read_input(config: RunConfig) -> tuple[Geography, Counts]:
     """The geography and the confidential counts of ``config``'s table.
 
-    Raises `DataError` (`GeographyError`, `CountsError`) with the node, the level, the value and the remedy.
+    Where there is a public list of units the geography is that list's, and a unit without a row in the table has counts
+    of 0. Raises `DataError` (`GeographyError`, `CountsError`) with the node, the level, the value and the remedy.
     """
     options = config.geography
     identifiers = _identifier_columns(config)
-    names = options.names if isinstance(options.names, str) else None
-    extra = list(options.names.values()) if isinstance(options.names, dict) else [names] if names else []
-    wanted = dict.fromkeys([*identifiers, *config.input.cells, *extra, *config.input.where])
     require_memory(config.input_path, len(config.input.cells))
-    table = read_table(config.input_path, None if options.levels else list(wanted))
-    table = _filtered(table, config)
-    if options.levels is not None:
-        geography = Geography.from_table(
-            table, options.levels, root=options.root, name=options.names, separator=options.separator
-        )
-        path = [c for c in options.levels[1:] if c in table.column_names] if options.separator else [identifiers[-1]]
+    if config.units_path is None:
+        wanted = [*identifiers, *config.input.cells, *_name_columns(options), *config.input.where]
+        table = read_table(config.input_path, None if options.levels else list(dict.fromkeys(wanted)))
+        table = _filtered(table, config)
+        geography = _geography(table, config)
+        path = _path_columns(config, table.column_names)
     else:
-        geography = Geography.from_geoids(
-            table[identifiers[0]],
-            options.widths or {},
-            root=options.root,
-            root_level=options.root_level,
-            names=table[names] if names else None,
-        )
-        path = identifiers
+        geography = _listed(config.units_path, config)
+        path = _path_columns(config, identifiers)
+        wanted = [*path, *config.input.cells, *config.input.where]
+        table = _filtered(read_table(config.input_path, list(dict.fromkeys(wanted))), config)
     counts = Counts.from_table(
         table,
         geography,
         geoid=path if len(path) > 1 else path[0],
         cells=config.input.cells,
         separator=options.separator or "/",
+        absent="refuse" if config.units_path is None else "zero",
     )
     return geography, counts
+
+
+def _geography(table: pa.Table, config: RunConfig) -> Geography:
+    """The geography of ``table``'s units."""
+    options = config.geography
+    if options.levels is not None:
+        return Geography.from_table(
+            table, options.levels, root=options.root, name=options.names, separator=options.separator
+        )
+    names = _name_columns(options)
+    return Geography.from_geoids(
+        table[_identifier_columns(config)[0]],
+        options.widths or {},
+        root=options.root,
+        root_level=options.root_level,
+        names=table[names[0]] if names else None,
+    )
+
+
+def _listed(path: Path, config: RunConfig) -> Geography:
+    """The geography of the public list of units at ``path``, which has the columns that identify and name them."""
+    options = config.geography
+    require_memory(path, len(config.input.cells))
+    wanted = [*_identifier_columns(config), *_name_columns(options)]
+    table = read_table(path, None if options.levels else list(dict.fromkeys(wanted)))
+    try:
+        return _geography(table, config)
+    except GeographyError as error:
+        raise GeographyError(f"{path}: {error}") from None
+
+
+def _name_columns(options: GeographyOptions) -> list[str]:
+    """The columns that hold names."""
+    if isinstance(options.names, dict):
+        return list(options.names.values())
+    return [] if options.names is None else [options.names]
+
+
+def _path_columns(config: RunConfig, known: Sequence[str]) -> list[str]:
+    """The columns whose values, joined where there are several, identify a row's leaf."""
+    identifiers = _identifier_columns(config)
+    if config.geography.separator is None:
+        return identifiers[-1:]
+    return [name for name in identifiers[1:] if name in known] or identifiers[-1:]
 
 
 def _identifier_columns(config: RunConfig) -> list[str]:
@@ -89,6 +128,16 @@ def input_digest(config: RunConfig) -> str:
         return file_digest(require_file(config.input_path))
     except OSError as error:
         raise DataError(f"{config.input_path}: cannot be read: {error}; correct input.path") from error
+
+
+def units_digest(config: RunConfig) -> str | None:
+    """SHA-256 of the public list of units, None where there is none. Raises `DataError` where it cannot be read."""
+    if config.units_path is None:
+        return None
+    try:
+        return file_digest(require_file(config.units_path))
+    except OSError as error:
+        raise DataError(f"{config.units_path}: cannot be read: {error}; correct geography.units") from error
 
 
 def require_memory(path: Path, cells: int) -> None:

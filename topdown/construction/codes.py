@@ -40,9 +40,11 @@ def from_geoids(geoids: Any, widths: dict[str, int], root: str, root_level: str,
         raise GeographyError(
             f"no GEOID has the width of a leaf ({levels[-1]}, {steps[-1]} characters); correct the widths"
         )
-    characters = _characters(leaves, steps[-1])
-    parts = _sorted_codes(characters, steps, root) if characters is not None else None
+    parts = _sorted_codes(leaves, steps, root)
     leaf_rows: IntArray | None = None
+    if parts is None:
+        order = pc.array_sort_indices(leaves)
+        parts, leaf_rows = _sorted_codes(leaves.take(order), steps, root), order.to_numpy()
     if parts is None:
         coded = [encode(pc.utf8_slice_codeunits(leaves, 0, width)) for width in steps]
         codes = [np.zeros(len(leaves), np.int64), *(c for c, _ in coded)]
@@ -97,8 +99,11 @@ def _characters(values: pa.Array, width: int) -> npt.NDArray[np.uint8] | None:
     return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].reshape(len(values), width)
 
 
-def _sorted_codes(characters: npt.NDArray[np.uint8], widths: list[int], root: str) -> Assembled | None:
-    """The tree of strictly increasing codes by comparing neighbours, or None where they are not increasing."""
+def _sorted_codes(codes: pa.Array, widths: list[int], root: str) -> Assembled | None:
+    """The tree of strictly increasing ASCII codes by comparing neighbours, or None where they are not that."""
+    characters = _characters(codes, widths[-1])
+    if characters is None:
+        return None
     rows, width = characters.shape
     new_at = np.zeros((len(widths), rows), bool)
     new_at[:, 0] = True
@@ -115,9 +120,9 @@ def _sorted_codes(characters: npt.NDArray[np.uint8], widths: list[int], root: st
     starts = [np.flatnonzero(mask) for mask in new_at]
     identifiers = [pa.array([root])]
     for level, size in enumerate(widths):
-        codes = np.ascontiguousarray(characters[starts[level], :size] if size < width else characters)
-        offsets = np.arange(len(codes) + 1, dtype=np.int32) * np.int32(size)
-        identifiers.append(pa.StringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(codes)))
+        units = np.ascontiguousarray(characters[starts[level], :size] if size < width else characters)
+        offsets = np.arange(len(units) + 1, dtype=np.int32) * np.int32(size)
+        identifiers.append(pa.StringArray.from_buffers(len(units), pa.py_buffer(offsets), pa.py_buffer(units)))
     sizes: list[IntArray] = [np.array([len(starts[0])])]
     for upper, lower in itertools.pairwise(starts):
         sizes.append(np.diff(np.searchsorted(lower, upper), append=len(lower)))

@@ -26,6 +26,7 @@ def from_edges(child: Any, parent: Any, levels: Sequence[str] | None, names: Any
         raise GeographyError(f"row {row}: the child is missing (its parent is {above[row].as_py()!r})")
     rooted = np.asarray(pc.is_valid(above)) & ~np.asarray(pc.fill_null(pc.equal(above, ""), True))
     nodes = pc.unique(pa.concat_arrays([below, above.filter(pa.array(rooted))]))
+    nodes = nodes.take(pc.array_sort_indices(nodes))
     if len(nodes) == 0:
         raise GeographyError("no edges; a geography needs at least a root")
     child_code = np.asarray(pc.index_in(below, value_set=nodes), dtype=np.int64)
@@ -36,10 +37,8 @@ def from_edges(child: Any, parent: Any, levels: Sequence[str] | None, names: Any
     up = np.full(len(nodes), -1, np.int64)
     up[child_code] = parent_code
     root = _only_root(up, nodes)
-    # Families in the order of the rows, and one more row for a root that is nobody's child.
-    rank = np.zeros(len(nodes), np.int64)
-    rank[child_code] = np.arange(len(child_code))
-    siblings = np.lexsort((rank, up))
+    # Nodes are numbered by their identifiers, and a stable sort keeps siblings so.
+    siblings = np.argsort(up, kind="stable")
     first_child = np.searchsorted(up[siblings], np.arange(len(nodes) + 1))
     frontier = np.array([root])
     order, sizes = [frontier], []

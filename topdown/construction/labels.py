@@ -56,9 +56,22 @@ def missing(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def encode(values: pa.Array) -> tuple[IntArray, pa.Array]:
-    """Codes in order of first appearance, and what they stand for."""
+    """Codes in the code-point order of what they stand for, and that: neither depends on the order of the rows."""
     encoded = values.dictionary_encode()
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+    codes, labels = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+    # Sorted tables are the common case, and a comparison of neighbours is far cheaper than a sort.
+    if rises(labels).all():
+        return codes, labels
+    order = pc.array_sort_indices(labels)
+    rank = np.empty(len(labels), np.int64)
+    rank[order.to_numpy()] = np.arange(len(labels))
+    return rank[codes], labels.take(order)
+
+
+def rises(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Whether every string but the first stands after the one before it, by code points; (values - 1,)."""
+    after = pc.greater(values.slice(1), values.slice(0, max(0, len(values) - 1)))
+    return np.asarray(pc.fill_null(after, False))
 
 
 def first_repeat(codes: IntArray) -> int:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.construction.labels import as_strings, column, encode, first_repeat, listed, missing
+from topdown.construction.names import only_names
 from topdown.errors import GeographyError
 from topdown.tree import IntArray, Tree
 
@@ -53,7 +54,7 @@ def from_table(
             _refuse_lost_zero(levels[index - 1], level, columns[index - 1], values)
     coded = [encode(values) for values in columns]
     parts = assemble(levels, [codes for codes, _ in coded], [labels for _, labels in coded])
-    names = _table_names(frame, levels, name, plain if separator is not None else None, parts)
+    names = _table_names(frame, levels, name, plain if separator is not None else None, coded, parts)
     return levels, parts.tree, parts.identifiers, names
 
 
@@ -88,6 +89,7 @@ def _table_names(
     levels: tuple[str, ...],
     name: str | Mapping[str, str] | None,
     plain: list[pa.Array] | None,
+    coded: list[tuple[IntArray, pa.Array]],
     parts: Assembled,
 ) -> pa.Array | None:
     """Names in node order from columns of the table, or from the bare identifiers where paths are joined."""
@@ -95,10 +97,15 @@ def _table_names(
         return None
     columns = {levels[-1]: name} if isinstance(name, str) else dict(name or {})
     found = []
-    for index, level in enumerate(levels):
+    for index, (level, (codes, units)) in enumerate(zip(levels, coded, strict=True)):
         rows = pa.array(parts.first_row[index])
         if level in columns:
-            found.append(as_strings(column(frame, columns[level]), f"column {columns[level]!r}").take(rows))
+            written = as_strings(column(frame, columns[level]), f"column {columns[level]!r}")
+            if len(written) != len(codes):
+                raise GeographyError(
+                    f"column {columns[level]!r} has {len(written)} rows, and the table has {len(codes)}"
+                )
+            found.append(only_names(written, codes, units, level).take(pa.array(codes[parts.first_row[index]])))
         elif plain is not None:
             found.append(plain[index].take(rows))
         else:
@@ -115,7 +122,7 @@ class Assembled(NamedTuple):
 
 
 def assemble(levels: Sequence[str], codes: list[IntArray], labels: list[pa.Array]) -> Assembled:
-    """The tree in which row r lies in unit ``codes[level][r]`` at every level."""
+    """The tree in which row r lies in unit ``codes[level][r]`` at every level, siblings in the order of their codes."""
     rows = len(codes[0])
     if len(labels[0]) != 1:
         raise GeographyError(
