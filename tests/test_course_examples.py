@@ -43,11 +43,14 @@ def test_a_page_prints_what_it_says(page: str) -> None:
         assert out
 
 
-def test_the_block_of_the_tutorial_runs() -> None:
+def test_the_blocks_of_the_tutorial_run() -> None:
     import topdown as td
 
     geography = td.Geography.from_edges(["US", "a", "b"], ["", "US", "US"])
     names: dict[str, Any] = {"td": td, "geography": geography, "values": [10.0, 4.0, 7.0], "variance": [1.0, 2.0]}
+    names |= {"blocks": {"geoid": ["010010201001000", "010010201001001"]}}
+    names |= {"table": {"geoid": ["010010201001001"], "people": [3]}}
     for code, _ in blocks("tutorial.md"):
         exec(compile(code, "tutorial.md", "exec"), names)
+    assert names["counts"].values[-2:, 0].tolist() == [0, 3]
     assert names["estimate"].values[0] == pytest.approx(names["estimate"].values[1:].sum())
