@@ -32,9 +32,9 @@ class Case(NamedTuple):
 
 
 def geography(tree: Tree) -> Geography:
-    """A geography of that shape, its nodes called n00000, n00001, ..."""
-    levels = tuple(f"level {k}" for k in range(tree.n_levels))
-    return Geography(levels, tree, pa.array([f"n{k:05d}" for k in range(tree.n_nodes)]))
+    """A geography of that shape, its nodes called n0, n1, ..., with leading zeros where there are more than ten."""
+    levels, digits = tuple(f"level {k}" for k in range(tree.n_levels)), len(str(tree.n_nodes - 1))
+    return Geography(levels, tree, pa.array([f"n{k:0{digits}d}" for k in range(tree.n_nodes)]))
 
 
 def measurements(tree: Tree, values: object, variance: object) -> Measurements:

@@ -38,7 +38,8 @@ def counts_of(leaves: object, sizes: list[list[int]], levels: tuple[str, ...] | 
     tree = Tree.from_family_sizes(sizes)
     values = tree.aggregate(np.atleast_2d(np.asarray(leaves, dtype=np.int64)))
     levels = levels or tuple(str(k) for k in range(tree.n_levels))
-    geography = td.Geography(levels, tree, pa.array([f"n{k:05d}" for k in range(tree.n_nodes)]))
+    names = [f"n{k:05d}" for k in range(tree.n_nodes)]
+    geography = td.Geography(levels, tree, pa.array(names))
     return td.Counts(geography, tuple(f"c{k}" for k in range(len(values))), values.T)
 
 
