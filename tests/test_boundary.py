@@ -21,6 +21,7 @@ PACKAGE = REPOSITORY / "topdown"
 # A room imports only from rooms with a smaller number; rooms side by side do not import each other.
 ROOMS = {
     "errors": 0,
+    "files": 0,
     "progress": 0,
     "parallel": 1,
     "tree": 1,
