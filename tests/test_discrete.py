@@ -328,6 +328,22 @@ def test_rejection_coin(
     assert bool(keep[0]) == true
 
 
+def test_only_the_gaussian_proposes_as_the_privacy_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = (Path(__file__).parents[1] / "docs" / "privacy_model.md").read_text(encoding="utf-8")
+    assert f"Scales above {blocks.LARGEST_TABLE_SCALE} draw a\nblock" in model
+    assert "rejection samplers" not in model
+    rounds, propose = [], blocks._propose
+    monkeypatch.setattr(blocks, "_propose", lambda *given: (rounds.append(given), propose(*given))[1])
+    for law, proposes in [
+        (DiscreteLaplace(10_000), False),
+        (DiscreteGaussian(blocks.LARGEST_TABLE_SCALE - 1), False),
+        (DiscreteGaussian(10_000), True),
+    ]:
+        rounds.clear()
+        law.sample(1000, SeededSource(1))
+        assert bool(rounds) == proposes
+
+
 def test_overflow_is_an_error() -> None:
     """A block number that only the far tail reaches: the draw is refused, not wrapped."""
     with pytest.raises(OverflowError):
