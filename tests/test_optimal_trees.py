@@ -16,11 +16,20 @@ from topdown.synthesis.classifiers import CART
 from topdown.synthesis.pmse import pmse
 from topdown.synthesis.trees import (
     OptimalTree,
-    exact_pmse,
     optimal_partition,
     optimal_tree_sensitivity,
     paper_sensitivity,
 )
+
+
+def exact_pmse(leaf: np.ndarray, labels: np.ndarray) -> Fraction:
+    """The pMSE of a partition as an exact fraction, from whole numbers."""
+    rows = np.bincount(leaf)
+    synthetic = np.bincount(leaf[labels == 1], minlength=len(rows))
+    n_rows, ones = len(labels), int(synthetic.sum())
+    share = Fraction(ones, n_rows)
+    parts = (Fraction(int(a), int(m)) - share for m, a in zip(rows, synthetic, strict=True) if m)
+    return sum((int(m) * part**2 for m, part in zip(rows[rows > 0], parts, strict=True)), Fraction(0)) / n_rows
 
 
 def exact_gain(labels: np.ndarray, share: Fraction) -> Fraction:

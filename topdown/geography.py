@@ -156,11 +156,6 @@ class Geography:
         return np.array(self.identifiers.to_pylist(), dtype=np.dtypes.StringDType())
 
     @property
-    def level(self) -> tuple[str, ...]:
-        """The level names, root first; the same as ``levels``."""
-        return self.levels
-
-    @property
     def level_offsets(self) -> IntArray:
         """Bounds of the levels in node numbers; (L + 1,)."""
         return self.tree.level_offsets

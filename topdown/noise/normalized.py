@@ -110,7 +110,7 @@ class NormalizedLaplace:
         x = np.asarray(x, dtype=np.float64)
         s, b = np.asarray(self.location), np.asarray(self.scale)
         feasible = np.any([(low <= x) & (x <= high) for low, high in self.pieces], axis=0)
-        log_density = -np.abs(x - s) / b - np.log(self._masses().sum(axis=0)) - np.log(b)
+        log_density = -np.abs(x - s) / b - np.log(2.0 * np.asarray(self.kept_mass)) - np.log(b)
         return as_given(np.where(feasible, log_density, -np.inf))
 
     def cdf(self, x: ArrayLike) -> FloatOrArray:

@@ -18,8 +18,6 @@ _LIGHTNESS = ["#14213d", "#c46a1b", "#5b8db8", "#9a9a9a", "#2f6b4f", "#c9a9d6", 
 _SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 _DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [3, 6]]
 
-LABELS = {"bias": "bias (counts)", "variance": "variance (counts squared)"}
-
 
 def charts(summary: Summary) -> dict[str, dict[str, Any] | None]:
     """Section -> Vega-Lite specification; None for a section without data.
@@ -69,19 +67,6 @@ def _configured(chart: alt.TopLevelMixin) -> dict[str, Any]:
     spec: dict[str, Any] = styled.to_dict(context={"pre_transform": False})
     spec.pop("$schema", None)
     return spec
-
-
-def _method_scales(summary: Summary) -> dict[str, alt.Scale]:
-    methods = summary["methods"]
-
-    def cycled(values: list[Any]) -> list[Any]:
-        return [values[k % len(values)] for k in range(len(methods))]
-
-    return {
-        "color": alt.Scale(domain=methods, range=cycled(_LIGHTNESS)),
-        "shape": alt.Scale(domain=methods, range=cycled(_SHAPES)),
-        "dash": alt.Scale(domain=methods, range=cycled(_DASHES)),
-    }
 
 
 def residual_densities(summary: Summary) -> alt.TopLevelMixin | None:

@@ -201,18 +201,6 @@ def _mean_square(probability: FloatArray, share: float) -> float:
     return float(np.mean((probability - share) ** 2))
 
 
-def pmse_of_leaves(rows: Any, synthetic: Any) -> float:
-    """The pMSE of a partition with ``rows`` m_i, of which ``synthetic`` a_i: (1/N) sum m_i (a_i/m_i - c)^2.
-
-    It equals c (1 - c) chi^2 / N with Pearson's statistic of (part x label), and chi^2 / (4 N) for two data sets of one
-    size (equation 10 of the source, whose last sign is a plus). Raises `ConfigError` for counts that cannot be.
-    """
-    m, a = np.asarray(rows, dtype=np.float64), np.asarray(synthetic, dtype=np.float64)
-    if m.shape != a.shape or m.ndim != 1 or not len(m) or (m <= 0).any() or (a < 0).any() or (a > m).any():
-        raise ConfigError("give for every leaf its rows, at least one, and how many of them are synthetic")
-    return float((m * (a / m - a.sum() / m.sum()) ** 2).sum() / m.sum())
-
-
 # -- what is expected of two samples of one law ---------------------------------------------------------------------
 
 

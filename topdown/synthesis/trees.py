@@ -187,16 +187,6 @@ def _words(path: list[tuple[Cut, bool]], features: tuple[str, ...]) -> str:
     )
 
 
-def exact_pmse(leaf: IntArray, labels: IntArray) -> Fraction:
-    """The pMSE of a partition as an exact fraction, from whole numbers."""
-    rows = np.bincount(leaf)
-    synthetic = np.bincount(leaf[labels == 1], minlength=len(rows))
-    n_rows, ones = len(labels), int(synthetic.sum())
-    share = Fraction(ones, n_rows)
-    parts = (Fraction(int(a), int(m)) - share for m, a in zip(rows, synthetic, strict=True) if m)
-    return sum((int(m) * part**2 for m, part in zip(rows[rows > 0], parts, strict=True)), Fraction(0)) / n_rows
-
-
 def optimal_tree_sensitivity(n: int, n_synthetic: int | None = None) -> Fraction:
     """How far one of ``n`` original records can move the pMSE of an optimal tree: 1/(2 (n + 1)).
 
