@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 import topdown as td
-from topdown.errors import BudgetError, ConfigError
+from topdown.errors import BudgetError, ConfigError, CountsError
 from topdown.evaluation import methods as methods_module
 from topdown.evaluation import simulate as simulate_module
 from topdown.evaluation.errors_table import STATISTICS, ErrorTable
@@ -620,3 +620,17 @@ def test_a_level_that_is_not_measured_has_no_raw_error() -> None:
     assert np.isnan(table["raw", "bias"][1:]).all()
     assert np.isfinite(table["raw", "bias"][0]).all()
     assert np.isfinite(table["top-down", "bias"]).all()
+
+
+def test_what_measure_refuses_is_refused() -> None:
+    counts = family([3, 4])
+    second = td.Plan(
+        "geometric",
+        epsilon=1,
+        shares={counts.geography.levels[0]: 0, counts.geography.levels[1]: {"detailed": 0.5, "total": 0.5}},
+    )
+    with pytest.raises(BudgetError, match="query 'total'"):
+        simulate(counts, second, ["raw"], 10, 1)
+    near = family([2**53 - 20, 0])
+    with pytest.raises(CountsError, match="so near to"):
+        simulate(near, td.Plan("geometric", epsilon=1), ["raw"], 10, 1)

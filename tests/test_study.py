@@ -16,7 +16,8 @@ import pytest
 
 from topdown import cli, pipeline
 from topdown.config import load_any, load_config, load_study
-from topdown.errors import ConfigError, DataError
+from topdown.errors import BudgetError, ConfigError, DataError
+from topdown.evaluation import simulate as simulate_module
 from topdown.progress import Silent
 from topdown.study import study
 
@@ -345,3 +346,33 @@ def test_only_the_owner_reads_what_a_study_writes(tmp_path: Path) -> None:
     modes = {path.name: oct(stat.S_IMODE(path.stat().st_mode)) for path in (directory, *directory.iterdir())}
     assert {name: mode for name, mode in modes.items() if mode != "0o600"} == {"internal": "0o700"}
     assert len(modes) > 5
+
+
+# -- what a release would be refused for is refused before the first replicate ----------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shares", "variant", "match"),
+    [
+        ("shares = { nation = 0.2, state = 0.3, county = { detailed = 0.25, total = 0.25 } }", "", "query 'total'"),
+        (
+            'shares = { nation = 0, state = "1e-14", county = "0.99999999999999" }',
+            "",
+            "level 'state'.*does not fit",
+        ),
+        ("", '[[study.variant]]\nname = "bounded"\nbounds = { town = "truncated" }\n', "names level 'town'"),
+    ],
+)
+def test_a_plan_that_cannot_be_measured_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shares: str, variant: str, match: str
+) -> None:
+    path = write(tmp_path, STUDY + variant)
+    path.write_text(path.read_text().replace("epsilon = 1.0", f"epsilon = 1.0\n{shares}"))
+
+    def simulated(task: object) -> None:
+        raise AssertionError("the study was begun")
+
+    monkeypatch.setattr(simulate_module, "_run_task", simulated)
+    with pytest.raises(BudgetError, match=match):
+        study(load_study(path))
+    assert not (tmp_path / "out").exists()

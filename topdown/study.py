@@ -27,6 +27,7 @@ from topdown.evaluation.rules import FundShare, Rule, Threshold
 from topdown.evaluation.simulate import simulate
 from topdown.files import make_folder, whole_file
 from topdown.geography import Geography
+from topdown.measure import measurable, require_room
 from topdown.privacy.plan import Plan
 from topdown.progress import Silent, Stages
 from topdown.reading import read_input
@@ -71,14 +72,17 @@ def study(
     errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the
     configuration's. An interrupt keeps the replicates that are finished.
 
-    Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError`,
-    `BudgetError`.
+    Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError` and
+    `BudgetError`, also for whatever a release of the same plan would be refused for; all before the first replicate.
     """
     stages = stages or Silent()
     directory = _confidential_directory(config.output_path if output is None else output)
     with stages.stage("reading the table"):
         geography, counts = read_input(config)
-        plan = config.plan().for_levels(geography.levels)
+        plan = measurable(config.plan(), geography.levels)
+        plans = {v.name: measurable(config.variant_plan(v), geography.levels) for v in config.study.variant}
+        for one in (plan, *plans.values()):
+            require_room(counts, one)
         groupings = _groupings(config, geography, counts)
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
     rules = _rules(config, counts, groupings)
@@ -103,7 +107,7 @@ def study(
             raise
     variants = [NoiseVariant(_noise_name(plan), plan, table)]
     if table.replicates == wanted:
-        variants += _variants(config, counts, wanted, workers, stages)
+        variants += _variants(config, counts, plans, wanted, workers, stages)
     if table.replicates < wanted:
         stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates, which are kept")
     with stages.stage("summing up"):
@@ -142,12 +146,17 @@ def _noise_name(plan: Plan) -> str:
 
 
 def _variants(
-    config: StudyConfig, counts: Counts, wanted: int, workers: int | None, stages: Stages
+    config: StudyConfig,
+    counts: Counts,
+    plans: Mapping[str, Plan],
+    wanted: int,
+    workers: int | None,
+    stages: Stages,
 ) -> list[NoiseVariant]:
-    """The same study under the other kinds of noise that the configuration names, up to an interrupt."""
+    """The same study under the other kinds of noise that the configuration names (``plans``), up to an interrupt."""
     found = []
     for variant in config.study.variant:
-        plan = config.variant_plan(variant).for_levels(counts.geography.levels)
+        plan = plans[variant.name]
         stages.say(f"noise     {variant.name}: epsilon {float(plan.charged_total):.6g}")
         try:
             table = simulate(

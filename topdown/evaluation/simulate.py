@@ -18,6 +18,7 @@ from topdown.evaluation.histogram import BINS, Law, bin_width
 from topdown.evaluation.methods import RAW, Method, parse_methods
 from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
 from topdown.evaluation.rules import Rule
+from topdown.measure import measurable, require_room
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace, SeededSource
 from topdown.parallel import map_ordered, worker_pool
 from topdown.privacy.bounds import LevelBounds
@@ -85,14 +86,16 @@ def simulate(
     and the table says how many replicates that is.
 
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
-    were declared public. Raises `ConfigError` for an unknown method or reference, or no replicates; `BudgetError` where
-    plan and levels disagree.
+    were declared public. Raises `ConfigError` for an unknown method or reference, or no replicates; `BudgetError` and
+    `CountsError` where `measure` refuses the plan or the counts.
     """
     if reference not in REFERENCES:
         raise ConfigError(f"unknown reference {reference!r}: give {' or '.join(map(repr, REFERENCES))}")
     if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
         raise ConfigError(f"replicates is {replicates!r}; give a whole number of 1 or more")
-    plan = plan.for_levels(counts.geography.levels)
+    # What `measure` would refuse has no release whose errors could be asked for.
+    plan = measurable(plan, counts.geography.levels)
+    require_room(counts, plan)
     study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances)
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
     total, done = Accumulated.empty(), 0
