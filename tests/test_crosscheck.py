@@ -56,9 +56,9 @@ def test_a_wrong_estimate_is_told_apart(method: str, whole: int, monkeypatch: py
     wrong[[4, 9]] += 0.01
     wrong[[5, 10]] -= 0.01
     check = cross_check(measured, replace(right, values=wrong), rng=np.random.default_rng(2))
-    assert not check.agrees or whole == 4
-    if whole == 10_000:
-        assert check.largest_difference == pytest.approx(0.01, rel=1e-3)
+    assert not check.agrees
+    # A sample holds its subtrees' roots, so that below the wrong state the same 0.01 is found.
+    assert check.largest_difference == pytest.approx(0.01, rel=1e-3)
 
 
 def test_unmeasured_leaves_agree_where_only_their_sum_is_determined() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import Case, cases, geography, measurements, trees, wide_trees
+from strategies import Case, cases, exact_least_squares, measurements, trees, wide_trees
 
 import topdown as td
+from topdown.config import Projection
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.projection.project import METHODS
 from topdown.tree import FloatArray, Tree
@@ -191,9 +195,16 @@ def test_a_single_node(method: str, nonnegative: bool) -> None:
 
 @pytest.mark.parametrize(("method", "nonnegative"), PROGRAMS)
 def test_all_children_negative_and_zero_parents(method: str, nonnegative: bool) -> None:
-    x = td.project(measurements(TREE, [-5.0, -2, 0, -9, -1, -2, -8], 4.0), method, nonnegative=nonnegative).values
+    below = np.array([-5.0, -2, 0, -9, -1, -2, -8])
+    x = td.project(measurements(TREE, below, 4.0), method, nonnegative=nonnegative).values
     if nonnegative:
         np.testing.assert_array_equal(x, np.zeros((7, 1)))
+    elif method == "top-down":
+        # States (-2, 0) - 3/2 each; the first state's counties (-9, -1, -2) + 17/6 each.
+        np.testing.assert_allclose(x[:, 0], [-5, -3.5, -1.5, -9 + 17 / 6, -1 + 17 / 6, -2 + 17 / 6, -1.5], atol=1e-12)
+    else:
+        exact = [float(one) for one in exact_least_squares(below, np.full(7, 4.0), TREE)]
+        np.testing.assert_allclose(x[:, 0], exact, atol=1e-12)
     x = td.project(
         measurements(TREE, [6.0, 6, 0, -9, -1, -2, -8], [0.0, 0, 0, 1, 1, 1, 1]), method, nonnegative=nonnegative
     )
@@ -251,6 +262,9 @@ def test_the_tidy_table() -> None:
     assert "variance" not in td.project(measurements(TREE, NOISY, 4.0), "joint").to_frame().columns
 
 
-def test_every_method_is_in_the_table_of_methods() -> None:
-    assert set(METHODS) == {"top-down", "gls", "gls-top-down", "joint"}
-    assert geography(TREE).n_nodes == 7
+def test_every_method_is_tested_offered_and_explained() -> None:
+    assert {method for method, _ in PROGRAMS} == set(METHODS)
+    releasable = {method for method, nonnegative in PROGRAMS if nonnegative}
+    assert set(get_args(Projection.model_fields["method"].annotation)) == releasable
+    explained = (Path(__file__).parents[1] / "docs" / "mathematics.md").read_text(encoding="utf-8")
+    assert [method for method in METHODS if f"`{method}`" not in explained] == []

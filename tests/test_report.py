@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import vl_convert
 
 import topdown as td
 from topdown.errors import ConfigError
@@ -348,15 +349,103 @@ def test_the_page_says_what_it_is(page: str) -> None:
     )
 
 
-def test_all_sections_have_a_chart(study: Mapping[str, Any], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def mapped(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A study with outlines: its table and summary."""
+    outlines = read_outlines(outline_file(tmp_path_factory.mktemp("outlines")), nation()[0])
+    return studied(replicates=200, outlines=outlines)
+
+
+def test_all_sections_have_a_chart(study: Mapping[str, Any], mapped: Mapping[str, Any]) -> None:
     made = charts(study["summary"])
     assert {name for name, spec in made.items() if spec is None} - {"noise"} == {"map"}
-    outlines = read_outlines(outline_file(tmp_path), study["table"].geography)
-    mapped = studied(replicates=40, outlines=outlines)["summary"]
-    assert charts(mapped)["map"] is not None
-    assert mapped["map"]["cell"] in ("x", "y")
+    assert None not in charts(mapped["summary"]).values()
+    assert mapped["summary"]["map"]["cell"] in ("x", "y")
     bias = study["table"]["gls-top-down", "bias"]
-    assert len(mapped["map"]["features"]) == 17 == len(bias[study["table"].geography.tree.leaves])
+    assert len(mapped["summary"]["map"]["features"]) == 17 == len(bias[study["table"].geography.tree.leaves])
+
+
+def drawn(summary: Mapping[str, Any], section: str) -> list[tuple[str, dict[str, str]]]:
+    """What Vega draws for a section: of every mark its kind and what it says that it shows, without a browser."""
+    nodes, lowest = summary["nodes"], len(summary["levels"]) - 1
+    # As the page's own script does: two charts take their rows from the table of nodes and from the map.
+    leaves = [
+        {"method": method, "geoid": nodes["geoid"][i], "cell": summary["cells"][nodes["cell"][i]]}
+        | {
+            "truth": nodes["truth"][i],
+            "bias": found["bias"][i],
+            "low": -found["bias_se"][i],
+            "high": found["bias_se"][i],
+        }
+        for method, found in nodes["methods"].items()
+        for i, level in enumerate(nodes["level"])
+        if level == lowest
+    ]
+    spec: Any = charts(dict(summary))[section]
+    given = {"leaves": leaves, "outlines": summary["map"]["features"]}
+    svg = vl_convert.vegalite_to_svg({**spec, "datasets": {**spec.get("datasets", {}), **given}})
+    marks = re.findall(r'aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="([^"]*)"', svg)
+    return [(kind, dict(part.split(": ", 1) for part in says.split("; ") if ": " in part)) for says, kind in marks]
+
+
+def as_number(text: str) -> float:
+    return float(text.replace("−", "-").replace(",", ""))
+
+
+def test_the_scatter_of_bias_shows_every_leaf_as_the_table_has_it(mapped: Mapping[str, Any]) -> None:
+    table: ErrorTable = mapped["table"]
+    points = [shown for kind, shown in drawn(mapped["summary"], "bias") if kind == "point"]
+    found = sorted((p["geoid"], p["cell"], as_number(p["truth"]), as_number(p["bias (counts)"])) for p in points)
+    leaves = range(table.geography.tree.leaves.start, table.geography.n_nodes)
+    wanted = sorted(
+        (table.geography.identifiers[node].as_py(), cell, float(table.truth[node, k]), table[method, "bias"][node, k])
+        for method in METHODS
+        for node in leaves
+        for k, cell in enumerate(table.cells)
+    )
+    assert [one[:3] for one in found] == [one[:3] for one in wanted]
+    assert [one[3] for one in found] == pytest.approx([one[3] for one in wanted], abs=1e-3, rel=1e-3)
+
+
+def test_the_map_shows_every_leaf_s_bias(mapped: Mapping[str, Any]) -> None:
+    table, cell = mapped["table"], mapped["table"].cells.index(mapped["summary"]["map"]["cell"])
+    shapes = {
+        shown["geoid"]: as_number(shown["bias"])
+        for kind, shown in drawn(mapped["summary"], "map")
+        if kind == "geoshape"
+    }
+    leaves = table.geography.tree.leaves
+    names = table.geography.identifiers[leaves.start :].to_pylist()
+    wanted = dict(zip(names, table["gls-top-down", "bias"][leaves, cell].tolist(), strict=True))
+    assert shapes == pytest.approx(wanted, abs=1e-3, rel=1e-3)
+
+
+def test_the_chart_of_families_shows_their_mean_variance(mapped: Mapping[str, Any]) -> None:
+    table: ErrorTable = mapped["table"]
+    points = [shown for kind, shown in drawn(mapped["summary"], "families") if kind == "point"]
+    found = {(p["method"], p["geoid"]): as_number(p["measured"]) for p in points}
+    wanted = {}
+    for method in {method for method, _ in found}:
+        for state in range(1, 4):
+            counties = table.geography.tree.children(state)
+            name = table.geography.identifiers[state].as_py()
+            wanted[method, name] = float(table[method, "variance"][counties].mean())
+    assert {"raw", "top-down/equality", "gls-top-down"} <= {method for method, _ in found}
+    assert found == pytest.approx(wanted, rel=2e-3)
+
+
+def test_every_other_chart_has_as_many_marks_as_it_has_numbers(mapped: Mapping[str, Any]) -> None:
+    summary = mapped["summary"]
+    marks = {name: [kind for kind, _ in drawn(summary, name)] for name in charts(summary) if name != "map"}
+    panels = len(summary["units"])
+    assert marks["residuals"].count("area mark") == panels
+    assert marks["residuals"].count("line mark") == panels * 3
+    assert marks["predicted"].count("point") == marks["predicted"].count("rule mark") == 3 * 3 * len(summary["cells"])
+    assert marks["wasserstein"].count("point") == 3 * 3
+    assert marks["groups"].count("point") == marks["groups"].count("rule mark") - 4 > 0
+    bars = [as_number(shown["moved"]) for kind, shown in drawn(summary, "fund") if kind == "bar"]
+    assert len(bars) == len(METHODS)
+    assert all(0 < moved < 1e6 for moved in bars)
 
 
 @pytest.mark.parametrize(
