@@ -6,15 +6,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import cvxpy
-
 from topdown.config import RunConfig
 from topdown.counts import Counts
+from topdown.door import measurable, measure, require_room
 from topdown.errors import BudgetError, ConfigError, DataError, ProjectionError
 from topdown.geography import Geography
 from topdown.journal import Journal
 from topdown.manifest import LedgerEntry, describe_release
-from topdown.measure import measurable, measure, require_room
 from topdown.measurements import Measurements
 from topdown.noise import KeyedSource, SecureSource
 from topdown.parallel import map_ordered, thread_pool
@@ -89,8 +87,12 @@ def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
 
 def _require_solver(config: RunConfig) -> None:
     """Refuse a solver that is not installed, before any noise is drawn."""
+    if not config.projection.cross_check:
+        return
+    import cvxpy
+
     installed: list[str] = cvxpy.installed_solvers()  # type: ignore[no-untyped-call]
-    if config.projection.cross_check and config.projection.solver.upper() not in installed:
+    if config.projection.solver.upper() not in installed:
         raise ConfigError(
             f"projection.solver = {config.projection.solver!r} is not installed; cvxpy has {', '.join(installed)}"
         )

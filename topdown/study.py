@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from topdown.config import StudyConfig
 from topdown.counts import Counts
+from topdown.door import measurable, require_room
 from topdown.errors import ConfigError, DataError
 from topdown.evaluation.errors_table import ErrorTable
 from topdown.evaluation.fairness import GroupMean, size_classes
@@ -27,7 +28,6 @@ from topdown.evaluation.rules import FundShare, Rule, Threshold
 from topdown.evaluation.simulate import simulate
 from topdown.files import make_folder, whole_file
 from topdown.geography import Geography
-from topdown.measure import measurable, require_room
 from topdown.privacy.plan import Plan
 from topdown.progress import Silent, Stages
 from topdown.reading import read_input

@@ -14,7 +14,7 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from scipy import special
 
 from topdown.errors import ConfigError
 from topdown.evaluation.noise_laws import (
@@ -84,6 +84,8 @@ def _l1_ball(
         return 0.0, 1.0
     if noise == "laplace":
         return float(special.gammaincc(draws, r / b)), float(special.gammainc(draws, r / b))
+    from scipy import stats
+
     a = geometric_ratio(b)
     whole = math.floor(radius) if isinstance(radius, Fraction) else math.floor(r)
     nonzero = 2.0 * a / (1.0 + a)

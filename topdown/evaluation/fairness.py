@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
+from scipy.special import ndtri
 
 from topdown.errors import ConfigError
 from topdown.evaluation.errors_table import ErrorTable
@@ -337,7 +337,7 @@ def _with_intervals(
 ) -> dict[str, FloatArray]:
     if not 0.0 < confidence < 1.0:
         raise ConfigError(f"confidence is {confidence!r}; give a number between 0 and 1")
-    z = float(stats.norm.ppf((1.0 + confidence) / 2.0))
+    z = float(ndtri((1.0 + confidence) / 2.0))
     root = np.sqrt(np.maximum(mse[0], 0.0))
     # d sqrt(m) = dm / (2 sqrt(m)).
     rmse = (root, np.divide(mse[1], 2.0 * root, out=np.zeros_like(root), where=root > 0))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
+from scipy.special import ndtri
 
 from topdown.errors import ConfigError
 from topdown.evaluation.errors_table import ErrorTable
@@ -125,7 +125,7 @@ def decisions_by_group(
     labels = list(dict.fromkeys(given))
     code = pd.Categorical(given, categories=labels).codes.astype(np.int64)
     size = np.bincount(code)
-    z = float(stats.norm.ppf((1.0 + confidence) / 2.0))
+    z = float(ndtri((1.0 + confidence) / 2.0))
     columns: dict[str, Any] = {"group": labels, "units": size}
     for title, name in (("bias", "mean_error"), ("absolute_error", "mean_absolute_error")):
         value = scale * np.bincount(code, found[name]) / size

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topdown.counts import Counts
+from topdown.door import measure
 from topdown.evaluation.methods import RAW, Method
-from topdown.measure import measure
 from topdown.noise import SeededSource
 from topdown.privacy.plan import Plan
 from topdown.projection.project import project

@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import signal
 
 from topdown.errors import ConfigError
 from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, noise_variance, shaped
@@ -75,6 +74,8 @@ def _sum_pmf(m: int, scale: float) -> Array:
 
 @lru_cache(maxsize=16)
 def _lattice_law(n: int, scale: float) -> _LatticeLaw:
+    from scipy import signal
+
     m, a = n - 1, math.exp(-1.0 / scale)
     half = _sum_pmf(m, scale)
     reach = half.size - 1

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import signal, special
+from scipy import special
 
 from topdown.errors import ConfigError
 from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, shaped
@@ -44,6 +44,8 @@ class _Coefficients:
 
 @lru_cache(maxsize=64)
 def _coefficients(n: int) -> _Coefficients:
+    from scipy import signal
+
     if n == 2:
         exponential, gamma = 0.0, np.array([0.25, 0.25])
     else:

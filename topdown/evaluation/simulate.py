@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from topdown.counts import Counts
+from topdown.door import measurable, require_room
 from topdown.errors import ConfigError
 from topdown.evaluation.errors_table import ErrorTable
 from topdown.evaluation.histogram import BINS, Law, bin_width
 from topdown.evaluation.methods import RAW, Method, parse_methods
 from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
 from topdown.evaluation.rules import Rule
-from topdown.measure import measurable, require_room
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace, SeededSource
 from topdown.parallel import map_ordered, worker_pool
 from topdown.privacy.bounds import LevelBounds

@@ -11,7 +11,7 @@ from typing import Literal, SupportsFloat, SupportsIndex, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from topdown.errors import ConfigError
 from topdown.evaluation.noise_laws import (
@@ -156,6 +156,8 @@ def empirical_wasserstein_floor(
 
 def _binomial_deviation(draws: int, p: Array) -> Array:
     """E|B/N - p| for B ~ Binomial(N, p): 2 p (1 - p) P(Binomial(N - 1, p) = floor(N p)) (De Moivre)."""
+    from scipy import stats
+
     mode = np.minimum(np.floor(draws * p), draws - 1)
     return np.asarray(2.0 * p * (1.0 - p) * stats.binom.pmf(mode, draws - 1, p), dtype=np.float64)
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.measurements import LARGEST, Measurements
-from topdown.projection import reference
 from topdown.projection.certificate import certify, family_optimality, tree_optimality
 from topdown.projection.equality import (
     downward,
@@ -113,8 +112,12 @@ def project(
         )
     nonnegative = method != "gls" if nonnegative is None else nonnegative
     problem = _problem(measurements, weights, nonnegative)
-    by_solver = engine == "cvxpy"
-    x = reference.solve(problem, method, solver, solver_options or {}) if by_solver else METHODS[method](problem)
+    if engine == "cvxpy":
+        from topdown.projection import reference
+
+        x = reference.solve(problem, method, solver, solver_options or {})
+    else:
+        x = METHODS[method](problem)
     return _estimate(measurements, problem, x, method, engine, weights)
 
 

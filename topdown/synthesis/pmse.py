@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import chi2, norm
+from scipy.special import chdtr, ndtr
 
 from topdown.errors import ConfigError, DataError
 from topdown.synthesis.classifiers import CART, Cells, Classifier, Fit, IntArray, Logistic
@@ -72,8 +72,8 @@ class PMSE:
         standard deviation.
         """
         if self.null in ("partition", "independent", "fitted") and self.parameters > 1:
-            return float(chi2.cdf(self.ratio * (self.parameters - 1), self.parameters - 1))
-        return float(norm.cdf(self.standardised))
+            return float(chdtr(self.parameters - 1, self.ratio * (self.parameters - 1)))
+        return float(ndtr(self.standardised))
 
     @property
     def too_good(self) -> bool:
