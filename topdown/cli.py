@@ -1,21 +1,24 @@
-"""The command line: run, synthesize, study, check, ledger."""
+"""The command line: run, synthesize, study, check, ledger.
+
+What a command works with is imported inside it, so that --help does not wait for it.
+"""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
-from topdown import __version__, cli_ledger, pipeline, study
-from topdown.config import RunConfig, load_any, load_config, load_study
+from topdown import cli_ledger
 from topdown.errors import DataError, TopdownError
-from topdown.progress import Shown, Silent, Stages
-from topdown.synthesis.microdata import cell_meanings
-from topdown.synthesis.microdata import synthesize as synthesize_release
-from topdown.synthesis.records import Order, require_order
+
+if TYPE_CHECKING:
+    from topdown.config import RunConfig
+    from topdown.progress import Stages
+    from topdown.synthesis.records import Order
 
 app = typer.Typer(
     add_completion=False,
@@ -57,6 +60,10 @@ def run(
     non-negative), release.parquet and release.csv (whole counts that add up) and manifest.json. Noise is drawn once:
     the same command again goes on where it was stopped.
     """
+    from topdown import pipeline
+    from topdown.config import load_config
+    from topdown.progress import Shown, Silent
+
     _set_logging(verbose)
     config = load_config(file)
     with Shown(_console(quiet), pipeline.STAGES + 3 * config.output.microdata) as shown:
@@ -84,6 +91,10 @@ def synthesize(
     microdata/ beside public/ with Parquet files of the unit's GEOID and one column per attribute of \\[schema], whose
     tabulation was checked to be the release.
     """
+    from topdown.config import load_config
+    from topdown.progress import Shown, Silent
+    from topdown.synthesis.records import require_order
+
     _set_logging(verbose)
     config = load_config(file)
     with Shown(_console(quiet), 3) as stages:
@@ -92,6 +103,9 @@ def synthesize(
 
 
 def _write_microdata(config: RunConfig, output: Path | None, order: Order, stages: Stages) -> None:
+    from topdown.synthesis.microdata import cell_meanings
+    from topdown.synthesis.microdata import synthesize as synthesize_release
+
     directory = config.output_path if output is None else output
     schema = config.schema_of_cells
     made = synthesize_release(directory / "public", directory / "microdata", schema=schema, order=order, stages=stages)
@@ -118,6 +132,10 @@ def study_errors(
     errors.parquet, rules.parquet and densities.parquet, which are as confidential as the table. Ctrl-C keeps the
     replicates that are finished.
     """
+    from topdown import study
+    from topdown.config import load_study
+    from topdown.progress import Shown, Silent
+
     _set_logging(verbose)
     with Shown(_console(quiet), study.STAGES) as stages:
         study.study(load_study(file), output, Silent() if quiet else stages, workers=workers, replicates=replicates)
@@ -126,6 +144,10 @@ def study_errors(
 @app.command()
 def check(file: File, quiet: Quiet = False, verbose: Verbose = False) -> None:
     """Validate FILE, its data and its plan; draw nothing, write nothing."""
+    from topdown import pipeline
+    from topdown.config import load_any
+    from topdown.progress import Shown, Silent
+
     _set_logging(verbose)
     with Shown(_console(quiet), 1) as stages:
         pipeline.check(load_any(file), Silent() if quiet else stages)
@@ -135,6 +157,8 @@ def check(file: File, quiet: Quiet = False, verbose: Verbose = False) -> None:
 @app.command()
 def version() -> None:
     """Print the version."""
+    from topdown import __version__
+
     Console().print(__version__, highlight=False)
 
 

@@ -1,18 +1,19 @@
-"""The command line of the ledger: init, show, verify."""
+"""The command line of the ledger: init, show, verify. The ledger is imported inside them, see `cli`."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from topdown.privacy.ledger import Account, Ledger
+if TYPE_CHECKING:
+    from topdown.privacy.ledger import Account
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,6 +41,8 @@ def init(
     ] = "add-remove",
 ) -> None:
     """Open an account for a data set; makes PATH where there is none. A total that is set stays."""
+    from topdown.privacy.ledger import Ledger
+
     account = Ledger(path).open_account(dataset, total, currency, unit=unit, neighbours=neighbours)
     Console().print(_in_words(account), highlight=False, markup=False, soft_wrap=True)
 
@@ -47,6 +50,8 @@ def init(
 @app.command()
 def show(path: LedgerPath) -> None:
     """What was spent of every data set's total, by which releases, and what is left."""
+    from topdown.privacy.ledger import Ledger
+
     ledger = Ledger(path)
     console = Console()
     for dataset in ledger.datasets():
@@ -67,6 +72,8 @@ def verify(
     ] = None,
 ) -> None:
     """Check that no record was changed, removed or put in; with --head, that none was cut off up to that hash."""
+    from topdown.privacy.ledger import Ledger
+
     last = Ledger(path).verify(head)
     Console().print(f"ok        the chain holds; its last hash is {last}", highlight=False, soft_wrap=True)
 
