@@ -141,7 +141,7 @@ class Plan:
     def total(self) -> Fraction:
         """The total budget: epsilon of a pure plan, rho of a Gaussian one."""
         total = self.epsilon if self.is_pure else self.rho
-        assert total is not None
+        assert total is not None  # nosec B101 # narrows a type: a plan without its budget is refused on creation
         return total
 
     @property

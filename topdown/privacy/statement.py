@@ -59,14 +59,14 @@ def _how_much(plan: Plan, statement: Guarantee) -> list[str]:
     covered = "the noisy measurements and everything computed from them alone"
     if plan.is_pure:
         total = statement.total.epsilon
-        assert total is not None
+        assert total is not None  # nosec B101 # narrows a type: pure plans have an epsilon
         return [
             f"Total: epsilon = {_number(total)} (pure differential privacy). For neighbouring tables and every set "
             f"of outputs, the probabilities under one and the other differ by a factor of at most e^epsilon = "
             f"{_factor(total)}. This covers {covered}."
         ]
     approx = statement.total.approx
-    assert approx is not None
+    assert approx is not None  # nosec B101 # narrows a type: Gaussian plans have the conversion
     return [
         f"Total: rho = {_number(plan.total)} (zero-concentrated differential privacy, zCDP). This implies "
         f"(epsilon, delta)-differential privacy with epsilon = {_up(approx.epsilon)} at delta = {approx.delta:g} "
@@ -170,7 +170,7 @@ def _not_protected(statement: Guarantee) -> list[str]:
 def _amount(loss: Loss) -> str:
     if loss.epsilon is not None:
         return f"epsilon = {_number(loss.epsilon)}"
-    assert loss.approx is not None
+    assert loss.approx is not None  # nosec B101 # narrows a type: a loss without epsilon has the conversion
     return f"rho = {_number(loss.rho)} (epsilon = {_up(loss.approx.epsilon)} at delta = {loss.approx.delta:g})"
 
 
