@@ -153,6 +153,8 @@ def test_parallel_refuses_what_is_not_disjoint() -> None:
 def test_events_go_through_json(event: Event) -> None:
     written: dict[str, Any] = json.loads(json.dumps(event_to_dict(event)))
     assert event_from_dict(written) == event
+    assert written.pop("version") == 1
+    assert event_from_dict(written) == event  # as it was written before events had versions
     with pytest.raises(dataclasses.FrozenInstanceError):
         event.level = "other"  # type: ignore[misc]
 
@@ -162,6 +164,8 @@ def test_events_that_do_not_read() -> None:
         event_from_dict({"kind": "noise"})
     with pytest.raises(BudgetError, match="colour"):
         event_from_dict({"kind": "laplace", "level": "a", "scale": "1", "colour": "red"})
+    with pytest.raises(BudgetError, match="version 2 was written by a newer Topdown"):
+        event_from_dict({"kind": "laplace", "version": 2, "level": "a", "scale": "1"})
     with pytest.raises(BudgetError, match="scale is 0"):
         event_from_dict({"kind": "laplace", "level": "a", "scale": "0"})
     with pytest.raises(BudgetError, match="sigma2 is -1"):

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import RUN_TOML
+from conftest import REPOSITORY, RUN_TOML
 from test_crash import give_up_rights
 
+import topdown as td
 from topdown import cli, pipeline
 from topdown.config import load_config
 from topdown.errors import BudgetError, DataError
-from topdown.privacy import ExactEvent, GaussianEvent, LaplaceEvent, PureEvent, ZCDPAccountant
+from topdown.privacy import ExactEvent, GaussianEvent, LaplaceEvent, PureEvent, ZCDPAccountant, event_to_dict
 from topdown.privacy import ledger_file as file_of_records
 from topdown.privacy.ledger import Ledger
 
@@ -43,6 +44,67 @@ def tampered(ledger: Ledger, *statements: str, triggers: bool = False) -> None:
         for statement in statements:
             connection.execute(statement)
         connection.commit()
+
+
+# -- records of older versions ----------------------------------------------------------------------------------------
+
+LEVELS = ["nation", "state", "county"]
+OLDER = {
+    ("census", "first"): td.Plan(epsilon=1),
+    ("census", "bounded"): td.Plan(epsilon="1/2", bounds="truncated", calibration="uncorrected", invariants=["nation"]),
+    ("survey", "gaussian"): td.Plan("discrete-gaussian", rho="1/10", unit="household", neighbours="substitute"),
+}
+"""What the releases in golden/ledger_before_versions.db reserved, in a ledger whose events had no version."""
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Ledger:
+    path = tmp_path / "older.db"
+    shutil.copy(REPOSITORY / "tests" / "golden" / "ledger_before_versions.db", path)
+    return Ledger(path)
+
+
+@pytest.mark.parametrize("release", OLDER)
+def test_a_release_reserved_before_events_had_versions_goes_on(older: Ledger, release: tuple[str, str]) -> None:
+    dataset, name = release
+    spent = older.account(dataset).spent
+    events = OLDER[release].events(LEVELS)
+    assert "version" in event_to_dict(events[0])
+    assert older.reserve(dataset, name, events).spent == spent
+    with pytest.raises(BudgetError, match="reserved another budget"):
+        older.reserve(dataset, name, events[:-1])
+    assert older.confirm(dataset, name, "0" * 64) == older.confirm(dataset, name, "0" * 64)
+
+
+def test_an_older_ledger_adds_up_and_takes_new_releases(older: Ledger) -> None:
+    assert older.datasets() == ("census", "survey")
+    assert older.account("survey").spent == Fraction(1, 10)
+    account = older.account("census")
+    assert account.confirmed == {"first"}
+    # The uncorrected scale is charged its true loss.
+    assert account.spent == 1 + Fraction(2044710726399, 2500000000000)
+    after = older.reserve("census", "new", td.Plan(epsilon=1).events(LEVELS))
+    assert after.spent == account.spent + 1
+    assert older.verify("c7f673cf34bd97188ec583f148c0dad8ec3bb39a2c52fb3d87a6f4bb8bda6008")
+
+
+def test_what_is_compared_is_what_was_charged(ledger: Ledger) -> None:
+    ledger.reserve("census", "a", ONE)
+    # The same charge, told with another field.
+    again = ledger.reserve("census", "a", [LaplaceEvent(level="nation", scale=1, grid_bits=10, mechanism="laplace")])
+    assert again.spent == 1
+    for other in (
+        [PureEvent(level="nation", mechanism="geometric", epsilon=Fraction(2))],
+        [LaplaceEvent(level="state", scale=1)],
+        [LaplaceEvent(level="nation", query="total", scale=1)],
+        [LaplaceEvent(level="nation", scale=1, unit="household")],
+        [*ONE, ExactEvent(level="state")],
+        [GaussianEvent(level="nation", sigma2=Fraction(1))],
+        [ExactEvent(level="nation")],
+    ):
+        with pytest.raises(BudgetError, match="reserved another budget"):
+            ledger.reserve("census", "a", other)
+    assert ledger.account("census").spent == 1
 
 
 # -- what is spent --------------------------------------------------------------------------------------------------

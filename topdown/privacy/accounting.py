@@ -116,19 +116,33 @@ _KINDS: dict[str, type[LaplaceEvent] | type[GaussianEvent] | type[PureEvent] | t
 }
 
 
+EVENT_VERSION = 1
+"""Of an event as it is written down; one without a version has this one. A kind and its fields, once written, keep
+their meaning for good; a field that is added gets a default that says what events without it were."""
+
+
 def event_to_dict(event: Event) -> dict[str, Any]:
     """The event as JSON-able values; fractions as strings such as "1/5"."""
     values = {field.name: getattr(event, field.name) for field in fields(event)}
-    return {"kind": event.kind} | {k: str(v) if isinstance(v, Fraction) else v for k, v in values.items()}
+    return {"kind": event.kind, "version": EVENT_VERSION} | {
+        k: str(v) if isinstance(v, Fraction) else v for k, v in values.items()
+    }
 
 
 def event_from_dict(values: dict[str, Any]) -> Event:
-    """The event that ``event_to_dict`` wrote. Raises BudgetError for an unknown kind or field."""
+    """The event that ``event_to_dict`` wrote, here or in an older version; `BudgetError` for what this one cannot know:
+    a newer version, a kind or a field."""
+    version = values.get("version", EVENT_VERSION)
+    if not isinstance(version, int) or version > EVENT_VERSION:
+        raise BudgetError(
+            f"an event of version {version!r} was written by a newer Topdown, this one knows up to {EVENT_VERSION}; "
+            "update it"
+        )
     kind = _KINDS.get(values.get("kind", ""))
     if kind is None:
         raise BudgetError(f"unknown kind of event {values.get('kind')!r}; known: {', '.join(_KINDS)}")
     try:
-        return kind(**{k: v for k, v in values.items() if k != "kind"})
+        return kind(**{k: v for k, v in values.items() if k not in ("kind", "version")})
     except TypeError as error:
         raise BudgetError(f"a {values['kind']} event does not read: {error}") from None
 

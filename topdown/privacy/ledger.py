@@ -15,6 +15,7 @@ from pathlib import Path
 from topdown.errors import BudgetError
 from topdown.privacy.accounting import (
     Event,
+    ExactEvent,
     GaussianEvent,
     PureAccountant,
     ZCDPAccountant,
@@ -106,12 +107,11 @@ class Ledger:
         if not release:
             raise BudgetError(f"{self.path}: a release without a name cannot reserve a budget; give it one")
         measured = tuple(events)
-        facts = [event_to_dict(event) for event in measured]
         with transaction(self.path) as ledger:
             account = self._account(ledger.records, dataset)
             earlier = next((record for record in account.releases if record.release == release), None)
             if earlier is not None:
-                if earlier.body["events"] != facts:
+                if _charges(account.currency, _events([earlier])) != _charges(account.currency, measured):
                     raise BudgetError(
                         f"{self.path}: release {release} has reserved another budget before; a changed plan is another "
                         "release: give it another --output directory"
@@ -126,7 +126,12 @@ class Ledger:
                     f"beyond the total of {account.total}; {account.left} is left. Nothing was drawn: lower this "
                     "release's budget"
                 )
-            ledger.append(dataset, "reserve", release, {"events": facts, "after": str(after)})
+            ledger.append(
+                dataset,
+                "reserve",
+                release,
+                {"events": [event_to_dict(event) for event in measured], "after": str(after)},
+            )
         return self.account(dataset)
 
     def confirm(self, dataset: str, release: str, measurements: str) -> str:
@@ -211,6 +216,15 @@ class Ledger:
                     f"{self.path}: data set {account.dataset!r} is accounted in pure epsilon, which {event.mechanism} "
                     "noise does not have; take the mechanism 'geometric', or account for the data set in rho"
                 )
+
+
+def _charges(currency: str, events: Iterable[Event]) -> list[tuple[object, ...]]:
+    """What was charged for what, and apart from how: records of older versions stay comparable with new events."""
+    return [
+        (event.level, event.query, event.unit, event.neighbours)
+        + (("exact",) if isinstance(event, ExactEvent) else ("noisy", getattr(event, currency)))
+        for event in events
+    ]
 
 
 def _cost(currency: str, releases: Iterable[Record]) -> Fraction:
