@@ -363,6 +363,13 @@ def test_a_bounded_release_says_what_it_cost(tmp_path: Path) -> None:
     assert account.account("made").left == 2 - plan.charged_total
     measured = pd.read_parquet(outcome.public / "measurements.parquet")
     assert (measured[measured["level"] == "county"]["value"] >= 0).all()
+    # Least squares on bounded, and so biased, counts are not called unbiased anywhere.
+    assert "unbiased" not in pd.read_parquet(outcome.public / "estimates.parquet")
+    assert "least_squares" in pd.read_parquet(outcome.public / "estimates.parquet")
+    assert {name: one["unbiased"] for name, one in manifest["projections"].items()} == {
+        "least_squares": False,
+        "non_negative": False,
+    }
 
 
 @pytest.mark.parametrize("name", ["us_counties_bounded", "us_counties_bounded_study"])

@@ -90,6 +90,8 @@ def test_both_kinds_of_estimate_stand_side_by_side(county_run: tuple[RunConfig, 
     assert estimates[["unbiased", "variance", "non_negative"]].notna().all().all()
     assert manifest["projections"]["unbiased"]["method"] == "gls"
     assert manifest["projections"]["unbiased"]["non_negative"] is False
+    assert manifest["projections"]["unbiased"]["unbiased"] is True
+    assert manifest["projections"]["non_negative"]["unbiased"] is False
     assert manifest["projections"]["non_negative"]["method"] == config.projection.method
     for projection in manifest["projections"].values():
         assert projection["cross_check"]["scope"] == "the whole tree"

@@ -56,7 +56,7 @@ def run(
 ) -> None:
     """Make the release that FILE describes: read, draw noise, project, round, write.
 
-    Leaves a directory public/ with measurements.parquet (signed noisy numbers), estimates.parquet (unbiased and
+    Leaves a directory public/ with measurements.parquet (signed noisy numbers), estimates.parquet (least squares, and
     non-negative), release.parquet and release.csv (whole counts that add up) and manifest.json. Noise is drawn once:
     the same command again goes on where it was stopped.
     """

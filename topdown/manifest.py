@@ -19,7 +19,7 @@ from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.release import Release
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 
 _SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "cvxpy", "osqp")
 
@@ -81,6 +81,7 @@ def describe_release(
             name: {
                 "method": estimate.method,
                 "non_negative": estimate.nonnegative,
+                "unbiased": not estimate.nonnegative and not plan.bounds.any,
                 "weights": estimate.weights,
                 "certificate": _residuals(estimate),
                 "cross_check": asdict(checks[name]) if name in checks else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -190,10 +191,11 @@ def _confirm(config: RunConfig, journal: Journal) -> LedgerEntry | None:
 
 
 def _estimates(config: RunConfig, measurements: Measurements, pool: Executor | None) -> dict[str, Estimate]:
-    """The unbiased estimate and the non-negative one."""
+    """Least squares, called "unbiased" where it is (under bounded noise it is not), and the non-negative estimate."""
     options = config.projection
-    jobs = {
-        "unbiased": lambda: project(measurements, "gls"),
+    bounded = measurements.plan is not None and measurements.plan.bounds.any
+    jobs: dict[str, Callable[[], Estimate]] = {
+        "least_squares" if bounded else "unbiased": lambda: project(measurements, "gls"),
         "non_negative": lambda: project(measurements, options.method, nonnegative=True, weights=options.weights),
     }
     return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))

@@ -69,7 +69,8 @@ def _failure(write: Callable[[], None]) -> Exception | None:
 
 
 def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBatch]:
-    """Unbiased estimates with their variances beside the non-negative ones, never one without the other."""
-    unbiased, non_negative = estimates["unbiased"], estimates["non_negative"]
-    columns = {"unbiased": unbiased.values, "variance": unbiased.variance, "non_negative": non_negative.values}
-    return tidy_batches(unbiased.geography, unbiased.cells, columns, names=True)
+    """Linear estimates (unbiased unless noise is bounded) with their variances beside the non-negative ones, never one
+    without the other; the columns are called as the estimates are."""
+    (linear_name, linear), (name, non_negative) = estimates.items()
+    columns = {linear_name: linear.values, "variance": linear.variance, name: non_negative.values}
+    return tidy_batches(linear.geography, linear.cells, columns, names=True)
