@@ -22,6 +22,7 @@ PACKAGE = REPOSITORY / "topdown"
 ROOMS = {
     "errors": 0,
     "files": 0,
+    "neighbours": 0,
     "progress": 0,
     "parallel": 1,
     "tree": 1,

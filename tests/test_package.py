@@ -1,10 +1,11 @@
-"""The package as a whole: nothing in it is unused."""
+"""The package as a whole: nothing in it is unused, and what has one meaning stands in one place."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,3 +33,48 @@ def test_every_private_name_and_constant_is_used() -> None:
     inner = {(module, name) for module, name in named if name.startswith("_") or name.isupper()}
     assert len(inner) > 200
     assert {f"{module}.{name}" for module, name in inner if words[name] < 2} == set()
+
+
+# -- what has one meaning stands in one place -------------------------------------------------------------------------
+
+
+def places(found: Callable[[ast.AST], bool]) -> list[str]:
+    """The modules in which a node of the syntax tree is what is looked for, once for every such node."""
+    return [
+        module.relative_to(ROOT).as_posix()
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        if found(node)
+    ]
+
+
+def is_power(node: ast.AST) -> bool:
+    """2**53 in one of its forms."""
+    forms = {"2 ** 53", "2.0 ** 53", "1 << 53"}
+    return isinstance(node, ast.BinOp) and ast.unparse(node) in forms
+
+
+def test_the_largest_whole_number_stands_once() -> None:
+    assert places(is_power) == ["topdown/noise/exact.py"]
+
+
+def test_the_kinds_of_neighbours_stand_once() -> None:
+    def names_them(node: ast.AST) -> bool:
+        inner = node.keys if isinstance(node, ast.Dict) else [node.slice] if isinstance(node, ast.Subscript) else []
+        return any("'substitute'" in ast.unparse(one) for one in inner if one is not None)
+
+    assert set(places(names_them)) == {"topdown/neighbours.py"}
+
+
+def test_the_variance_of_a_family_stands_once() -> None:
+    def one_minus_one_by_n(node: ast.AST) -> bool:
+        return isinstance(node, ast.BinOp) and ast.unparse(node) in ("1.0 - 1.0 / n", "1.0 - 1.0 / self.n")
+
+    # Beside it the kurtosis of the same law, and the limit of a distance, which are no variances.
+    assert places(one_minus_one_by_n).count("topdown/evaluation/noise_laws.py") == 1
+    assert set(places(one_minus_one_by_n)) == {
+        "topdown/evaluation/noise_laws.py",
+        "topdown/evaluation/projected_laplace.py",
+        "topdown/report/wasserstein_curve.py",
+    }
+    assert places(one_minus_one_by_n).count("topdown/evaluation/projected_laplace.py") == 1

@@ -16,11 +16,9 @@ import pyarrow.compute as pc
 from topdown.construction.labels import as_strings, column
 from topdown.errors import CountsError, GeographyError, require_known
 from topdown.geography import Geography
+from topdown.noise.exact import LARGEST_WHOLE
 from topdown.tables import read_table
 from topdown.tree import IntArray
-
-LARGEST = 2**53
-"""Beyond this a total is refused: float64, in which projections are computed, no longer tells whole numbers apart."""
 
 ABSENT = ("refuse", "zero")
 """What a leaf without a row may be."""
@@ -75,10 +73,10 @@ class Counts:
             parsed = _whole_numbers(_counted(frame, title), title, nodes, geography)
             bottom = np.zeros(geography.n_leaves, np.int64)
             bottom[nodes[is_leaf] - leaves.start] = parsed[is_leaf]
-            if bottom.sum(dtype=np.float64) > 2 * LARGEST or int(bottom.sum()) > LARGEST:
+            if bottom.sum(dtype=np.float64) > 2 * LARGEST_WHOLE or int(bottom.sum()) > LARGEST_WHOLE:
                 raise CountsError(
-                    f"{geography.describe(0)}, cell {title!r}: the total is more than 2^53 = {LARGEST}, beyond which "
-                    "sums are not exact; count in larger units or split the table"
+                    f"{geography.describe(0)}, cell {title!r}: the total is more than 2^53 = {LARGEST_WHOLE}, beyond "
+                    "which sums are not exact; count in larger units or split the table"
                 )
             values[index] = geography.tree.aggregate(bottom)
             _refuse_contradictions(values[index], parsed[~is_leaf], nodes[~is_leaf], title, geography)
@@ -190,7 +188,7 @@ def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geograph
         refuse(np.isinf(real), "is infinite", "give a whole number")
         refuse(real < 0, "is negative", "counts are 0 or more: correct it")
         refuse(real != np.floor(real), "is a fraction", "counts are whole: correct it or round it deliberately")
-        refuse(real > LARGEST, "is more than 2^53", "count in larger units")
+        refuse(real > LARGEST_WHOLE, "is more than 2^53", "count in larger units")
         numbers = pa.array(real.astype(np.int64))
     elif pa.types.is_decimal(kind):
         numbers = _from_text(array.cast(pa.string()), refuse)
@@ -200,7 +198,7 @@ def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geograph
         raise CountsError(f"column {title!r} holds {kind}; give whole numbers")
     whole = np.asarray(numbers)
     refuse(whole < 0, "is negative", "counts are 0 or more: correct it")
-    refuse(whole > LARGEST, "is more than 2^53", "count in larger units")
+    refuse(whole > LARGEST_WHOLE, "is more than 2^53", "count in larger units")
     return whole.astype(np.int64)
 
 

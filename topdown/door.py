@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from topdown.counts import LARGEST, Counts
+from topdown.counts import Counts
 from topdown.errors import BudgetError, CountsError
 from topdown.measurements import Measurements
 from topdown.noise import DiscreteLaplace, SecureSource, Source
+from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
 from topdown.privacy.shares import DETAILED
 
@@ -55,7 +56,7 @@ def require_room(counts: Counts, plan: Plan) -> None:
         for level in geography.levels
         if np.isfinite(plan.variance(level))
     )
-    room = LARGEST - int(counts.values[0].max(initial=0))
+    room = LARGEST_WHOLE - int(counts.values[0].max(initial=0))
     if room < _DEVIATIONS * noise**0.5:
         raise CountsError(
             f"{geography.describe(0)}: the total is so near to 2^53 that with noise (standard deviations of "

@@ -16,13 +16,11 @@ import pyarrow as pa
 
 from topdown.errors import DataError
 from topdown.geography import Geography
+from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
 from topdown.privacy.shares import DETAILED
 from topdown.tables import tidy_batches, to_frame
 from topdown.tree import FloatArray
-
-LARGEST = 2.0**53
-"""Beyond this float64 no longer tells whole numbers apart."""
 
 
 class Measurement(NamedTuple):
@@ -74,7 +72,7 @@ class Measurements:
         spread = _node_variance(geography, variance, array.shape)
         array = np.where(_as_rows(np.isinf(spread), array), np.zeros((), array.dtype), array)
         # In the array's own kind: as a float, 2^53 + 1 would pass for 2^53.
-        limit = LARGEST if array.dtype.kind == "f" else int(LARGEST)
+        limit = float(LARGEST_WHOLE) if array.dtype.kind == "f" else LARGEST_WHOLE
         wrong = np.argwhere(~((array <= limit) & (array >= -limit)))
         if len(wrong):
             node, cell = (int(k) for k in wrong[0])

@@ -33,6 +33,7 @@ from topdown.evaluation.fairness_decisions import (
     money_moved,
     share_errors,
 )
+from topdown.evaluation.noise_laws import family_variance
 from topdown.evaluation.tree_variance import topdown_equality_variance
 from topdown.projection.equality import least_squares_variance
 from topdown.tree import FloatArray, Tree
@@ -185,7 +186,7 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
                         "family_size": n,
                         "cell": cell,
                         "noise_variance": noise,
-                        "public_total": noise * (1.0 - 1.0 / n),
+                        "public_total": family_variance(noise, n.astype(np.float64)),
                         "predicted": mean(predicted),
                         "measured": mean(table[method, "variance"][:, column]),
                         "measured_se": np.sqrt(families.total(spread)) / n,

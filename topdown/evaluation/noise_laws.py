@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from fractions import Fraction
-from typing import Any, Literal, SupportsFloat, SupportsIndex
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from topdown.errors import ConfigError
 
 NoiseLaw = Literal["laplace", "geometric"]
 Scale = float | Fraction | SupportsFloat
+FloatOrArray = TypeVar("FloatOrArray", float, NDArray[np.float64])
 
 
 def shaped(flat: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -76,6 +77,11 @@ def noise_variance(scale: Scale, law: NoiseLaw) -> float:
     if checked_law(law) == "laplace":
         return 2.0 * b * b
     return 2.0 * math.exp(-1.0 / b) / math.expm1(-1.0 / b) ** 2
+
+
+def family_variance(noise: FloatOrArray, n: FloatOrArray) -> FloatOrArray:
+    """Variance of a child of n after projecting on a public total, of the noise's variance: noise (1 - 1/n)."""
+    return noise * (1.0 - 1.0 / n)
 
 
 def noise_mean_abs(scale: Scale, law: NoiseLaw) -> float:

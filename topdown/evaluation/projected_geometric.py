@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
-from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, noise_variance, shaped
+from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, family_variance, noise_variance, shaped
 
 Array = NDArray[np.float64]
 
@@ -141,7 +141,7 @@ class ProjectedGeometric:
     @property
     def variance(self) -> float:
         """2 a / (1 - a)^2 (1 - 1/n), a = exp(-1 / scale)."""
-        return noise_variance(self.scale, "geometric") * (1.0 - 1.0 / self.n)
+        return family_variance(noise_variance(self.scale, "geometric"), self.n)
 
     @property
     def std(self) -> float:

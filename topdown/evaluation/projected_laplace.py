@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from topdown.errors import ConfigError
-from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, shaped
+from topdown.evaluation.noise_laws import Scale, checked_count, checked_scale, family_variance, noise_variance, shaped
 
 Array = NDArray[np.float64]
 
@@ -118,7 +118,7 @@ class ProjectedLaplace:
     @property
     def variance(self) -> float:
         """2 scale^2 (1 - 1/n)."""
-        return 2.0 * self.scale**2 * (1.0 - 1.0 / self.n)
+        return family_variance(noise_variance(self.scale, "laplace"), self.n)
 
     @property
     def std(self) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
-from topdown.evaluation.noise_laws import NoiseLaw, Scale, checked_count, noise_variance
+from topdown.evaluation.noise_laws import NoiseLaw, Scale, checked_count, family_variance, noise_variance
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def projected_variance(n: SupportsIndex | SupportsFloat, scale: Scale, law: Nois
     Theorem 6. The paper's Arizona (n = 15, 186.667) and Texas (n = 254, 199.213) at scale 10 are the Laplace values;
     the geometric noise it draws gives 186.511 and 199.047.
     """
-    return noise_variance(scale, law) * (1.0 - 1.0 / checked_count(n, "family size n"))
+    return family_variance(noise_variance(scale, law), checked_count(n, "family size n"))
 
 
 def level_variances(noise_variances: ArrayLike, family_sizes: ArrayLike) -> Array:
@@ -59,7 +59,7 @@ def level_variances(noise_variances: ArrayLike, family_sizes: ArrayLike) -> Arra
         raise ConfigError(f"family sizes {sizes.tolist()} must all be at least 1")
     result = noise.copy()
     for level, n in enumerate(sizes, start=1):
-        result[level] = noise[level] * (1.0 - 1.0 / n) + result[level - 1] / n**2
+        result[level] = family_variance(noise[level], n) + result[level - 1] / n**2
     return result
 
 

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from topdown.errors import BudgetError, ConfigError
+from topdown.neighbours import COUNTS_MOVED, Neighbours
 from topdown.noise.parameters import FloatArray, FloatOrArray, as_given, bound, real_numbers, scales
 
 TruncatedLaw = Literal["laplace", "geometric"]
 Composition = Literal["sequential", "parallel"]
-Neighbours = Literal["add-remove", "substitute"]
 
 
 def privacy_loss(
@@ -125,7 +125,7 @@ def element_budgets(
         raise ConfigError(f"neighbours {neighbours!r}: give 'add-remove' or 'substitute'")
     if composition == "sequential":
         return np.asarray(budget * parts / parts.sum())
-    return np.broadcast_to(budget / (1.0 if neighbours == "add-remove" else 2.0), parts.shape).copy()
+    return np.broadcast_to(budget / COUNTS_MOVED[neighbours], parts.shape).copy()
 
 
 def _loss(ratio: FloatArray, reach: FloatArray, rest: FloatArray, bounded: FloatArray, law: str) -> FloatArray:

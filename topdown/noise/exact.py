@@ -12,6 +12,9 @@ from topdown.errors import ConfigError
 
 ExactNumber: TypeAlias = int | float | Fraction | Decimal | str
 
+LARGEST_WHOLE = 2**53
+"""Up to here float64 tells whole numbers apart, and so up to here go counts, their noisy values and their bounds."""
+
 # Decimal exponents beyond this would be written out as integers of as many digits.
 _LARGEST_EXPONENT = 5000
 

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topdown.errors import ConfigError
+from topdown.noise.exact import LARGEST_WHOLE
 from topdown.noise.randomness import Source
 from topdown.noise.thresholds import DRAWS_PER_CHUNK
 
 Size: TypeAlias = int | Sequence[int]
-
-# Integers up to here are exact in a float64.
-_LARGEST_FLOAT_INTEGER = 1 << 53
 
 
 def sample_shape(size: Size, source: Source) -> tuple[int, ...]:
@@ -45,7 +43,7 @@ def fill(size: Size, source: Source, grid_bits: int, draw: Callable[[int], NDArr
         integers = draw(chunk.size)
         if not grid_bits:
             chunk[:] = integers
-        elif np.abs(integers).max() > _LARGEST_FLOAT_INTEGER:
+        elif np.abs(integers).max() > LARGEST_WHOLE:
             raise OverflowError("a draw on the grid does not fit into a float64: choose a smaller scale or grid")
         else:
             np.multiply(integers, 2.0**-grid_bits, out=chunk)

@@ -18,19 +18,17 @@ from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
+from topdown.neighbours import COUNTS_MOVED
 from topdown.noise.calibration import privacy_loss
 from topdown.noise.exact import enclose_exp
 
 _PRECISION = 256
 _DIGITS = Context(prec=13, rounding=ROUND_CEILING)
 
-# How many counts one step moves.
-MOVED = {"add-remove": 1, "substitute": 2}
-
 
 def truncated_loss(scale: float, neighbours: str, upper: int | None = None) -> float:
     """The exact epsilon of a level of truncated counts, to floating-point precision."""
-    moved = MOVED[neighbours]
+    moved = COUNTS_MOVED[neighbours]
     meets = _bounds_met(neighbours, upper)
     one = float(privacy_loss(scale, 1, 0, upper, law="geometric"))
     return (moved - meets) / scale + meets * one
@@ -41,7 +39,7 @@ def keeps(scale: Fraction, epsilon: Fraction, neighbours: str, upper: int | None
 
     Decided on integers that enclose the exponentials, so that no rounding decides; False within 2^-250 of equality.
     """
-    rest = epsilon - MOVED[neighbours] / scale
+    rest = epsilon - COUNTS_MOVED[neighbours] / scale
     if rest < 0:
         return False
     if upper == 1:
@@ -61,7 +59,7 @@ def keeps(scale: Fraction, epsilon: Fraction, neighbours: str, upper: int | None
 @lru_cache(maxsize=1024)
 def calibrated_scale(epsilon: Fraction, neighbours: str, upper: int | None = None) -> Fraction:
     """The smallest scale at which truncated counts keep ``epsilon``, rounded up to 13 digits and proved by `keeps`."""
-    plain = MOVED[neighbours] / epsilon
+    plain = COUNTS_MOVED[neighbours] / epsilon
     if keeps(plain, epsilon, neighbours, upper):
         return plain
     # exp(|s - s'|/b) bounds the ratio of the normalisers on any bounds, so that twice the plain scale suffices.
@@ -78,7 +76,7 @@ def calibrated_scale(epsilon: Fraction, neighbours: str, upper: int | None = Non
 @lru_cache(maxsize=1024)
 def charged_epsilon(scale: Fraction, neighbours: str, upper: int | None = None) -> Fraction:
     """The true loss of truncated counts of this scale, rounded up to 13 digits and proved by `keeps`."""
-    plain = MOVED[neighbours] / scale
+    plain = COUNTS_MOVED[neighbours] / scale
     if keeps(scale, plain, neighbours, upper):
         return plain
     loss = Decimal(truncated_loss(float(scale), neighbours, upper))
@@ -87,7 +85,7 @@ def charged_epsilon(scale: Fraction, neighbours: str, upper: int | None = None) 
 
 def _bounds_met(neighbours: str, upper: int | None) -> int:
     """At how many bounds one step's counts may start at once."""
-    return 1 if upper is None else MOVED[neighbours]
+    return 1 if upper is None else COUNTS_MOVED[neighbours]
 
 
 def _least(start: Decimal, holds: Callable[[Fraction], bool]) -> Decimal:

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topdown.errors import BudgetError
+from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, Source, TruncatedDiscreteLaplace
-from topdown.privacy.bounded_loss import MOVED, calibrated_scale, charged_epsilon, truncated_loss
+from topdown.noise.exact import LARGEST_WHOLE
+from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, truncated_loss
 from topdown.privacy.shares import suggest
 
 NONE = "none"
@@ -29,8 +31,6 @@ KINDS = (NONE, BOUNDARY_INFLATED, TRUNCATED, NORMALIZED)
 CALIBRATED = "true-epsilon"
 UNCORRECTED = "uncorrected"
 CALIBRATIONS = (CALIBRATED, UNCORRECTED)
-
-LARGEST_UPPER = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class LevelBounds:
 
     def scale(self, budget: Fraction, neighbours: str) -> Fraction:
         """The exact scale of noise for a level's ``budget``."""
-        plain = MOVED[neighbours] / budget
+        plain = COUNTS_MOVED[neighbours] / budget
         if not self.conditioned or self.calibration == UNCORRECTED:
             return plain
         return 2 * plain if self.kind == NORMALIZED else calibrated_scale(budget, neighbours, self.upper)
@@ -176,6 +176,6 @@ def _upper(value: Any) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or value != int(value):
         raise BudgetError(f"upper bound {value!r}; give a whole number that is public, or leave it out")
-    if not 1 <= value <= LARGEST_UPPER:
+    if not 1 <= value <= LARGEST_WHOLE:
         raise BudgetError(f"upper bound {value!r}; give a whole number from 1 to 2^53, or leave it out")
     return int(value)

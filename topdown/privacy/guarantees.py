@@ -8,13 +8,14 @@ from fractions import Fraction
 from typing import Any
 
 from topdown.errors import BudgetError
+from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.accounting import ApproxDP, Event, ExactEvent, PureAccountant, PureEvent, ZCDPAccountant
 from topdown.privacy.conversions import zcdp_to_epsilon
 from topdown.privacy.shares import suggest
 
 # Moving one unit, or changing its cell, takes one away and puts one in. Under "substitute" that is one step;
 # under "add-remove" it doubles the L1 and the squared L2 sensitivity, since the two counts are different ones.
-STEPS_OF_A_MOVE = {"add-remove": 2, "substitute": 1}
+_STEPS_OF_A_MOVE = {neighbours: 2 // moved for neighbours, moved in COUNTS_MOVED.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,9 @@ def guarantee(events: Iterable[Event], delta: float | None = None, *, levels: It
     if not everything:
         raise BudgetError("nothing is measured, so there is nothing to guarantee; give at least one event")
     unit, neighbours = everything[0].unit, everything[0].neighbours
-    steps = STEPS_OF_A_MOVE.get(neighbours)
+    steps = _STEPS_OF_A_MOVE.get(neighbours)
     if steps is None:
-        raise BudgetError(f"unknown neighbours {neighbours!r}; known: {', '.join(STEPS_OF_A_MOVE)}")
+        raise BudgetError(f"unknown neighbours {neighbours!r}; known: {', '.join(_STEPS_OF_A_MOVE)}")
     ZCDPAccountant(everything)  # refuses events that protect different things
     order = None if levels is None else tuple(levels)
     measured = tuple(dict.fromkeys(event.level for event in everything))

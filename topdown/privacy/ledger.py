@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from topdown.errors import BudgetError
+from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.accounting import (
     Event,
     ExactEvent,
@@ -23,7 +24,6 @@ from topdown.privacy.accounting import (
     event_to_dict,
 )
 from topdown.privacy.ledger_file import Record, errors_in_words, read_records, transaction
-from topdown.privacy.plan import SENSITIVITIES
 from topdown.privacy.shares import Number, exact_number, suggest
 
 ACCOUNTANTS = {"epsilon": PureAccountant, "rho": ZCDPAccountant}
@@ -85,8 +85,8 @@ class Ledger:
             raise BudgetError(f"total is {total}; give a number above 0")
         if currency not in ACCOUNTANTS:
             raise BudgetError(f"unknown currency {currency!r}; {suggest(currency, list(ACCOUNTANTS))}")
-        if neighbours not in SENSITIVITIES:
-            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(SENSITIVITIES))}")
+        if neighbours not in COUNTS_MOVED:
+            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(COUNTS_MOVED))}")
         for what, name in (("dataset", dataset), ("unit", unit)):
             if not isinstance(name, str) or not name.strip():
                 raise BudgetError(f"{what} is {name!r}; give it a name")

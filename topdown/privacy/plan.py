@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError, ConfigError
+from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from topdown.privacy.accounting import Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent
 from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
@@ -26,12 +27,6 @@ from topdown.privacy.statement import describe_plan
 Law: TypeAlias = DiscreteLaplace | DiscreteGaussian | Laplace | Gaussian
 
 MAX_GRID_BITS = 32
-
-# (L1, squared L2) sensitivity of the disjoint cells of one level. The square is kept because it is exact.
-SENSITIVITIES: Mapping[str, tuple[Fraction, Fraction]] = {
-    "add-remove": (Fraction(1), Fraction(1)),
-    "substitute": (Fraction(2), Fraction(2)),
-}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -96,8 +91,8 @@ class Plan:
     ) -> None:
         if mechanism not in MECHANISMS:
             raise BudgetError(f"unknown mechanism {mechanism!r}; {suggest(mechanism, list(MECHANISMS))}")
-        if neighbours not in SENSITIVITIES:
-            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(SENSITIVITIES))}")
+        if neighbours not in COUNTS_MOVED:
+            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(COUNTS_MOVED))}")
         if not isinstance(unit, str) or not unit.strip():
             raise BudgetError(f"unit is {unit!r}; name what is protected, such as 'person' or 'household'")
         if isinstance(grid_bits, bool) or not isinstance(grid_bits, int) or not 0 <= grid_bits <= MAX_GRID_BITS:
@@ -147,12 +142,12 @@ class Plan:
     @property
     def sensitivity(self) -> Fraction:
         """L1 sensitivity of one level: the most that one neighbour step moves its counts, summed."""
-        return SENSITIVITIES[self.neighbours][0]
+        return Fraction(COUNTS_MOVED[self.neighbours])
 
     @property
     def sensitivity_squared(self) -> Fraction:
-        """Square of the L2 sensitivity of one level."""
-        return SENSITIVITIES[self.neighbours][1]
+        """Square of the L2 sensitivity of one level; the square is kept because it is exact."""
+        return Fraction(COUNTS_MOVED[self.neighbours])
 
     @property
     def levels(self) -> tuple[str, ...]:

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from topdown.errors import ConfigError
+from topdown.neighbours import COUNTS_MOVED, Neighbours
 
-Neighbours = Literal["add-remove", "substitute"]
 Form = Literal["exact", "printed"]
 Bounds = tuple[float, float]
 
@@ -38,9 +38,8 @@ def histogram_sensitivity(*, neighbours: Neighbours = "add-remove", norm: int = 
     _name("neighbours", neighbours, get_args(Neighbours))
     if norm not in (1, 2):
         raise ConfigError(f"norm {norm!r}: give 1 or 2")
-    if neighbours == "add-remove":
-        return 1.0
-    return 2.0 if norm == 1 else math.sqrt(2.0)
+    moved = float(COUNTS_MOVED[neighbours])
+    return moved if norm == 1 else math.sqrt(moved)
 
 
 def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add-remove") -> float:

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from topdown.neighbours import IN_WORDS
 from topdown.privacy.guarantees import Guarantee, LevelGuarantee, Loss
 
 if TYPE_CHECKING:
     from topdown.privacy.plan import Plan
 
-_NEIGHBOURS = {
-    "add-remove": "one is the other with the record of one {unit} added or removed",
-    "substitute": "they have the same number of records and differ in the record of one {unit}",
-}
 _NOISE = {
     "geometric": "exact discrete Laplace (double-sided geometric) noise on whole numbers",
     "laplace": "Laplace noise, in a release the exact discrete law on the grid 2^-{bits}",
@@ -45,7 +42,7 @@ def describe_plan(plan: Plan, statement: Guarantee, levels: Sequence[str] | None
 
 
 def _what_is_protected(plan: Plan) -> list[str]:
-    neighbours = _NEIGHBOURS[plan.neighbours].format(unit=plan.unit)
+    neighbours = IN_WORDS[plan.neighbours].format(unit=plan.unit)
     noise = _NOISE[plan.mechanism].format(bits=plan.grid_bits)
     squared = plan.sensitivity_squared
     return [

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from topdown.errors import ConfigError, ProjectionError, require_known
-from topdown.measurements import LARGEST, Measurements
+from topdown.measurements import Measurements
+from topdown.noise.exact import LARGEST_WHOLE
 from topdown.projection.certificate import certify, family_optimality, tree_optimality
 from topdown.projection.equality import (
     downward,
@@ -154,7 +155,7 @@ def _estimate(
     else:
         residual = tree_optimality(x, problem.values, problem.variance, tree, nonnegative=problem.nonnegative)
     certificate = certify(x, residual, problem.variance, tree, nonnegative=problem.nonnegative)
-    if not certificate.holds() or certificate.scale > LARGEST:
+    if not certificate.holds() or certificate.scale > LARGEST_WHOLE:
         raise ProjectionError(
             f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
             f"sums off by {certificate.consistency:.3g}, most negative {certificate.most_negative:.3g}, optimality off "
