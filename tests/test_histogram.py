@@ -14,7 +14,7 @@ from scipy import integrate, stats
 
 import topdown as td
 from topdown.evaluation import histogram as histogram_module
-from topdown.evaluation.histogram import BINS, Histogram, Law, bin_width, distances, integrated_cdf, spread
+from topdown.evaluation.histogram import BINS, Histogram, Law, bin_width, distances, floor_integral, integrated_cdf
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from topdown.tree import FloatArray
 
@@ -237,15 +237,15 @@ def test_spread_is_the_integral_of_the_deviation(law: Law) -> None:
     step = 1 / 512
     x = np.arange(-60 * law.std, 60 * law.std, step) + step / 2
     below = np.asarray(law.cdf(x))
-    assert spread(law) == pytest.approx(float(np.sqrt(below * (1 - below)).sum() * step), rel=1e-3)
+    assert floor_integral(law) == pytest.approx(float(np.sqrt(below * (1 - below)).sum() * step), rel=1e-3)
 
 
 def test_spread_of_wide_and_fine_laws() -> None:
-    assert spread(DiscreteLaplace(1000)) == pytest.approx(spread(Laplace(1000)), rel=1e-3)
-    assert spread(DiscreteLaplace(100, grid_bits=10)) == pytest.approx(spread(Laplace(100)), rel=1e-3)
-    assert spread(DiscreteGaussian(1000)) == pytest.approx(spread(Gaussian(1000)), rel=1e-3)
+    assert floor_integral(DiscreteLaplace(1000)) == pytest.approx(floor_integral(Laplace(1000)), rel=1e-3)
+    assert floor_integral(DiscreteLaplace(100, grid_bits=10)) == pytest.approx(floor_integral(Laplace(100)), rel=1e-3)
+    assert floor_integral(DiscreteGaussian(1000)) == pytest.approx(floor_integral(Gaussian(1000)), rel=1e-3)
     exact = td.theory.empirical_wasserstein_floor(1, 3, law="geometric") / math.sqrt(2 / math.pi)
-    assert spread(DiscreteLaplace(3)) == pytest.approx(exact, rel=1e-9)
+    assert floor_integral(DiscreteLaplace(3)) == pytest.approx(exact, rel=1e-9)
 
 
 def test_halves_may_be_unequal_and_empty() -> None:

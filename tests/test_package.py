@@ -78,3 +78,13 @@ def test_the_variance_of_a_family_stands_once() -> None:
         "topdown/report/wasserstein_curve.py",
     }
     assert places(one_minus_one_by_n).count("topdown/evaluation/projected_laplace.py") == 1
+
+
+def test_a_constant_s_name_has_one_meaning() -> None:
+    homes: dict[str, set[str]] = {}
+    for module in MODULES:
+        for name in top_level_names(module):
+            if name.isupper() and not name.startswith("_"):
+                homes.setdefault(name, set()).add(module.relative_to(ROOT).as_posix())
+    # Of each long job its number of stages, of each check its tolerance: one meaning, two owners.
+    assert {name for name, found in homes.items() if len(found) > 1} <= {"STAGES", "TOLERANCE"}

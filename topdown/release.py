@@ -63,7 +63,11 @@ class Release:
 
     @property
     def variance(self) -> npt.NDArray[np.float64] | None:
-        """(nodes x cells): 0 where a value is exact, NaN where the variance is not known; None without exact values."""
+        """Marks the exact values: 0 there, NaN (not known) elsewhere, (nodes x cells); None where nothing is exact.
+
+        Non-negative and rounded values have no variance in closed form, so that this says what is exact (what
+        invariants give and imply) and nothing of the others: a variance is known of the estimates by least squares.
+        """
         return np.where(self.exact, 0.0, np.nan) if self.exact.any() else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -92,7 +96,7 @@ def _whole_tree(estimate: Estimate, source: Source) -> IntArray:
     return round_whole_tree(values, estimate.geography.tree, source, exact)
 
 
-METHODS = {"family": _by_family, "joint": _whole_tree}
+ROUNDINGS = {"family": _by_family, "joint": _whole_tree}
 
 
 def round_counts(estimate: Estimate, *, method: str = "family", source: Source | None = None) -> Release:
@@ -104,7 +108,7 @@ def round_counts(estimate: Estimate, *, method: str = "family", source: Source |
     `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or whose exact values
     are not whole.
     """
-    require_known(method, METHODS, "rounding")
+    require_known(method, ROUNDINGS, "rounding")
     if not estimate.nonnegative:
         raise ProjectionError(
             f"the estimate by {estimate.method!r} may be negative, and a release may not; project with "
@@ -112,7 +116,7 @@ def round_counts(estimate: Estimate, *, method: str = "family", source: Source |
         )
     _require_whole(estimate)
     source = SecureSource() if source is None else source
-    values: Any = METHODS[method](estimate, source)
+    values: Any = ROUNDINGS[method](estimate, source)
     return Release(
         geography=estimate.geography,
         cells=estimate.cells,

@@ -176,7 +176,7 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
         parents = np.arange(families.parents.start, families.parents.stop)
         for column, cell in enumerate(table.cells):
             # Siblings' sample variances are almost uncorrelated: their correlation is that of the errors, squared.
-            spread = table[method, "variance_se"][children, column] ** 2
+            squared_se = table[method, "variance_se"][children, column] ** 2
             frames.append(
                 pd.DataFrame(
                     {
@@ -189,7 +189,7 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
                         "public_total": family_variance(noise, n.astype(np.float64)),
                         "predicted": mean(predicted),
                         "measured": mean(table[method, "variance"][:, column]),
-                        "measured_se": np.sqrt(families.total(spread)) / n,
+                        "measured_se": np.sqrt(families.total(squared_se)) / n,
                         "wasserstein": mean(distance[:, column]),
                         "wasserstein_floor": mean(table[method, "wasserstein_floor"][:, column]),
                     }

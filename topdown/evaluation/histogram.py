@@ -125,7 +125,7 @@ def _integrated_lattice_cdf(law: DiscreteLaplace | DiscreteGaussian, x: FloatArr
 
 
 @lru_cache(maxsize=256)
-def spread(law: Law) -> float:
+def floor_integral(law: Law) -> float:
     """The integral of sqrt(F (1 - F)): times sqrt(2 / (pi R)), how far R draws of the law seem to be from it."""
     if isinstance(law, Laplace):
         return float(law.scale) * (1.0 + np.pi / 2.0)
@@ -226,7 +226,7 @@ def distances(first: Histogram, second: Histogram, law: Law) -> Distances:
     variance = np.maximum((mass * reach * reach).sum(axis=1) - mean * mean, 0.0)
     return Distances(
         plain=_paired(whole, whole, width),
-        floor=np.sqrt(2.0 / (np.pi * replicates)) * spread(law),
+        floor=np.sqrt(2.0 / (np.pi * replicates)) * floor_integral(law),
         corrected=(_paired(one, other, width) + _paired(other, one, width)) / 2.0,
         standard_error=np.sqrt(variance / replicates),
     )

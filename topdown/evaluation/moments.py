@@ -123,14 +123,14 @@ def error_statistics(
     m4 = np.maximum(fourth - 4 * bias * third + 6 * bias**2 * second - 3 * bias**4, 0.0)
     many = replicates > 1
     variance = m2 * r / (r - 1) if many else np.full_like(m2, np.nan)
-    spread = m4 - m2**2 * (r - 3) / (r - 1) if many else np.full_like(m2, np.nan)
+    of_variance = m4 - m2**2 * (r - 3) / (r - 1) if many else np.full_like(m2, np.nan)
     zeros = total.zeros[label] / r
     rows = len(bias)
     found = {
         "bias": bias,
         "bias_se": np.sqrt(variance / r),
         "variance": variance,
-        "variance_se": np.sqrt(np.maximum(spread, 0.0) / r),
+        "variance_se": np.sqrt(np.maximum(of_variance, 0.0) / r),
         "mse": second,
         "mse_se": np.sqrt(np.maximum(fourth - second**2, 0.0) / max(r - 1, 1)) if many else np.full(rows, np.nan),
         "zeros": zeros,

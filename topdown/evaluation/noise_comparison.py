@@ -96,12 +96,12 @@ def best_noise(rows: pd.DataFrame, baseline: tuple[str, str]) -> pd.DataFrame:
         part = [row for row in allowed.to_dict("records") if (row["cell"], row["order"]) == key]
         least = min(part, key=lambda row: row["rmse"])
         flat = min(part, key=lambda row: abs(row["bias"]))
-        spread = float(np.hypot(least["rmse_se"], reference["rmse_se"]))
+        difference_se = float(np.hypot(least["rmse_se"], reference["rmse_se"]))
         found.append(
             {name: reference[name] for name in ("cell", "group", "order", "units")}
             | {"baseline_rmse": reference["rmse"], "baseline_bias": reference["bias"]}
             | {"rmse_noise": least["noise"], "rmse_method": least["method"], "rmse": least["rmse"]}
-            | {"clear": bool(reference["rmse"] - least["rmse"] > 3.0 * spread)}
+            | {"clear": bool(reference["rmse"] - least["rmse"] > 3.0 * difference_se)}
             | {"bias_noise": flat["noise"], "bias_method": flat["method"], "bias": flat["bias"]}
         )
     return pd.DataFrame(found)

@@ -44,9 +44,9 @@ def worst_log_ratio(
     at = _locations(pieces, reach) if locations is None else np.unique(real_numbers("locations", locations))
     if at.size < 2:
         raise ConfigError(f"locations: {at.size} given; a ratio needs two or more")
-    spread = np.broadcast_to(np.asarray(scale(at) if callable(scale) else scale, dtype=np.float64), at.shape)
-    law = NormalizedLaplace(at[:, None], spread[:, None], constraints)
-    seen = _outputs(at, float(spread.max()), pieces, reach) if outputs is None else real_numbers("outputs", outputs)
+    scales = np.broadcast_to(np.asarray(scale(at) if callable(scale) else scale, dtype=np.float64), at.shape)
+    law = NormalizedLaplace(at[:, None], scales[:, None], constraints)
+    seen = _outputs(at, float(scales.max()), pieces, reach) if outputs is None else real_numbers("outputs", outputs)
     log_density = np.asarray(law.logpdf(seen))
     log_density = log_density[:, np.isfinite(log_density).all(axis=0)]
     worst = -np.inf

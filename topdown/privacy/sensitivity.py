@@ -149,9 +149,9 @@ def pooled_covariance_sensitivity(
         return product * (1.0 - 1.0 / max(cells)) / freedom
     if form == "printed":
         return product / freedom * (1.0 + sum(cells) / (4.0 * (freedom - 1)) - 1.0 / math.sqrt(freedom - 1))
-    spreads = [(m // 2) * ((m + 1) // 2) / m for m in cells]
-    total = math.fsum(spreads)
-    worst = max(1.0 - 1.0 / m + (total - spread) / (freedom - 1) for m, spread in zip(cells, spreads, strict=True))
+    halves = [(m // 2) * ((m + 1) // 2) / m for m in cells]
+    total = math.fsum(halves)
+    worst = max(1.0 - 1.0 / m + (total - half) / (freedom - 1) for m, half in zip(cells, halves, strict=True))
     return product / freedom * worst
 
 

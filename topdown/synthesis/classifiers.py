@@ -157,8 +157,8 @@ class Logistic:
         return Fit(_newton(basis, labels), parameters=basis.shape[1])
 
     def _design(self, columns: Columns) -> FloatArray:
-        spread = columns.matrix.std(axis=0)
-        scaled = (columns.matrix - columns.matrix.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+        deviation = columns.matrix.std(axis=0)
+        scaled = (columns.matrix - columns.matrix.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
         pieces = [np.ones(len(scaled)), *scaled.T]
         if self.interactions:
             pairs = [(i, j) for i in range(scaled.shape[1]) for j in range(i) if columns.source[i] != columns.source[j]]
