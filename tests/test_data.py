@@ -1,4 +1,7 @@
-"""The repository's own table, and real tables of other shapes through `topdown run` with nothing but a TOML file."""
+"""The repository's own tables, and real tables of other shapes through `topdown run` with nothing but a TOML file.
+
+Every one is there in a small cut, which is tested everywhere, and in full, where the full tables are.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pandas as pd
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, SMALL_DATA, full_data
 
 from topdown import pipeline
 from topdown.config import load_config
@@ -54,14 +57,38 @@ def release(folder: Path, toml: str) -> tuple[pd.DataFrame, dict[str, Any], np.n
     return frame, json.loads((public / "manifest.json").read_text()), counts.values
 
 
-def nodes(manifest: dict[str, Any]) -> list[int]:
-    return [level["nodes"] for level in manifest["levels"]]
+def source(whole: bool, name: str) -> Path:
+    """The full table called ``name``, or the repository's cut of it, which is not compressed."""
+    return full_data() / name if whole else SMALL_DATA / name.removesuffix(".gz")
 
 
-def test_kenyan_households_by_name(shared_data: Path, tmp_path: Path) -> None:
+def sums(manifest: dict[str, Any], counts: np.ndarray) -> tuple[list[int], int]:
+    """Number of nodes by level, and the root's count over all cells."""
+    return [level["nodes"] for level in manifest["levels"]], int(counts[0].sum())
+
+
+def test_the_small_tables_are_the_full_ones_cut(tmp_path: Path) -> None:
+    runpy.run_path(str(SMALL_DATA / "derive.py"))["derive"](full_data(), tmp_path)
+    made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
+    assert len(made) == 9
+    for name in made:
+        assert (tmp_path / name).read_bytes() == (SMALL_DATA / name).read_bytes(), name
+
+
+def test_every_small_table_has_its_source_and_licence() -> None:
+    told = (SMALL_DATA / "README.md").read_text(encoding="utf-8")
+    names = {path.relative_to(SMALL_DATA).parts[0] for path in SMALL_DATA.rglob("*") if path.suffix in (".csv", ".pl")}
+    lines = {name: line for line in told.splitlines() for name in names if line.startswith(f"| `{name}")}
+    assert set(lines) == names
+    assert all("public domain" in line or "MIT" in line for line in lines.values())
+    assert "CC BY-SA" in lines["ri_block_race_2010.csv"]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_kenyan_households_by_name(whole: bool, tmp_path: Path) -> None:
     frame, manifest, counts = release(tmp_path, f"""
         [input]
-        path = "{shared_data}/kenya_2019_households.csv"
+        path = "{source(whole, "kenya_2019_households.csv")}"
         cells = ["conventional", "group_quarters"]
         where = {{ level = "SubCounty" }}
         [geography]
@@ -72,8 +99,7 @@ def test_kenyan_households_by_name(shared_data: Path, tmp_path: Path) -> None:
         epsilon = 1
         unit = "household"
     """)  # fmt: skip
-    assert nodes(manifest) == [1, 47, 345]
-    assert counts[0].sum() == 12_143_913
+    assert sums(manifest, counts) == (([1, 47, 345], 12_143_913) if whole else ([1, 1, 6], 378_422))
     assert "household" in manifest["privacy"]["statement"]
     names = frame.set_index("geoid")["name"]
     assert set(names["MOMBASA/CHANGAMWE"]) == {"CHANGAMWE"}
@@ -82,11 +108,12 @@ def test_kenyan_households_by_name(shared_data: Path, tmp_path: Path) -> None:
     assert np.abs(frame["value"].to_numpy() - counts.ravel()).max() < 1000
 
 
-def test_rhode_island_blocks_with_eight_cells_and_five_levels(shared_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_rhode_island_blocks_with_eight_cells_and_five_levels(whole: bool, tmp_path: Path) -> None:
     cells = [f"pop_{c}" for c in ("aian", "asian", "black", "hisp", "nhpi", "other", "two", "white")]
     frame, manifest, counts = release(tmp_path, f"""
         [input]
-        path = "{shared_data}/ri_block_race_2010.csv.gz"
+        path = "{source(whole, "ri_block_race_2010.csv.gz")}"
         geoid = "GEOID"
         cells = {cells}
         [geography]
@@ -98,11 +125,11 @@ def test_rhode_island_blocks_with_eight_cells_and_five_levels(shared_data: Path,
         rho = 1
         shares = {{ state = 0.1, county = 0.1, tract = 0.2, "block group" = 0.2, block = 0.4 }}
     """)  # fmt: skip
-    assert nodes(manifest) == [1, 5, 244, 815, 25_181]
-    assert counts[0].sum() == 1_052_567
-    assert len(frame) == 8 * sum(nodes(manifest))
+    nodes, total = sums(manifest, counts)
+    assert (nodes, total) == (([1, 5, 244, 815, 25_181], 1_052_567) if whole else ([1, 2, 2, 6, 103], 6_696))
+    assert len(frame) == 8 * sum(nodes)
     assert manifest["cells"] == cells
-    assert "random sample" in manifest["projections"]["unbiased"]["cross_check"]["scope"]
+    assert ("random sample" in manifest["projections"]["unbiased"]["cross_check"]["scope"]) == whole
     assert np.abs(frame["value"].to_numpy()[:8] - counts[0]).max() < 100
 
 
@@ -118,9 +145,9 @@ def test_block_groups_of_the_nation(shared_data: Path, tmp_path: Path) -> None:
         [privacy]
         epsilon = 1
     """)  # fmt: skip
-    assert nodes(manifest)[0] == 1
-    assert nodes(manifest)[1] == 52  # 50 states, DC and Puerto Rico
-    assert nodes(manifest)[4] == 220_334
+    nodes, _ = sums(manifest, counts)
+    assert nodes[:2] == [1, 52]  # 50 states, DC and Puerto Rico
+    assert nodes[4] == 220_334
     domestic = [geoid for geoid in frame["geoid"] if len(geoid) == 12 and not geoid.startswith("72")]
     assert len(domestic) == 217_740
     truth = dict(zip(frame["geoid"], counts[:, 0], strict=True))
@@ -128,8 +155,9 @@ def test_block_groups_of_the_nation(shared_data: Path, tmp_path: Path) -> None:
     assert abs(frame["value"][0] - counts[0, 0]) < 1000
 
 
-def test_counties_by_age_and_sex_need_a_wide_table_first(shared_data: Path, tmp_path: Path) -> None:
-    long = pd.read_csv(shared_data / "us_county_age_sex_2010.csv.gz", dtype={"geoid": str})
+@pytest.mark.parametrize("whole", [False, True])
+def test_counties_by_age_and_sex_need_a_wide_table_first(whole: bool, tmp_path: Path) -> None:
+    long = pd.read_csv(source(whole, "us_county_age_sex_2010.csv.gz"), dtype={"geoid": str})
     wide = long.pivot_table(index="geoid", columns=["sex", "age"], values="population", aggfunc="sum").astype(int)
     wide.columns = [f"{sex} {age}" for sex, age in wide.columns]
     wide.reset_index().to_parquet(tmp_path / "wide.parquet")
@@ -145,6 +173,48 @@ def test_counties_by_age_and_sex_need_a_wide_table_first(shared_data: Path, tmp_
         [projection]
         cross_check = false
     """)  # fmt: skip
-    assert nodes(manifest) == [1, 51, 3143]
+    assert sums(manifest, counts) == (([1, 51, 3143], 309_349_689) if whole else ([1, 2, 8], 1_952_655))
     assert len(manifest["cells"]) == 26
-    assert counts[0].sum() == 309_349_689
+
+
+def test_counties_of_five_states(tmp_path: Path) -> None:
+    frame, manifest, counts = release(tmp_path, f"""
+        [input]
+        path = "{SMALL_DATA}/us_county_pop_housingunits_2010.csv"
+        geoid = "geoid"
+        cells = ["population", "housing_units"]
+        [geography]
+        widths = {{ state = 2, county = 5 }}
+        names = "name"
+        [privacy]
+        epsilon = 1
+        invariants = ["nation"]
+    """)  # fmt: skip
+    assert sums(manifest, counts) == ([1, 5, 24], 5_228_995 + 2_300_254)
+    assert frame["value"].tolist()[:2] == [5_228_995, 2_300_254]
+    assert "Kent County" in frame["name"].to_list()
+    true = dict(zip(frame["geoid"][frame["cell"] == "population"], counts[:, 0], strict=True))
+    other = pd.read_csv(SMALL_DATA / "us_county2010_pop.csv", dtype={"geoid": str}).set_index("geoid")["POPULATION"]
+    assert {geoid: count for geoid, count in true.items() if len(geoid) == 5} == other.to_dict()
+
+
+def test_the_redistricting_file_s_members_join_and_its_blocks_add_up() -> None:
+    folder = SMALL_DATA / "ri_pl94_2018_prototype"
+    geo, first, second, third = (
+        [line.split("|") for line in (folder / f"ri{member}2018_2020Style.pl").read_text("latin-1").splitlines()]
+        for member in ("geo", "00001", "00002", "00003")
+    )
+    assert [{len(row) for row in rows} for rows in (geo, first, second, third)] == [{97}, {149}, {152}, {15}]
+    records = [row[7] for row in geo]
+    assert len(set(records)) == len(records) == 54
+    assert all([row[4] for row in rows] == records for rows in (first, second, third))
+    people = {row[9]: int(row[90]) for row in geo}
+    assert list(people.values()) == [int(row[5]) for row in first]
+    blocks = {geocode: count for geocode, count in people.items() if len(geocode) == 15}
+    assert len(blocks) == 48
+    for level in (11, 12):
+        above = {geocode: count for geocode, count in people.items() if len(geocode) == level}
+        assert above == {
+            unit: sum(count for block, count in blocks.items() if block.startswith(unit)) for unit in above
+        }
+    assert people["44007000500"] == 2_940
