@@ -43,7 +43,7 @@ _ROWS_WITH_DISTANCES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class Simulation:
     """What every task needs: the problem, the laws by level, what to follow; ``chunk``: replicates drawn together."""
 
     tree: Tree
@@ -136,7 +136,7 @@ def _study(
     rules: tuple[Rule, ...],
     seed: int,
     distances: bool | None,
-) -> Study:
+) -> Simulation:
     geography, tree = counts.geography, counts.geography.tree
     laws = tuple(plan.law(level, DETAILED, continuous=True) for level in geography.levels)
     variance = np.empty(geography.n_nodes)
@@ -155,7 +155,7 @@ def _study(
     wanted = rows <= _ROWS_WITH_DISTANCES if distances is None else distances
     width = np.array([bin_width(d) for d in np.unique(deviation)])
     width = width[np.searchsorted(np.unique(deviation), deviation)]
-    return Study(
+    return Simulation(
         tree=tree,
         truth=truth,
         variance=settled,
@@ -183,7 +183,7 @@ def _ranges(replicates: int, chunk: int) -> list[tuple[int, int]]:
     return [(a * chunk, min(b * chunk, replicates)) for a, b in itertools.pairwise(bounds)]
 
 
-def _run_task(task: tuple[Study, int, int]) -> Accumulated:
+def _run_task(task: tuple[Simulation, int, int]) -> Accumulated:
     """Replicates ``first`` to ``last`` of a study, chunk by chunk."""
     study, first, last = task
     found = Accumulated.empty()
@@ -199,7 +199,7 @@ def _run_task(task: tuple[Study, int, int]) -> Accumulated:
     return found
 
 
-def _draw(study: Study, chunk: int) -> FloatArray:
+def _draw(study: Simulation, chunk: int) -> FloatArray:
     """The measurements (replicates, cells, nodes) of one chunk; each level has a stream of its own."""
     values = np.empty((study.chunk, *study.truth.shape))
     for level, law in enumerate(study.laws):
@@ -216,7 +216,7 @@ def _draw(study: Study, chunk: int) -> FloatArray:
     return values
 
 
-def _follow(study: Study, method: Method, x: FloatArray, found: Accumulated) -> None:
+def _follow(study: Simulation, method: Method, x: FloatArray, found: Accumulated) -> None:
     """Add the errors of estimates (replicates, cells, nodes), and of decisions taken on them."""
     errors = np.ascontiguousarray((x - study.truth).reshape(len(x), -1).T)
     found.add_errors(method.label, errors, np.count_nonzero(x == 0.0, axis=0).reshape(-1))
@@ -228,7 +228,7 @@ def _follow(study: Study, method: Method, x: FloatArray, found: Accumulated) -> 
 
 
 def _table(
-    counts: Counts, plan: Plan, study: Study, total: Accumulated, done: int, reference: str, public_input: bool
+    counts: Counts, plan: Plan, study: Simulation, total: Accumulated, done: int, reference: str, public_input: bool
 ) -> ErrorTable:
     geography = counts.geography
     laws = [
