@@ -15,11 +15,6 @@ from rich.console import Console
 from topdown import cli_ledger
 from topdown.errors import DataError, TopdownError
 
-if TYPE_CHECKING:
-    from topdown.config import RunConfig
-    from topdown.progress import Stages
-    from topdown.synthesis.records import Order
-
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -66,11 +61,8 @@ def run(
 
     _set_logging(verbose)
     config = load_config(file)
-    with Shown(_console(quiet), pipeline.STAGES + 3 * config.output.microdata) as shown:
-        stages = Silent() if quiet else shown
-        pipeline.run(config, output, stages, workers=workers)
-        if config.output.microdata:
-            _write_microdata(config, output, config.output.microdata_order, stages)
+    with Shown(_console(quiet), pipeline.STAGES + pipeline.RECORDS_STAGES * config.output.microdata) as stages:
+        pipeline.run(config, output, Silent() if quiet else stages, workers=workers)
 
 
 @app.command()
@@ -91,28 +83,16 @@ def synthesize(
     microdata/ beside public/ with Parquet files of the unit's GEOID and one column per attribute of \\[schema], whose
     tabulation was checked to be the release.
     """
+    from topdown import pipeline
     from topdown.config import load_config
     from topdown.progress import Shown, Silent
     from topdown.synthesis.records import require_order
 
     _set_logging(verbose)
     config = load_config(file)
-    with Shown(_console(quiet), 3) as stages:
-        chosen = require_order(order or config.output.microdata_order)
-        _write_microdata(config, output, chosen, Silent() if quiet else stages)
-
-
-def _write_microdata(config: RunConfig, output: Path | None, order: Order, stages: Stages) -> None:
-    from topdown.synthesis.microdata import cell_meanings
-    from topdown.synthesis.microdata import synthesize as synthesize_release
-
-    directory = config.output_path if output is None else output
-    schema = config.schema_of_cells
-    made = synthesize_release(directory / "public", directory / "microdata", schema=schema, order=order, stages=stages)
-    for cell, meaning in zip(config.input.cells, cell_meanings(config.input.cells, schema), strict=True):
-        stages.say(f"schema    {cell}: " + ", ".join(f"{name} = {category}" for name, category in meaning.items()))
-    stages.say("checked   the records, read back and tabulated, equal the release")
-    stages.say(f"wrote     {made.directory} ({made.records:,} records, {made.order}, in {len(made.files)} files)")
+    with Shown(_console(quiet), pipeline.RECORDS_STAGES) as stages:
+        chosen = None if order is None else require_order(order)
+        pipeline.synthesize(config, output, chosen, Silent() if quiet else stages)
 
 
 @app.command("study")

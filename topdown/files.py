@@ -43,12 +43,14 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) 
 
 
 @contextmanager
-def whole_folder(folder: Path, *, private: bool = False) -> Iterator[Path]:
+def whole_folder(folder: Path, *, private: bool = False, aside: Path | None = None) -> Iterator[Path]:
     """A folder to write into that becomes ``folder``, everything in it synced, when the block ends.
 
     It lies beside the final one, so that giving it the name is one step, and it vanishes when the block fails.
-    ``folder`` must not exist, or be empty; its parents are made. Whoever calls this holds a lock: what an earlier
-    call left under the temporary name is taken away. Raises `OSError`.
+    ``folder`` must not exist, or be empty, unless ``aside`` names a place beside it: an earlier folder is then moved
+    there just before the new one takes its name, and comes back where that fails; to remove it is the caller's. The
+    parents are made. Whoever calls this holds a lock: what an earlier call left under the temporary name is taken away.
+    Raises `OSError`.
     """
     staging = folder.with_name(f".{folder.name}.partial")
     make_folder(folder.parent)
@@ -59,10 +61,26 @@ def whole_folder(folder: Path, *, private: bool = False) -> Iterator[Path]:
         for path in sorted(staging.rglob("*"), reverse=True):
             sync_folder(path) if path.is_dir() else _sync_file(path)
         sync_folder(staging)
-        staging.rename(folder)
+        if aside is not None and os.path.lexists(folder):
+            _exchange(folder, staging, aside)
+        else:
+            staging.rename(folder)
         sync_folder(folder.parent)
     finally:
         _remove(staging)
+
+
+def _exchange(folder: Path, new: Path, aside: Path) -> None:
+    """Give ``new`` the name of ``folder``, which moves to ``aside``: at every moment both are whole under some name."""
+    sync_folder(folder.parent)
+    folder.rename(aside)
+    try:
+        sync_folder(folder.parent)
+        new.rename(folder)
+    except BaseException:
+        if not os.path.lexists(folder):
+            aside.rename(folder)
+        raise
 
 
 def make_folder(folder: Path, *, private: bool = False) -> None:

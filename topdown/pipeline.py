@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from topdown.config import RunConfig
@@ -26,17 +27,23 @@ from topdown.projection.project import project
 from topdown.publication import publish
 from topdown.reading import input_digest, read_input, units_digest
 from topdown.release import round_counts
+from topdown.synthesis import microdata
+from topdown.synthesis.microdata import Microdata
+from topdown.synthesis.records import Order
 
 STAGES = 7
 """How many stages `run` has, for a progress bar."""
+RECORDS_STAGES = 3
+"""How many `synthesize` has, and `run` more than ``STAGES`` where it goes on to microdata."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run left: the directory that may be published, and whether it was there already."""
+    """What a run left: the directory that may be published, whether it was there already, and its microdata if any."""
 
     public: Path
     already_there: bool = False
+    microdata: Microdata | None = None
 
 
 @dataclass(frozen=True)
@@ -106,15 +113,29 @@ def run(
 
     Noise is drawn once: started again with the same configuration and input, a run goes on from its own measurements.
     With a ledger the budget is reserved before the first draw. The public directory appears complete or not at all.
+    Where ``config.output.microdata`` says so, its records follow, as `synthesize` writes them.
     ``workers``: threads, by default one per processor; the release does not depend on it. Raises `ConfigError`,
     `DataError`, `ProjectionError` or `BudgetError`; nothing is then left half-written.
     """
     stages = stages or Silent()
     directory = config.output_path if output is None else output
-    public = directory / "public"
     prepared = check(config, stages)
     journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
-    with journal.locked(), thread_pool(workers) as pool:
+    with journal.locked():
+        if config.output.microdata:
+            microdata.require_replaceable(directory / "microdata")
+        outcome = _release(config, journal, prepared, directory / "public", stages, workers)
+        if config.output.microdata:
+            made = _records(config, directory, config.output.microdata_order, stages)
+            outcome = replace(outcome, microdata=made)
+    return outcome
+
+
+def _release(
+    config: RunConfig, journal: Journal, prepared: Prepared, public: Path, stages: Stages, workers: int | None
+) -> Outcome:
+    """Make the release in ``public``, or find it there complete; the journal is held."""
+    with thread_pool(workers) as pool:
         measurements, ties = _measurements(config, journal, prepared, public, stages)
         entry = _confirm(config, journal)
         if (public / "manifest.json").exists():
@@ -140,6 +161,37 @@ def run(
             )
     _say_output(stages, public, checks)
     return Outcome(public)
+
+
+def synthesize(
+    config: RunConfig, output: Path | None = None, order: Order | None = None, stages: Stages | None = None
+) -> Microdata:
+    """The records of the release that `run` made of ``config``, in ``order`` (by default the configuration's).
+
+    They lie in microdata/ beside public/ and are post-processing of it alone. Meanwhile no `run` works in the same
+    directory. Raises `ConfigError` and `DataError` as `topdown.synthesis.microdata.synthesize` does.
+    """
+    directory = config.output_path if output is None else output
+    with ExitStack() as held:
+        # Where a release was handed on without its internal/, no run can be at work.
+        if (directory / "internal").is_dir():
+            held.enter_context(Journal(directory / "internal", config.fingerprint(), "").locked())
+        return _records(config, directory, order or config.output.microdata_order, stages or Silent())
+
+
+def _records(config: RunConfig, directory: Path, order: Order, stages: Stages) -> Microdata:
+    schema = config.schema_of_cells
+    made = microdata.synthesize(
+        directory / "public", directory / "microdata", schema=schema, order=order, stages=stages
+    )
+    if made.already_there:
+        stages.say(f"{made.directory} holds these microdata already, complete; nothing was written")
+        return made
+    for cell, meaning in zip(config.input.cells, microdata.cell_meanings(config.input.cells, schema), strict=True):
+        stages.say(f"schema    {cell}: " + ", ".join(f"{name} = {category}" for name, category in meaning.items()))
+    stages.say("checked   the records, read back and tabulated, equal the release")
+    stages.say(f"wrote     {made.directory} ({made.records:,} records, {made.order}, in {len(made.files)} files)")
+    return made
 
 
 def _measurements(

@@ -34,8 +34,8 @@ class Leaves:
 
     @property
     def records(self) -> int:
-        """How many records the counts stand for."""
-        return int(self.values.sum())
+        """How many records the counts stand for, exactly, also beyond 64 bits."""
+        return (int((self.values >> 32).sum()) << 32) + int((self.values & 0xFFFFFFFF).sum())
 
     def sorted(self) -> Leaves:
         """The same with the GEOIDs in ascending order of their bytes."""

@@ -5,41 +5,39 @@ Post-processing of the release alone: nothing confidential is read, and no budge
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from topdown.errors import ConfigError, DataError
-from topdown.files import file_digest, sync_folder
+from topdown.files import file_digest, locked, make_folder, whole_folder
 from topdown.noise import SecureSource, Source
 from topdown.progress import Silent, Stages
 from topdown.release import Release
 from topdown.schema import Schema
+from topdown.synthesis.earlier import MANIFEST, aside, discard, settle, whole_microdata
 from topdown.synthesis.leaves import Leaves, leaves_of, read_leaves
 from topdown.synthesis.records import (
     PART,
-    Occupied,
+    Layout,
     Order,
-    arrow_schema,
     batch,
+    part_writer,
     parts_in_order,
     parts_shuffled,
     require_order,
 )
+from topdown.synthesis.room import require_countable, require_space
+from topdown.synthesis.tabulation import as_schema, tabulate
 from topdown.tables import write_json
 
-# Readers of a directory of Parquet files leave out what begins with an underscore.
-MANIFEST = "_manifest.json"
-# Without Arrow's own schema in the file, every reader sees plain strings; dictionaries remain an encoding.
-_FORMAT = {"compression": "zstd", "compression_level": 1, "store_schema": False}
 STATEMENT = (
     "These records are post-processing of the release: they were made from its tables alone, and they cost no budget "
     "beyond the release's. Whoever is described by them is made up; tabulated, they give back the release exactly."
@@ -48,13 +46,17 @@ STATEMENT = (
 
 @dataclass(frozen=True)
 class Microdata:
-    """What was written: the directory with part-*.parquet, how many records, and the schema of their columns."""
+    """What is in ``directory``: its part-*.parquet, how many records, and the schema of their columns.
+
+    ``already_there``: these microdata were there, whole, and nothing was written.
+    """
 
     directory: Path
     records: int
     order: str
     schema: Schema
     files: tuple[Path, ...]
+    already_there: bool = False
 
 
 def synthesize(
@@ -68,7 +70,9 @@ def synthesize(
 ) -> Microdata:
     """The records of the finished release in ``public``, written to ``directory`` as `write_microdata` does.
 
-    Reads release.parquet and manifest.json, and nothing else. Raises `DataError` for a release that is not complete.
+    Reads release.parquet and manifest.json, and nothing else. Where ``directory`` holds the same microdata already,
+    whole (of this release by its digest, in this order and schema), nothing is written, unless a ``source`` is given.
+    Raises `DataError` for a release that is not complete.
     """
     require_order(order)
     with (stages or Silent()).stage("reading the release"):
@@ -92,69 +96,97 @@ def write_microdata(
     ``cell``. ``order``: "sorted", by GEOID and then cell, or "shuffled", a uniformly random order from ``source`` (by
     default operating-system entropy). Files of about ``rows_per_file`` records in row groups of 2^20, all columns
     strings to a reader and dictionary-encoded on disk; the memory that is used depends on the release and not on how
-    many records it has. The directory appears when it is complete, and when its records, read back and tabulated,
-    equal the release; an earlier one of ours is replaced.
+    many records it has.
 
-    Raises `ConfigError` for a schema that does not fit the cells, an unknown order, and a directory that holds anything
-    but microdata; `DataError` when it cannot be written, or does not read back as the release.
+    The directory appears when it is complete, synced, and when its records, read back and tabulated, equal the release.
+    An earlier one is replaced only if it is ours, whole and with nothing else in it: it is set aside as ``.NAME.old``
+    while the new one takes its name, and then removed. Beside it stay ``.NAME.lock``, an empty file by which of two
+    jobs at a time one is refused, and, if a job is killed, ``.NAME.partial`` until the next.
+
+    Raises `ConfigError` for a schema that does not fit the cells, an unknown order, more records than fit, a directory
+    that holds anything but microdata of ours and while another process writes there; `DataError` for too little space,
+    for earlier microdata that are torn, and when they cannot be written, or do not read back as the release.
     """
     require_order(order)
     stages = stages or Silent()
     if rows_per_file < 1:
         raise ConfigError(f"rows_per_file is {rows_per_file}; give 1 or more")
     leaves = leaves_of(release) if isinstance(release, Release) else release
-    schema = _as_schema(schema, leaves.cells)
-    schema.codes(leaves.cells)
+    schema = as_schema(schema, leaves.cells)
+    facts = _facts(leaves, schema, order, rows_per_file)
+    require_countable(leaves.records, order, rows_per_file)
     directory = Path(directory)
-    if directory.exists() and not (directory / MANIFEST).is_file():
-        raise ConfigError(f"{directory} exists and holds no microdata of ours; give another directory, or move it away")
-    # A name that reads beside the final one, so that giving it the final name is one step.
-    staging = directory.with_name(f".{directory.name}.partial")
-    try:
-        shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir(parents=True)
-        with stages.stage("writing records"):
-            arranged = leaves.sorted() if order == "sorted" else leaves
-            _write_parts(arranged, schema, order, source or SecureSource(), staging, rows_per_file)
-        with stages.stage("tabulating the records"):
-            _require_equal(staging, leaves, schema)
-        write_json(staging / MANIFEST, _facts(leaves, schema, order, staging))
-        sync_folder(staging)
-        shutil.rmtree(directory, ignore_errors=True)
-        staging.rename(directory)
-        sync_folder(directory.parent)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{directory}: cannot be written: {error}; free the space or correct the path") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return Microdata(directory, leaves.records, order, schema, tuple(sorted(directory.glob("part-*.parquet"))))
+    layout = Layout.of(leaves, schema, order, rows_per_file)
+
+    def made(files: Sequence[Path], *, already_there: bool = False) -> Microdata:
+        return Microdata(directory, leaves.records, order, schema, tuple(sorted(files)), already_there)
+
+    is_new = not os.path.lexists(directory)
+    if is_new:
+        require_space(layout, directory)  # before even the lock is made
+    with _alone(directory):
+        earlier = whole_microdata(directory)
+        if earlier is not None and leaves.digest and source is None and _same(earlier.facts, facts):
+            return made(earlier.files, already_there=True)
+        if not is_new:
+            require_space(layout, directory)
+        try:
+            with whole_folder(directory, aside=aside(directory)) as staging:
+                with stages.stage("writing records"):
+                    _write_parts(layout, source or SecureSource(), staging, fit=leaves.fit_for_release)
+                with stages.stage("tabulating the records"):
+                    _require_equal(staging, leaves, schema)
+                write_json(staging / MANIFEST, facts | {"files": _digests(staging)})
+                whole_microdata(directory)  # nobody put anything into it in the meantime
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{directory}: cannot be written: {error}; free the space or correct the path") from error
+        discard(aside(directory))
+    return made(list(directory.glob("part-*.parquet")))
 
 
-def _as_schema(schema: Schema | Mapping[str, Sequence[str]] | None, cells: tuple[str, ...]) -> Schema:
-    if schema is None:
-        return Schema.of_cells(cells)
-    return schema if isinstance(schema, Schema) else Schema.from_mapping(schema)
+def require_replaceable(directory: Path) -> None:
+    """Raise what `write_microdata` would for what is in ``directory`` before it, and finish what a killed job left."""
+    with _alone(directory):
+        whole_microdata(directory)
 
 
-def _write_parts(leaves: Leaves, schema: Schema, order: str, source: Source, folder: Path, rows_per_file: int) -> None:
-    cells = Occupied.of(leaves, schema)
-    if order == "sorted":
-        parts = parts_in_order(cells, rows_per_file)
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Hold the lock beside ``directory``, after finishing what a killed job left there. Raises `ConfigError`."""
+    if not directory.name or directory.name == "..":
+        raise ConfigError(f"{directory}: give a directory by its name; microdata get one of their own")
+    lock = directory.with_name(f".{directory.name}.lock")
+    with ExitStack() as held:
+        try:
+            make_folder(directory.parent)
+            held.enter_context(locked(lock))
+        except BlockingIOError:
+            raise ConfigError(
+                f"{directory}: another process is writing these microdata ({lock.name} beside it is held); wait for it"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{directory}: cannot be written: {error}; correct the path or the permissions of {directory.parent}"
+            ) from error
+        settle(directory)
+        yield
+
+
+def _write_parts(layout: Layout, source: Source, folder: Path, *, fit: bool) -> None:
+    if layout.order == "sorted":
+        parts = parts_in_order(layout.cells, layout.rows_per_file)
     else:
-        parts = parts_shuffled(cells, source, folder / ".scattered", rows_per_file)
-    marks = {"statement": STATEMENT, "fit for release": str(leaves.fit_for_release)}
-    # Sorted, a reader finds a unit's row groups by their bounds; shuffled, bounds say nothing and cost half the time.
-    statistics = ["geoid"] if order == "sorted" else False
+        parts = parts_shuffled(layout.cells, source, folder / ".scattered", layout.rows_per_file)
+    marks = {"statement": STATEMENT, "fit for release": str(fit)}
     for number, blocks in enumerate(parts):
-        path = folder / f"part-{number:05d}.parquet"
-        with pq.ParquetWriter(path, arrow_schema(schema), write_statistics=statistics, **_FORMAT) as writer:
+        with part_writer(folder / f"part-{number:05d}.parquet", layout) as writer:
             for block in blocks:
-                writer.write_batch(batch(block, cells, leaves.geoids, schema))
+                writer.write_batch(batch(block, layout))
             writer.add_key_value_metadata(marks)
 
 
-def _facts(leaves: Leaves, schema: Schema, order: str, folder: Path) -> dict[str, Any]:
-    files = sorted(folder.glob("part-*.parquet"))
+def _facts(leaves: Leaves, schema: Schema, order: str, rows_per_file: int) -> dict[str, Any]:
+    """The manifest without its files: what decides the records."""
     return {
         "schema_version": "1.0",
         "statement": STATEMENT,
@@ -162,9 +194,21 @@ def _facts(leaves: Leaves, schema: Schema, order: str, folder: Path) -> dict[str
         "fit_for_release": leaves.fit_for_release,
         "records": leaves.records,
         "order": order,
+        "records_per_file": rows_per_file,
         "attributes": {attribute.name: list(attribute.categories) for attribute in schema.attributes},
         "cells": dict(zip(leaves.cells, cell_meanings(leaves.cells, schema), strict=True)),
-        "files": {path.name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for path in files},
+    }
+
+
+def _same(earlier: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether two manifests agree on everything but their files, also on the attributes' order."""
+    return json.dumps({name: value for name, value in earlier.items() if name != "files"}) == json.dumps(facts)
+
+
+def _digests(folder: Path) -> dict[str, Any]:
+    return {
+        path.name: {"sha256": file_digest(path), "bytes": path.stat().st_size}
+        for path in sorted(folder.glob("part-*.parquet"))
     }
 
 
@@ -174,62 +218,6 @@ def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:
         {a.name: a.categories[k] for a, k in zip(schema.attributes, row, strict=True)}
         for row in schema.codes(cells).tolist()
     ]
-
-
-def tabulate(
-    directory: str | Path,
-    geoids: Any,
-    cells: Sequence[str],
-    schema: Schema | Mapping[str, Sequence[str]] | None = None,
-) -> npt.NDArray[np.int64]:
-    """(units x cells): how many of the directory's records lie in every unit of ``geoids`` and cell of ``cells``.
-
-    Reads one row group at a time. Raises `DataError` for a record of a unit or category that is not among them.
-    """
-    schema = _as_schema(schema, tuple(cells))
-    units = geoids if isinstance(geoids, pa.Array) else pa.array(geoids, pa.string())
-    place = np.empty(schema.shape, dtype=np.int64)
-    place[tuple(schema.codes(cells).T)] = np.arange(len(cells))
-    weights = [int(w) for w in np.cumprod((1, *schema.shape[:0:-1]))[::-1]]
-    found = np.zeros(len(units) * len(cells), dtype=np.int64)
-    paths = sorted(Path(directory).glob("part-*.parquet"))
-    if not paths:
-        raise DataError(f"{directory} holds no part-*.parquet; give the directory of the microdata")
-    columns = ["geoid", *schema.names]
-    for path in paths:
-        with pq.ParquetFile(path, read_dictionary=columns) as file:
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group, columns=columns)
-                leaf = _codes(table["geoid"], units, path, "geoid")
-                cell = np.zeros(len(leaf), dtype=np.int64)
-                for attribute, weight in zip(schema.attributes, weights, strict=True):
-                    values = pa.array(attribute.categories)
-                    cell += weight * _codes(table[attribute.name], values, path, attribute.name)
-                _add(found, leaf * len(cells) + place.reshape(-1)[cell])
-    return found.reshape(len(units), len(cells))
-
-
-def _codes(column: pa.ChunkedArray, known: pa.Array, path: Path, name: str) -> npt.NDArray[np.int64]:
-    """The place of every value in ``known``, found through the dictionary."""
-    pieces = []
-    for chunk in column.chunks:
-        place = pc.index_in(chunk.dictionary, value_set=known)
-        if place.null_count or chunk.null_count:
-            raise DataError(f"{path}: column {name!r} has a value that the release does not know")
-        pieces.append(place.to_numpy()[chunk.indices.to_numpy()].astype(np.int64))
-    return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
-
-
-def _add(found: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]) -> None:
-    """Count ``codes`` into ``found``; the cost depends on how many there are, not on how far they are spread."""
-    if not len(codes):
-        return
-    low, high = int(codes.min()), int(codes.max()) + 1
-    if high - low <= 4 * len(codes):
-        found[low:high] += np.bincount(codes - low, minlength=high - low)
-    else:
-        which, times = np.unique(codes, return_counts=True)
-        found[which] += times
 
 
 def _require_equal(folder: Path, leaves: Leaves, schema: Schema) -> None:

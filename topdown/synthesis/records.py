@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from topdown.errors import ConfigError
 from topdown.noise import Source
@@ -29,7 +30,10 @@ BLOCK = 1 << 20
 """Records of a row group."""
 PART = 1 << 22
 """Records of a file."""
-_MOST_PARTS = 500  # every part is an open file while records are scattered
+MOST_SCATTERED = 500
+"""Files of shuffled records: every one is open while records are scattered."""
+# Without Arrow's own schema in the file, every reader sees plain strings; dictionaries remain an encoding.
+_FORMAT = {"compression": "zstd", "compression_level": 1, "store_schema": False}
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +71,23 @@ class Occupied:
         return np.repeat(np.arange(first, last + 1), upper - lower)
 
 
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """What is to be written: the ``cells`` of the units ``geoids`` in ``order``, in files of ``rows_per_file``."""
+
+    cells: Occupied
+    geoids: pa.Array
+    schema: Schema
+    order: Order
+    rows_per_file: int
+
+    @classmethod
+    def of(cls, leaves: Leaves, schema: Schema, order: Order, rows_per_file: int) -> Layout:
+        """That of ``leaves``, which are sorted here where ``order`` wants it."""
+        arranged = leaves.sorted() if order == "sorted" else leaves
+        return cls(Occupied.of(arranged, schema), arranged.geoids, schema, order, rows_per_file)
+
+
 def parts_in_order(cells: Occupied, part: int = PART) -> Iterator[Iterator[IntArray]]:
     """The records by leaf and cell: for each file its blocks."""
     for begin in range(0, max(cells.records, 1), part):
@@ -84,8 +105,8 @@ def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = P
     # The order is a function of the release and of coins of its own, so it cannot say more than the release does: a
     # fast generator from a fresh seed is enough.
     rng = np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
-    parts = min(-(-max(cells.records, 1) // part), _MOST_PARTS)
-    kind = np.uint32 if len(cells.count) < 1 << 32 else np.int64
+    parts = min(-(-max(cells.records, 1) // part), MOST_SCATTERED)
+    kind = scattered_kind(cells)
     scratch.mkdir()
     try:
         with ExitStack() as stack:
@@ -105,20 +126,33 @@ def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = P
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def scattered_kind(cells: Occupied) -> npt.DTypeLike:
+    """How the place of a record's cell is kept while records are scattered."""
+    return np.uint32 if len(cells.count) < 1 << 32 else np.int64
+
+
+def part_writer(sink: Any, layout: Layout) -> pq.ParquetWriter:
+    """A writer of records to ``sink``, a path or a file."""
+    # Sorted, a reader finds a unit's row groups by their bounds; shuffled, bounds say nothing and cost half the time.
+    statistics = ["geoid"] if layout.order == "sorted" else False
+    return pq.ParquetWriter(sink, arrow_schema(layout.schema), write_statistics=statistics, **_FORMAT)
+
+
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The columns of the records: ``geoid`` and one per attribute, dictionaries of strings."""
     kinds = {name: pa.dictionary(pa.int32(), pa.string()) for name in ("geoid", *schema.names)}
     return pa.schema(list(kinds.items()))
 
 
-def batch(block: IntArray, cells: Occupied, geoids: pa.Array, schema: Schema) -> pa.RecordBatch:
+def batch(block: IntArray, layout: Layout) -> pa.RecordBatch:
     """One block as Arrow columns; the dictionary of GEOIDs holds those of the block's records and no others."""
+    cells, schema = layout.cells, layout.schema
     leaf = cells.leaf[block]
     low = int(leaf.min())
     present = np.zeros(int(leaf.max()) - low + 1, dtype=bool)
     present[leaf - low] = True
     rank = (np.cumsum(present, dtype=np.int32) - np.int32(1))[leaf - low]
-    named = geoids.take(pa.array(np.flatnonzero(present) + low))
+    named = layout.geoids.take(pa.array(np.flatnonzero(present) + low))
     columns = [pa.DictionaryArray.from_arrays(pa.array(rank), named)]
     for attribute, code in zip(schema.attributes, cells.codes, strict=True):
         columns.append(pa.DictionaryArray.from_arrays(pa.array(code[block]), pa.array(attribute.categories)))
