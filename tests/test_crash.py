@@ -108,6 +108,8 @@ def _child(job: dict[str, Any]) -> int:
         (Path, "rename"),
         (Path, "mkdir"),
         (Path, "touch"),
+        (Path, "unlink"),
+        (Path, "rmdir"),
         (shutil, "rmtree"),
     ):
         points.around(owner, name)
@@ -116,7 +118,11 @@ def _child(job: dict[str, Any]) -> int:
     if "rights" in job:
         give_up_rights()
     try:
-        pipeline.run(load_config(job["config"]), stages=KilledStages(points), workers=job.get("workers", 1))
+        config, stages = load_config(job["config"]), KilledStages(points)
+        if "synthesize" in job:
+            pipeline.synthesize(config, order=job["synthesize"], stages=stages)
+        else:
+            pipeline.run(config, stages=stages, workers=job.get("workers", 1))
     except TopdownError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return error.exit_code
