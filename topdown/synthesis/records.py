@@ -117,7 +117,7 @@ def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = P
                 block = block[np.argsort(drawn, kind="stable")]
                 bounds = np.cumsum(np.bincount(drawn, minlength=parts))
                 for file, piece in zip(files, np.split(block, bounds[:-1]), strict=True):
-                    file.write(memoryview(piece))  # numpy's tofile would lose the reason of a failure
+                    file.write(piece.data)  # numpy's tofile would lose the reason of a failure
         for k in range(parts):
             records = rng.permutation(np.fromfile(scratch / str(k), dtype=kind))
             (scratch / str(k)).unlink()
