@@ -5,6 +5,7 @@ As in `test_crash`, every job is a forked process that kills itself at a numbere
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -252,6 +253,57 @@ def test_a_second_rename_that_fails_gives_the_old_ones_their_name_back(
         pipeline.synthesize(load_config(place), order="shuffled")
     assert content(output / "microdata") == before
     assert sorted(path.name for path in output.iterdir()) == OUTPUT
+
+
+class Failing:
+    """Lets operation number ``last`` fail as a broken disk does, and all others be done."""
+
+    def __init__(self, last: int) -> None:
+        self.passed = 0
+        self.last = last
+
+    def __call__(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        def operation(*arguments: Any, **options: Any) -> Any:
+            self.passed += 1
+            if self.passed == self.last:
+                raise OSError(5, "Input/output error")
+            return function(*arguments, **options)
+
+        patch.setattr(owner, name, operation)
+
+
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_a_disk_error_at_any_step_leaves_nothing_torn(
+    finished: Path, tmp_path: Path, order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = [
+        *[(os, name) for name in ("fsync", "open", "scandir")],
+        *[(Path, name) for name in ("rename", "replace", "mkdir", "unlink", "rmdir", "open", "lstat", "iterdir")],
+        (pq.ParquetWriter, "write_batch"),
+        (shutil, "disk_usage"),
+    ]
+    said: list[str] = []
+    for k in itertools.count(1):
+        config = copied(finished, tmp_path / f"failing {k}")
+        output, failing = config.parent / "output", Failing(k)
+        leaves = read_leaves(output / "public")
+        with monkeypatch.context() as patch:
+            for owner, name in steps:
+                failing(patch, owner, name)
+            try:
+                write_microdata(leaves, output / "microdata", order=order)
+            except TopdownError as error:
+                said.append(str(error))
+        if failing.passed < k:
+            break
+        assert order_found(output) in {None, "sorted", order}, k
+        write_microdata(leaves, output / "microdata", order=order)
+        require_order_and_nothing_else(output, order)
+        shutil.rmtree(config.parent)
+    assert len(said) > 20
+    assert all("Input/output error" in message for message in said)
 
 
 # -- the power goes: what is synced before what is renamed or removed -----------------------------------------------

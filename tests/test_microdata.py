@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tracemalloc
 from itertools import pairwise
 from pathlib import Path
@@ -326,6 +327,29 @@ def test_a_run_goes_on_to_microdata_where_its_output_says_so(toy_run: Path) -> N
     assert main("run", toy_run, "--output", there, "--quiet") == 0
     assert (there / "microdata" / "part-00000.parquet").is_file()
     assert len(list((there / "public").iterdir())) == 5
+
+
+def test_a_release_that_was_handed_on_without_its_internal_gets_none(toy_run: Path) -> None:
+    output = pipeline.run(load_config(toy_run)).public.parent
+    shutil.rmtree(output / "internal")
+    assert main("synthesize", toy_run, "--quiet") == 0
+    assert sorted(path.name for path in output.iterdir()) == [".microdata.lock", "microdata", "public"]
+
+
+def test_a_place_without_a_release_stays_empty(toy_run: Path) -> None:
+    assert main("synthesize", toy_run, "--quiet") == 3
+    assert not (toy_run.parent / "output").exists()
+
+
+def test_the_command_again_says_that_nothing_was_written(toy_run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    toy_run.write_text(RUN_TOML + "\n[output]\nmicrodata = true\n")
+    for wanted in (["wrote", "checked"], ["holds this release already", "holds these microdata already, complete"]):
+        assert main("run", toy_run) == 0
+        out = capfd.readouterr().out
+        assert all(words in out for words in wanted), out
+    (toy_run.parent / "output" / "microdata" / "notes.txt").write_text("mine")
+    assert main("run", toy_run) == 2
+    assert "holds 'notes.txt', which its _manifest.json does not list; nothing was deleted" in capfd.readouterr().err
 
 
 def test_a_schema_may_follow_a_release_without_new_noise(toy_run: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import ExitStack
@@ -174,7 +175,7 @@ def synthesize(
     directory = config.output_path if output is None else output
     with ExitStack() as held:
         # Where a release was handed on without its internal/, no run can be at work.
-        if (directory / "internal").is_dir():
+        if os.path.isdir(directory / "internal"):  # no error where the directory cannot be read: that comes later
             held.enter_context(Journal(directory / "internal", config.fingerprint(), "").locked())
         return _records(config, directory, order or config.output.microdata_order, stages or Silent())
 

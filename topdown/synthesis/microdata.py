@@ -133,15 +133,15 @@ def write_microdata(
         try:
             with whole_folder(directory, aside=aside(directory)) as staging:
                 with stages.stage("writing records"):
-                    _write_parts(layout, source or SecureSource(), staging, fit=leaves.fit_for_release)
+                    parts = _write_parts(layout, source or SecureSource(), staging, fit=leaves.fit_for_release)
                 with stages.stage("tabulating the records"):
                     _require_equal(staging, leaves, schema)
-                write_json(staging / MANIFEST, facts | {"files": _digests(staging)})
+                write_json(staging / MANIFEST, facts | {"files": _digests(parts)})
                 whole_microdata(directory)  # nobody put anything into it in the meantime
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{directory}: cannot be written: {error}; free the space or correct the path") from error
         discard(aside(directory))
-    return made(list(directory.glob("part-*.parquet")))
+    return made([directory / part.name for part in parts])
 
 
 def require_replaceable(directory: Path) -> None:
@@ -172,17 +172,20 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def _write_parts(layout: Layout, source: Source, folder: Path, *, fit: bool) -> None:
+def _write_parts(layout: Layout, source: Source, folder: Path, *, fit: bool) -> list[Path]:
     if layout.order == "sorted":
         parts = parts_in_order(layout.cells, layout.rows_per_file)
     else:
         parts = parts_shuffled(layout.cells, source, folder / ".scattered", layout.rows_per_file)
     marks = {"statement": STATEMENT, "fit for release": str(fit)}
+    paths = []
     for number, blocks in enumerate(parts):
-        with part_writer(folder / f"part-{number:05d}.parquet", layout) as writer:
+        paths.append(folder / f"part-{number:05d}.parquet")
+        with part_writer(paths[-1], layout) as writer:
             for block in blocks:
                 writer.write_batch(batch(block, layout))
             writer.add_key_value_metadata(marks)
+    return paths
 
 
 def _facts(leaves: Leaves, schema: Schema, order: str, rows_per_file: int) -> dict[str, Any]:
@@ -205,11 +208,8 @@ def _same(earlier: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
     return json.dumps({name: value for name, value in earlier.items() if name != "files"}) == json.dumps(facts)
 
 
-def _digests(folder: Path) -> dict[str, Any]:
-    return {
-        path.name: {"sha256": file_digest(path), "bytes": path.stat().st_size}
-        for path in sorted(folder.glob("part-*.parquet"))
-    }
+def _digests(paths: Sequence[Path]) -> dict[str, Any]:
+    return {path.name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for path in paths}
 
 
 def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:

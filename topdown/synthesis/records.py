@@ -122,6 +122,7 @@ def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = P
             records = rng.permutation(np.fromfile(scratch / str(k), dtype=kind))
             (scratch / str(k)).unlink()
             yield (records[a : a + BLOCK].astype(np.int64) for a in range(0, len(records), BLOCK))
+        scratch.rmdir()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
