@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.errors import ConfigError, DataError
+from topdown.noise.exact import LARGEST_WHOLE
 from topdown.synthesis import records
 from topdown.synthesis.records import MOST_SCATTERED, Layout, Order, batch, part_writer, scattered_kind
 
-MOST_RECORDS = 1 << 53
 MOST_FILES = 100_000
 """Files of sorted records: their names have five digits."""
 MOST_IN_MEMORY = 1 << 27
@@ -29,9 +29,9 @@ def require_countable(count: int, order: Order, rows_per_file: int) -> None:
         files, rows = MOST_FILES, rows_per_file
     else:
         files, rows = MOST_SCATTERED, max(rows_per_file, MOST_IN_MEMORY)
-    if count > min(files * rows, MOST_RECORDS):
+    if count > min(files * rows, LARGEST_WHOLE):
         raise ConfigError(
-            f"{count:,} records are more than {min(files * rows, MOST_RECORDS):,}, which is what {files:,} files of "
+            f"{count:,} records are more than {min(files * rows, LARGEST_WHOLE):,}, which is what {files:,} files of "
             f"{rows:,} hold ({order}); nothing was written: so many are published as counts alone"
         )
 
