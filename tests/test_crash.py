@@ -40,6 +40,7 @@ from topdown.privacy.ledger import Ledger
 from topdown.progress import Silent
 
 TOML = RUN_TOML + '\n[ledger]\npath = "ledger.db"\ndataset = "census"\n[projection]\ncross_check = false\n'
+SEAL_BYTES = 32
 PUBLIC = {"estimates.parquet", "manifest.json", "measurements.parquet", "release.csv", "release.parquet"}
 
 # -- the server of runs (another process) ---------------------------------------------------------------------------
@@ -214,11 +215,11 @@ def require_nothing_torn(folder: Path) -> None:
         for name, file in manifest["files"].items():
             assert files.file_digest(public / name) == file["sha256"]
         assert (internal / "measurements.arrow").exists()
-    if (internal / "release").exists():
-        assert re.fullmatch("[0-9a-f]{32}", (internal / "release").read_text())
+    if (internal / "key").exists():
+        assert re.fullmatch("[0-9a-f]{128}", (internal / "key").read_text())
     if (internal / "measurements.arrow").exists():
-        with pa.OSFile(str(internal / "measurements.arrow")) as file:
-            assert pa.ipc.open_file(file).read_all().num_rows == 6
+        sealed = (internal / "measurements.arrow").read_bytes()
+        assert pa.ipc.open_file(sealed[:-SEAL_BYTES]).read_all().num_rows == 6
         # Noise is never drawn before its budget is set aside.
         assert len(Ledger(folder / "ledger.db").account("census").releases) == 1
     Ledger(folder / "ledger.db").verify()
@@ -237,7 +238,7 @@ def require_the_same_release(config: Path) -> None:
     for path in (folder / "run.toml", folder / "table.csv", *folder.glob("ledger.db*")):
         shutil.copy(path, other)
     (other / "output" / "internal").mkdir(parents=True)
-    for name in ("measurements.arrow", "release"):
+    for name in ("measurements.arrow", "key"):
         shutil.copy(output / "internal" / name, other / "output" / "internal")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "measure", None)
@@ -246,7 +247,7 @@ def require_the_same_release(config: Path) -> None:
     account = Ledger(folder / "ledger.db").account("census")
     assert (len(account.releases), len(account.confirmed), account.left) == (1, 1, 0)
     assert sorted(path.name for path in output.iterdir()) == ["internal", "public"]
-    assert sorted(path.name for path in (output / "internal").iterdir()) == ["lock", "measurements.arrow", "release"]
+    assert sorted(path.name for path in (output / "internal").iterdir()) == ["key", "lock", "measurements.arrow"]
     shutil.rmtree(other)
 
 
@@ -408,7 +409,7 @@ def test_a_ledger_that_is_held_stops_a_run_before_it_draws(place: Path, monkeypa
     monkeypatch.setattr(ledger_file, "PATIENCE_SECONDS", 0.05)
     with ledger_file.transaction(place.parent / "ledger.db"), pytest.raises(BudgetError, match="another process holds"):
         pipeline.run(load_config(place))
-    assert sorted(path.name for path in (place.parent / "output" / "internal").iterdir()) == ["lock", "release"]
+    assert sorted(path.name for path in (place.parent / "output" / "internal").iterdir()) == ["key", "lock"]
     pipeline.run(load_config(place))
     require_the_same_release(place)
 

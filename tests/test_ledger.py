@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -241,6 +243,61 @@ def test_of_runs_at_the_same_time_no_more_pass_than_the_budget_allows(ledger: Le
         Ledger(path).verify()
 
 
+def test_two_names_of_one_ledger_do_not_spend_its_last_budget_twice(ledger: Ledger, tmp_path: Path) -> None:
+    """Hard links: SQLite's log lies beside each name, and two processes would not see each other."""
+    context = multiprocessing.get_context("fork")
+    other = tmp_path / "elsewhere" / "books.db"
+    other.parent.mkdir()
+    ledger.reserve("census", "earlier", ONE)
+    ledger.reserve("census", "earlier too", ONE)
+    os.link(ledger.path, other)
+    ready, passed = context.Barrier(2), context.Queue()
+    workers = [
+        context.Process(target=_reserve, args=(path, name, ready, passed))
+        for name, path in (("a", ledger.path), ("b", other))
+    ]
+    for worker in workers:
+        worker.start()
+    found = dict(passed.get(timeout=60) for _ in workers)
+    for worker in workers:
+        worker.join()
+    assert all("has 2 names (hard links)" in str(error) for error in found.values()), found
+    for call in (Ledger(other).verify, Ledger(other).datasets, lambda: ledger.open_account("other", 1)):
+        with pytest.raises(BudgetError, match="remove all names but one"):
+            call()
+    other.unlink()
+    assert ledger.account("census").left == 1
+
+
+def test_symbolic_links_are_names_of_one_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    for repeat in range(5):
+        path = tmp_path / f"{repeat}.db"
+        Ledger(path).open_account("census", 3)
+        names = [path]
+        for k in range(3):
+            names.append(tmp_path / f"folder {repeat} {k}" / "books.db")
+            names[-1].parent.mkdir()
+            names[-1].symlink_to(names[-2])
+        ready, passed = context.Barrier(6), context.Queue()
+        workers = [context.Process(target=_reserve, args=(names[k % 4], f"r{k}", ready, passed)) for k in range(6)]
+        for worker in workers:
+            worker.start()
+        found = dict(passed.get(timeout=60) for _ in workers)
+        for worker in workers:
+            worker.join()
+        assert sum(error is None for error in found.values()) == 3, found
+        assert {Ledger(name).account("census").spent for name in names} == {3}
+        assert all([left.name for left in name.parent.iterdir()] == ["books.db"] for name in names[1:])
+
+
+def test_a_link_to_itself_is_an_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "loop.db").symlink_to(tmp_path / "loop.db")
+    for call in (Ledger(tmp_path / "loop.db").verify, lambda: Ledger(tmp_path / "loop.db").open_account("census", 1)):
+        with pytest.raises(BudgetError, match=r"loop.db: "):
+            call()
+
+
 # -- an edited ledger -----------------------------------------------------------------------------------------------
 
 
@@ -434,6 +491,7 @@ def test_the_file_is_a_synced_write_ahead_log(ledger: Ledger) -> None:
 
 # -- in a run -------------------------------------------------------------------------------------------------------
 
+DIGEST = hashlib.sha256(bytes(32)).hexdigest()
 WITH_LEDGER = RUN_TOML + '\n[ledger]\npath = "ledger.db"\ndataset = "census"\n[projection]\ncross_check = false\n'
 
 
@@ -450,6 +508,10 @@ def topdown(*arguments: object) -> int:
         with pytest.raises(SystemExit) as stop:
             cli.main()
     return int(stop.value.code or 0)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_run_reserves_draws_and_confirms(ledger_run: Path, ledger: Ledger) -> None:
@@ -519,12 +581,12 @@ def test_measurements_that_were_lost_are_not_drawn_again(
     assert ledger.account("census").spent == 1
 
 
-@pytest.mark.parametrize("name", ["", "0123", "g" * 32, "0" * 33, "é" * 16])
-def test_a_name_that_is_none_reserves_nothing(ledger_run: Path, ledger: Ledger, name: str) -> None:
+@pytest.mark.parametrize("secret", ["", "0123", "g" * 128, "0" * 128, "0" * 64 + DIGEST + "0", "é" * 64])
+def test_a_damaged_secret_reserves_nothing(ledger_run: Path, ledger: Ledger, secret: str) -> None:
     internal = ledger_run.parent / "output" / "internal"
     internal.mkdir(parents=True)
-    (internal / "release").write_text(name)
-    with pytest.raises(DataError, match=r"release: does not hold the name of a release; restore it"):
+    (internal / "key").write_text(secret)
+    with pytest.raises(DataError, match=r"key: the release's secret is damaged; restore the folder"):
         pipeline.run(load_config(ledger_run))
     with pytest.raises(BudgetError, match="a release without a name cannot reserve"):
         ledger.reserve("census", "", ONE)
@@ -552,6 +614,28 @@ def test_a_ledger_that_is_named_later_is_charged_all_the_same(toy_run: Path, led
     toy_run.write_text(WITH_LEDGER)
     assert pipeline.run(load_config(toy_run)).already_there
     assert len(ledger.account("census").confirmed) == 1
+
+
+def test_a_ledger_that_was_restored_from_an_older_copy_is_found_by_the_manifest(
+    ledger_run: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older, newer = (ledger_run.parent / name for name in ("older.db", "newer.db"))
+    shutil.copy(ledger.path, older)
+    assert topdown("run", ledger_run) == 0
+    assert topdown("run", ledger_run, "-o", ledger_run.parent / "another") == 0
+    shutil.copy(ledger.path, newer)
+    shutil.copy(older, ledger.path)
+    before = contents(ledger_run.parent / "output")
+    assert topdown("run", ledger_run) == 5
+    said = capsys.readouterr().err
+    assert "does not hold the record" in said
+    assert "older copy of it, which lacks what was spent since; restore the newest copy" in said
+    # Nothing is written that would hide it.
+    assert ledger.account("census").spent == 0
+    assert contents(ledger_run.parent / "output") == before
+    shutil.copy(newer, ledger.path)
+    assert topdown("run", ledger_run) == 0
+    assert ledger.account("census").spent == 2
 
 
 # -- the command line -----------------------------------------------------------------------------------------------

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
 import pytest
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, DataError
 from topdown.parallel import available_workers, map_ordered, worker_pool
 
 
@@ -81,3 +83,63 @@ def test_few_results_wait() -> None:
         executor.taken += 1
     assert executor.taken == executor.submitted == 1000
     assert executor.most_waiting <= 2 * available_workers() + 1
+
+
+def one_by_one(task: int) -> int:
+    time.sleep(0.01)
+    return os.getpid()
+
+
+def test_there_are_never_more_processes_than_tasks() -> None:
+    with worker_pool(300, 3) as pool:
+        assert pool is not None
+        found = set(map_ordered(one_by_one, range(3), pool))
+        assert len(multiprocessing.active_children()) == len(found) <= 3
+    with worker_pool(300, 1) as pool:
+        assert pool is None
+    with worker_pool(300) as pool:
+        assert len(set(map_ordered(one_by_one, range(40), pool))) <= 40
+
+
+def test_more_workers_than_processors_are_all_at_work() -> None:
+    count = 2 * available_workers() + 1
+    with worker_pool(count, 100) as pool:
+        assert len(set(map_ordered(one_by_one, range(100), pool))) == count
+
+
+def killed(task: int) -> int:
+    if task == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task
+
+
+def test_a_worker_that_is_killed_is_an_error_and_not_a_hang() -> None:
+    with pytest.raises(DataError, match="a worker process was killed"), worker_pool(2) as pool:
+        list(map_ordered(killed, range(10), pool))
+    assert multiprocessing.active_children() == []
+
+
+def much(task: int) -> bytes:
+    return bytes(50_000_000)
+
+
+def interrupted_after(moment: float) -> None:
+    with worker_pool(2) as pool:
+        assert pool is not None
+        for _ in range(8):
+            pool.submit(much, 0)
+        time.sleep(moment)
+        raise KeyboardInterrupt
+
+
+def test_workers_that_are_killed_while_they_send_leave_nobody_waiting() -> None:
+    for moment in (0.0, 0.02, 0.05, 0.1):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_after(moment)
+        assert multiprocessing.active_children() == []
+
+
+def test_a_failure_says_where_it_was() -> None:
+    with pytest.raises(ValueError, match="task 3 fails") as caught, worker_pool(2) as pool:
+        list(map_ordered(failing, range(10), pool))
+    assert "in failing" in "".join(caught.value.__notes__)

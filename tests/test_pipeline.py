@@ -152,7 +152,7 @@ def test_the_manifest_holds_no_seed_and_no_true_count(county_run: tuple[RunConfi
     text = (public / "manifest.json").read_text(encoding="utf-8")
     assert "seed" not in text.lower()
     assert file_digest(config.input_path) not in text
-    record = pa.ipc.open_file(public.parent / "internal" / "measurements.arrow")
+    record = pa.ipc.open_file((public.parent / "internal" / "measurements.arrow").read_bytes()[:-32])
     assert record.schema.metadata[b"ties"].decode() not in text
     _, counts = read_input(config)
     # Whole numbers of seven digits and more: hashes and fractions hardly ever hold one of these between other signs.

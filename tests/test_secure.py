@@ -221,7 +221,7 @@ def test_internal_files_are_closed_to_others_whatever_the_mask(planted: Path, ma
     internal = output / "internal"
     assert stat.S_IMODE(internal.stat().st_mode) == 0o700
     files = sorted(internal.iterdir())
-    assert [path.name for path in files] == ["lock", "measurements.arrow", "release"]
+    assert [path.name for path in files] == ["key", "lock", "measurements.arrow"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
@@ -345,10 +345,12 @@ def test_the_ledger_and_the_manifest_do_not_tell_the_input(planted: Path) -> Non
         data = path.read_bytes()
         assert digest.encode() not in data
         assert bytes.fromhex(digest) not in data
-    # The key that breaks ties stays inside as well.
-    with pa.OSFile(str(public.parent / "internal" / "measurements.arrow")) as file:
-        key = pa.ipc.open_file(file).schema.metadata[b"ties"]
-    assert not any(key in path.read_bytes() for path in (*public.iterdir(), planted.parent / "ledger.db"))
+    # The key that breaks ties stays inside as well, and so does the one that seals the record.
+    ties = pa.ipc.open_file(record[:-32]).schema.metadata[b"ties"]
+    sealing = (public.parent / "internal" / "key").read_bytes()[:64]
+    for path in (*public.iterdir(), planted.parent / "ledger.db"):
+        data = path.read_bytes()
+        assert not any(secret in data for secret in (ties, sealing, bytes.fromhex(sealing.decode())))
 
 
 def test_a_study_is_not_written_under_public(planted: Path) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from topdown.projection.project import project
     from topdown.release import Release, round_counts
     from topdown.schema import Attribute, Schema
+    from topdown.verify import verify_release
 
     __version__: str
 
@@ -49,6 +50,7 @@ __all__ = [
     "simulate",
     "synthesis",
     "theory",
+    "verify_release",
 ]
 
 # Loaded when used. Together they and what they stand on (scipy's statistics, cvxpy) take seconds, which a program that
@@ -80,6 +82,7 @@ _HOMES = {
     "project": "topdown.projection.project",
     "round_counts": "topdown.release",
     "simulate": "topdown.evaluation.simulate",
+    "verify_release": "topdown.verify",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass

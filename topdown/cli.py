@@ -1,4 +1,4 @@
-"""The command line: run, synthesize, study, check, ledger.
+"""The command line: run, synthesize, study, check, verify, ledger.
 
 What a command works with is imported inside it, so that --help does not wait for it.
 """
@@ -14,6 +14,7 @@ from rich.console import Console
 
 from topdown import cli_ledger
 from topdown.errors import DataError, TopdownError
+from topdown.interrupts import INTERRUPTED, one_line
 
 app = typer.Typer(
     add_completion=False,
@@ -25,8 +26,9 @@ app = typer.Typer(
         "A TOML file names the table of counts, how its units nest, the privacy budget and the projection. "
         "[bold]topdown check FILE[/bold] validates it all and draws nothing; [bold]topdown run FILE[/bold] makes the "
         "release, [bold]topdown synthesize FILE[/bold] writes it as records, "
-        "[bold]topdown study FILE[/bold] simulates what its projection does to the noise.\n\n"
-        "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget."
+        "[bold]topdown study FILE[/bold] simulates what its projection does to the noise. "
+        "[bold]topdown verify PUBLIC[/bold] checks a release that was received.\n\n"
+        "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget, 130 stopped by Ctrl-C (143 by SIGTERM)."
     ),
 )
 
@@ -110,7 +112,7 @@ def study_errors(
 
     FILE is one that `run` takes, with a section \\[study]. Leaves a directory internal/ with report.html,
     errors.parquet, rules.parquet and densities.parquet, which are as confidential as the table. Ctrl-C keeps the
-    replicates that are finished.
+    replicates that are finished, and ends with code 130.
     """
     from topdown import study
     from topdown.config import load_study
@@ -118,7 +120,10 @@ def study_errors(
 
     _set_logging(verbose)
     with Shown(_console(quiet), study.STAGES) as stages:
-        study.study(load_study(file), output, Silent() if quiet else stages, workers=workers, replicates=replicates)
+        chosen = Silent() if quiet else stages
+        outcome = study.study(load_study(file), output, chosen, workers=workers, replicates=replicates)
+    if outcome.stopped:
+        raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
@@ -132,6 +137,26 @@ def check(file: File, quiet: Quiet = False, verbose: Verbose = False) -> None:
     with Shown(_console(quiet), 1) as stages:
         pipeline.check(load_any(file), Silent() if quiet else stages)
         stages.say("ok        configuration, data and plan agree; nothing was drawn or written")
+
+
+@app.command()
+def verify(
+    public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
+    quiet: Quiet = False,
+) -> None:
+    """Check that a release is whole and nothing but what was written, for whoever receives it.
+
+    Every file against its manifest, and the counts against each other. Ends with code 3, naming the files at fault.
+    """
+    from topdown.verify import verify_release
+
+    found = verify_release(public)
+    console = _console(quiet)
+    for line in (
+        f"ok        {', '.join(found.files)} are what the manifest lists, and the counts add up",
+        f"next      compare with the publisher's: SHA-256 of manifest.json is {found.sha256}",
+    ):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -153,7 +178,12 @@ def _set_logging(verbose: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line; an error of Topdown's own becomes one message and its exit code."""
+    """Run the command line; an error of Topdown's own, or an interrupt, becomes one message and an exit code."""
+    with one_line():
+        _command()
+
+
+def _command() -> None:
     try:
         app(standalone_mode=True)
     except TopdownError as error:

@@ -31,6 +31,7 @@ from topdown.release import round_counts
 from topdown.synthesis import microdata
 from topdown.synthesis.microdata import Microdata
 from topdown.synthesis.records import Order
+from topdown.verify import MANIFEST, verify_files
 
 STAGES = 7
 """How many stages `run` has, for a progress bar."""
@@ -137,9 +138,11 @@ def _release(
 ) -> Outcome:
     """Make the release in ``public``, or find it there complete; the journal is held."""
     with thread_pool(workers) as pool:
-        measurements, ties = _measurements(config, journal, prepared, public, stages)
+        found = journal.read(prepared.counts.geography, prepared.plan, prepared.counts.cells)
+        released = _released(config, public, recorded=found is not None)
+        measurements, ties = _measurements(config, journal, prepared, found, stages)
         entry = _confirm(config, journal)
-        if (public / "manifest.json").exists():
+        if released:
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
             return Outcome(public, already_there=True)
         with stages.stage("projecting"):
@@ -195,15 +198,33 @@ def _records(config: RunConfig, directory: Path, order: Order, stages: Stages) -
     return made
 
 
-def _measurements(
-    config: RunConfig, journal: Journal, prepared: Prepared, public: Path, stages: Stages
-) -> tuple[Measurements, KeyedSource]:
-    """The measurements that this run drew before, or new ones, kept before anything is derived from them."""
-    found = journal.read(prepared.counts.geography, prepared.plan)
-    if found is None and public.exists():
+def _released(config: RunConfig, public: Path, *, recorded: bool) -> bool:
+    """Whether ``public`` holds this release already, after making sure that it is whole.
+
+    Raises `ConfigError` where the noise behind it is not ``recorded``, `DataError` naming a file that is not what was
+    written, `BudgetError` where the ledger lacks the record that the manifest names.
+    """
+    if public.exists() and not recorded:
         raise ConfigError(
             f"{public} exists, and the record of the noise behind it does not; give another --output directory"
         )
+    if not public.exists() or (public.is_dir() and not any(public.iterdir())):
+        return False
+    again = f"move {public} away and run again: the same release is made from the noise that was kept"
+    entry = verify_files(public, remedy=again)["ledger"]
+    if config.ledger is not None and entry is not None:
+        Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)
+    return True
+
+
+def _measurements(
+    config: RunConfig,
+    journal: Journal,
+    prepared: Prepared,
+    found: tuple[Measurements, KeyedSource] | None,
+    stages: Stages,
+) -> tuple[Measurements, KeyedSource]:
+    """The measurements that this run drew before, or new ones, kept before anything is derived from them."""
     _reserve(config, journal, prepared, drawn=found is not None)
     if found is not None:
         stages.say("going on from the measurements that were drawn before: no noise is drawn, no budget is spent")

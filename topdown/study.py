@@ -48,12 +48,16 @@ MOST_GROUPS = 60
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """What a study left: its directory, the page to open, and how many of the replicates were finished."""
+    """What a study left: its directory, the page to open, how many of the replicates were finished.
+
+    ``stopped``: whether an interrupt ended it before all replicates of all kinds of noise were.
+    """
 
     directory: Path
     report: Path
     replicates: int
     wanted: int
+    stopped: bool = False
 
 
 def study(
@@ -133,7 +137,9 @@ def study(
     stages.say(
         f"next      open {report}; {'it is a' if config.study.public_input else 'keep it, it is a'} {table.notice}"
     )
-    return StudyOutcome(directory, report, table.replicates, wanted)
+    finished = [variant.table.replicates == wanted for variant in variants]
+    stopped = not all(finished) or len(finished) <= len(config.study.variant)
+    return StudyOutcome(directory, report, table.replicates, wanted, stopped)
 
 
 _BY_NOISE = "errors_by_noise.parquet"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +16,7 @@ from topdown.evaluation.histogram import BINS, Law, bin_width
 from topdown.evaluation.methods import RAW, Method, parse_methods
 from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
 from topdown.evaluation.rules import Rule
+from topdown.interrupts import held_back
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace, SeededSource
 from topdown.parallel import map_ordered, worker_pool
 from topdown.privacy.bounds import LevelBounds
@@ -100,9 +98,9 @@ def simulate(
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
     total, done = Accumulated.empty(), 0
     try:
-        with worker_pool(workers if len(tasks) > 1 else 1) as pool:
+        with worker_pool(workers, len(tasks)) as pool:
             for index, part in enumerate(map_ordered(_run_task, tasks, pool)):
-                with _interrupts_held_back():
+                with held_back():  # so that sums are never half added up
                     total.merge(part, half=index % 2)
                     done = tasks[index][2]
                 if progress is not None:
@@ -111,22 +109,6 @@ def simulate(
         if done == 0:
             raise
     return _table(counts, plan, study, total, done, reference, public_input)
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """An interrupt (Ctrl-C) waits for the end of the block, so that sums are never half added up."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held_back: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: held_back.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
-        if held_back:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _study(

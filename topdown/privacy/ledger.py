@@ -181,6 +181,17 @@ class Ledger:
             raise BudgetError(f"{self.path}: the ledger holds no record: all were removed; restore it from a copy")
         return hashes[-1]
 
+    def require_record(self, record: str, manifest: Path) -> None:
+        """Raises `BudgetError` unless the ledger holds the ``record`` that a release's ``manifest`` names.
+
+        It does not where an older copy of it was restored: what was spent since is missing too.
+        """
+        if all(known.hash != record for known in read_records(self.path)):
+            raise BudgetError(
+                f"{self.path}: does not hold the record {record} that {manifest} names: it is another ledger, or an "
+                "older copy of it, which lacks what was spent since; restore the newest copy before any other run"
+            )
+
     def _account(self, records: Sequence[Record], dataset: str) -> Account:
         own = [record for record in records if record.dataset == dataset]
         opened = next((record.body for record in own if record.kind == "open"), None)

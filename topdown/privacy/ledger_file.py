@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -83,6 +84,7 @@ def read_records(path: Path) -> tuple[Record, ...]:
     """
     _require_file(path)
     with errors_in_words(path), closing(_connect_to_read(path)) as connection:
+        _require_one_name(path)
         return _verified(connection, path)
 
 
@@ -98,7 +100,8 @@ def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
     with errors_in_words(path):
         if create:
             path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(_real(path), timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
+            _require_one_name(path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("BEGIN IMMEDIATE")
@@ -118,8 +121,23 @@ def _require_file(path: Path) -> None:
             raise BudgetError(f"{path}: there is no ledger; make one with 'topdown ledger init'")
 
 
+def _real(path: Path) -> Path:
+    """The file that ``path`` leads to by symbolic links: SQLite keeps its log and its locks beside that name."""
+    return Path(os.path.realpath(path))
+
+
+def _require_one_name(path: Path) -> None:
+    """Refuse a ledger with hard links: under each name SQLite has another log, and what one spends the other misses."""
+    names = path.stat().st_nlink
+    if names > 1:
+        raise BudgetError(
+            f"{path}: the ledger's file has {names} names (hard links), and runs under different names do not see what "
+            "the others spend; while no run is at work, remove all names but one"
+        )
+
+
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
+    return sqlite3.connect(f"{_real(path).as_uri()}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
 
 
 def _verified(connection: sqlite3.Connection, path: Path) -> tuple[Record, ...]:

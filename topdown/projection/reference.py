@@ -215,7 +215,7 @@ def _quadratic(
     )
     program = cp.Problem(cp.Minimize(objective), constraints)
     try:
-        program.solve(solver=solver, **(_TIGHT.get(solver, {}) | options))
+        _solve(program, solver, _TIGHT.get(solver, {}) | options)
     except (cp.SolverError, ValueError, ArithmeticError) as error:
         raise ProjectionError(
             f"cvxpy with {solver} failed: {error}; installed solvers are {', '.join(cp.installed_solvers())}"
@@ -225,3 +225,13 @@ def _quadratic(
     x = np.array(y)
     x[free] += size[free] * e.value
     return x
+
+
+def _solve(program: cp.Problem, solver: str, options: dict[str, Any]) -> None:
+    """``program.solve``, except that an interrupt that the solver took for itself, as OSQP does, is passed on."""
+    own = {name: value for name, value in options.items() if name != "verbose"}
+    data, chain, inverse = program.get_problem_data(solver, solver_opts=own)
+    found = chain.solve_via_data(program, data, verbose=bool(options.get("verbose")), solver_opts=own)
+    if getattr(getattr(found, "info", None), "status", None) == "interrupted":
+        raise KeyboardInterrupt
+    program.unpack_results(found, chain, inverse)

@@ -1,0 +1,66 @@
+"""Ctrl-C and SIGTERM: held back where work must not be torn, and one line and an exit code where the command ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+INTERRUPTED = 128 + int(signal.SIGINT)
+"""The exit code of a command that Ctrl-C stopped; of one that was told to terminate it is 143, by the same rule."""
+
+LINE = "stopped: nothing is half-written; run again to go on"
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait for the end of the block, in the main thread; elsewhere they never interrupt it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    before = {number: signal.signal(number, lambda n, _: waiting.append(n)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        _restore(before)
+        for number in dict.fromkeys(waiting):
+            signal.raise_signal(number)
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM raise KeyboardInterrupt in the block; one that ends it becomes a line and an exit code.
+
+    Raises SystemExit: 130 after Ctrl-C, 143 after SIGTERM. A command that ends with code 130 by itself, since it kept
+    what was finished, is treated in the same way.
+    """
+    received: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, stop) for number in SIGNALS} if in_main else {}
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
+        with suppress(OSError, ValueError):
+            print(LINE, file=sys.stderr, flush=True)
+        raise SystemExit(128 + received[0] if received else INTERRUPTED) from None
+    finally:
+        _restore(before)
+
+
+def _restore(handlers: dict[signal.Signals, signal._HANDLER]) -> None:
+    for number, handler in handlers.items():
+        # None: one that was not set from Python, which Python cannot give back.
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
