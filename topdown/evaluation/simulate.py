@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, 
 from topdown.evaluation.rules import Rule
 from topdown.interrupts import held_back
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace, SeededSource
-from topdown.parallel import map_ordered, worker_pool
+from topdown.parallel import map_ordered, thread_pool, worker_pool
 from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.plan import Plan
 from topdown.privacy.shares import DETAILED
@@ -108,7 +109,8 @@ def simulate(
     except KeyboardInterrupt:
         if done == 0:
             raise
-    return _table(counts, plan, study, total, done, reference, public_input)
+    with thread_pool(workers) as threads:
+        return _table(counts, plan, study, total, done, reference, public_input, threads)
 
 
 def _study(
@@ -210,7 +212,14 @@ def _follow(study: Simulation, method: Method, x: FloatArray, found: Accumulated
 
 
 def _table(
-    counts: Counts, plan: Plan, study: Simulation, total: Accumulated, done: int, reference: str, public_input: bool
+    counts: Counts,
+    plan: Plan,
+    study: Simulation,
+    total: Accumulated,
+    done: int,
+    reference: str,
+    public_input: bool,
+    threads: Executor | None,
 ) -> ErrorTable:
     geography = counts.geography
     laws = [
@@ -218,13 +227,13 @@ def _table(
     ]
     slices = [geography.level_slice(level) for level in geography.levels]
     shape = study.truth.shape
-    statistics = {
-        label: {
-            name: values.reshape(shape).T
-            for name, values in error_statistics(total, label, done, laws, slices, shape).items()
-        }
-        for label in (method.label for method in study.methods)
-    }
+    labels = [method.label for method in study.methods]
+
+    def of_method(label: str) -> dict[str, FloatArray]:
+        found = error_statistics(total, label, done, laws, slices, shape)
+        return {name: values.reshape(shape).T for name, values in found.items()}
+
+    statistics = dict(zip(labels, map_ordered(of_method, labels, threads), strict=True))
     for values in statistics.get(RAW, {}).values():
         values[np.isinf(study.variance)] = np.nan  # what was not measured has no raw value, and so no error
     rules = {
