@@ -581,7 +581,7 @@ def test_measurements_that_were_lost_are_not_drawn_again(
     assert ledger.account("census").spent == 1
 
 
-@pytest.mark.parametrize("secret", ["", "0123", "g" * 128, "0" * 128, "0" * 64 + DIGEST + "0", "é" * 64])
+@pytest.mark.parametrize("secret", ["", "0123", "g" * 128, "0" * 128, "0" * 64 + DIGEST + "0", "é" * 64], ids=range(6))
 def test_a_damaged_secret_reserves_nothing(ledger_run: Path, ledger: Ledger, secret: str) -> None:
     internal = ledger_run.parent / "output" / "internal"
     internal.mkdir(parents=True)
