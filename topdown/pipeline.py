@@ -208,13 +208,20 @@ def _released(config: RunConfig, public: Path, *, recorded: bool) -> bool:
         raise ConfigError(
             f"{public} exists, and the record of the noise behind it does not; give another --output directory"
         )
-    if not public.exists() or (public.is_dir() and not any(public.iterdir())):
+    if not public.exists() or _is_empty(public):
         return False
     again = f"move {public} away and run again: the same release is made from the noise that was kept"
     entry = verify_files(public, remedy=again)["ledger"]
     if config.ledger is not None and entry is not None:
         Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)
     return True
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except OSError:
+        return False  # what is wrong with it is for whoever reads it to say
 
 
 def _measurements(
