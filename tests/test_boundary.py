@@ -23,6 +23,7 @@ ROOMS = {
     "errors": 0,
     "files": 0,
     "neighbours": 0,
+    "interrupts": 0,
     "progress": 0,
     "parallel": 1,
     "tree": 1,
@@ -45,14 +46,26 @@ ROOMS = {
     "manifest": 11,
     "reading": 11,
     "report": 11,
-    "pipeline": 12,
-    "study": 13,
-    "cli_ledger": 13,
+    "verify": 12,
+    "pipeline": 13,
+    "study": 14,
+    "cli_ledger": 14,
     "cli": 15,
+    "entry": 16,
 }
 # Reading is the pipeline's beginning, and a study is a pipeline too: it simulates beside the truth.
 MAY_SEE_COUNTS = {"counts", "door", "evaluation", "reading", "pipeline", "study"}
-SHUT_OUT = {"measurements", "projection", "release", "publication", "synthesis", "journal", "manifest", "tables"}
+SHUT_OUT = {
+    "measurements",
+    "projection",
+    "release",
+    "publication",
+    "synthesis",
+    "journal",
+    "manifest",
+    "tables",
+    "verify",
+}
 
 
 def module_name(path: Path) -> str:
