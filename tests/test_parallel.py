@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import pytest
 
@@ -137,6 +138,23 @@ def test_workers_that_are_killed_while_they_send_leave_nobody_waiting() -> None:
         with pytest.raises(KeyboardInterrupt):
             interrupted_after(moment)
         assert multiprocessing.active_children() == []
+
+
+def test_what_threads_have_begun_ends_before_a_failure_is_passed_on() -> None:
+    ended, begun = threading.Event(), threading.Event()
+
+    def work(task: int) -> None:
+        if task == 0:
+            begun.wait(60)
+            raise KeyboardInterrupt
+        begun.set()
+        time.sleep(0.3)
+        ended.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            list(map_ordered(work, range(2), pool))
+        assert ended.is_set()
 
 
 def test_a_failure_says_where_it_was() -> None:

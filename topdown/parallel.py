@@ -11,6 +11,7 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -179,15 +180,29 @@ def _serve(calls: Connection, parents: Connection) -> None:
 def map_ordered(
     function: Callable[[Task], Result], tasks: Sequence[Task], executor: Executor | None
 ) -> Iterator[Result]:
-    """``function`` of every task, in the order of ``tasks``; at most a few results wait in memory at any time."""
+    """``function`` of every task, in the order of ``tasks``; at most a few results wait in memory at any time.
+
+    Where this is left early, by a failure or an interrupt, what threads have begun ends first: they may be writing
+    where the caller will tidy up.
+    """
     if executor is None:
         yield from map(function, tasks)
         return
     waiting: deque[Future[Result]] = deque()
     ahead = executor.count if isinstance(executor, ProcessWorkers) else available_workers()
-    for task in tasks:
-        waiting.append(executor.submit(function, task))
-        if len(waiting) > ahead:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+    try:
+        for task in tasks:
+            waiting.append(executor.submit(function, task))
+            if len(waiting) > ahead:
+                result = waiting[0].result()
+                waiting.popleft()
+                yield result
+        while waiting:
+            result = waiting[0].result()
+            waiting.popleft()
+            yield result
+    finally:
+        if waiting and isinstance(executor, ThreadPoolExecutor):
+            for future in waiting:
+                future.cancel()
+            futures.wait(waiting)
