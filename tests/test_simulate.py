@@ -8,6 +8,7 @@ import signal
 import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 from scipy import stats
 
 import topdown as td
+from topdown import parallel
 from topdown.errors import BudgetError, ConfigError, CountsError
 from topdown.evaluation import methods as methods_module
 from topdown.evaluation import simulate as simulate_module
@@ -550,6 +552,22 @@ def test_an_interrupt_before_anything_was_finished_is_passed_on(
     monkeypatch.setattr(simulate_module, "_run_task", interrupted)
     with pytest.raises(KeyboardInterrupt):
         simulate(*small, ["raw"], 3000, 5)
+
+
+def test_a_study_of_few_blocks_starts_few_processes(
+    small: tuple[td.Counts, td.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, start = [], parallel.ProcessWorkers._start
+
+    def counted(self: parallel.ProcessWorkers) -> Any:
+        begun.append(1)
+        return start(self)
+
+    monkeypatch.setattr(parallel.ProcessWorkers, "_start", counted)
+    table = simulate(*small, ["raw"], 40, 5, workers=300)
+    assert table.replicates == 40
+    assert 1 < len(begun) <= 2
+    assert not tables_differ(table, simulate(*small, ["raw"], 40, 5))
 
 
 def test_progress_ends_with_all(small: tuple[td.Counts, td.Plan]) -> None:
