@@ -92,5 +92,7 @@ def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measure
         if isinstance(law, DiscreteLaplace):
             values[:, nodes] = bounds.sample(exact, law, shape, source)
         else:
-            values[:, nodes] = exact + law.sample(shape, source)
+            drawn = law.sample(shape, source)
+            drawn += exact
+            values[:, nodes] = drawn
     return Measurements(geography, counts.cells, values.T, variance, plan, source.fit_for_release)

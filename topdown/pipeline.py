@@ -17,6 +17,7 @@ from topdown.geography import Geography
 from topdown.journal import Journal
 from topdown.manifest import LedgerEntry, describe_release
 from topdown.measurements import Measurements
+from topdown.memory import give_back
 from topdown.noise import KeyedSource, SecureSource
 from topdown.parallel import map_ordered, thread_pool
 from topdown.privacy.ledger import Ledger
@@ -76,6 +77,7 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
             raise DataError(f"{config.input_path}: it changed while it was read; run again when it is complete")
         if units_digest(config) != units:
             raise DataError(f"{config.units_path}: it changed while it was read; run again when it is complete")
+        give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
     if units is None:
@@ -126,31 +128,53 @@ def run(
     with journal.locked():
         if config.output.microdata:
             microdata.require_replaceable(directory / "microdata")
-        outcome = _release(config, journal, prepared, directory / "public", stages, workers)
+        drawn = _drawn(config, journal, prepared, directory / "public", stages)
+        del prepared  # With it go the counts: nothing from here on may know them, and their memory is wanted.
+        give_back()
+        outcome = _release(config, journal, drawn, directory / "public", stages, workers)
+        del drawn
         if config.output.microdata:
             made = _records(config, directory, config.output.microdata_order, stages)
             outcome = replace(outcome, microdata=made)
     return outcome
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What a release is made of once its noise is drawn, without the counts; ``released``: whether it is made."""
+
+    measurements: Measurements
+    ties: KeyedSource = field(repr=False)
+    plan: Plan
+    units: str | None
+    released: bool
+
+
+def _drawn(config: RunConfig, journal: Journal, prepared: Prepared, public: Path, stages: Stages) -> Drawn:
+    found = journal.read(prepared.counts.geography, prepared.plan, prepared.counts.cells)
+    released = _released(config, public, recorded=found is not None)
+    measurements, ties = _measurements(config, journal, prepared, found, stages)
+    return Drawn(measurements, ties, prepared.plan, prepared.units, released)
+
+
 def _release(
-    config: RunConfig, journal: Journal, prepared: Prepared, public: Path, stages: Stages, workers: int | None
+    config: RunConfig, journal: Journal, drawn: Drawn, public: Path, stages: Stages, workers: int | None
 ) -> Outcome:
     """Make the release in ``public``, or find it there complete; the journal is held."""
+    measurements = drawn.measurements
     with thread_pool(workers) as pool:
-        found = journal.read(prepared.counts.geography, prepared.plan, prepared.counts.cells)
-        released = _released(config, public, recorded=found is not None)
-        measurements, ties = _measurements(config, journal, prepared, found, stages)
         entry = _confirm(config, journal)
-        if released:
+        if drawn.released:
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
             return Outcome(public, already_there=True)
         with stages.stage("projecting"):
             estimates = _estimates(config, measurements, pool)
+            give_back()
         with stages.stage("solving again by cvxpy"):
             checks = _cross_checks(config, measurements, estimates)
         with stages.stage("rounding"):
-            release = round_counts(estimates["non_negative"], source=ties)
+            release = round_counts(estimates["non_negative"], source=drawn.ties)
+            give_back()
         with stages.stage("writing"):
             publish(
                 public,
@@ -158,7 +182,7 @@ def _release(
                 estimates,
                 release,
                 lambda files: describe_release(
-                    config, measurements, prepared.plan, estimates, checks, release, files, entry, prepared.units
+                    config, measurements, drawn.plan, estimates, checks, release, files, entry, drawn.units
                 ),
                 csv=config.output.csv,
                 executor=pool,

@@ -44,22 +44,24 @@ class Release:
                 f"a release holds int64 values of shape {(self.geography.n_nodes, len(self.cells))}, and got "
                 f"{self.values.dtype} of shape {self.values.shape}"
             )
-        negative = np.argwhere(self.values < 0)
-        if len(negative):
-            node, cell = (int(k) for k in negative[0])
+        if self.values.min(initial=0) < 0:
+            node, cell = (int(k) for k in np.argwhere(self.values < 0)[0])
             raise ProjectionError(
                 f"{self.geography.describe(node)}, cell {self.cells[cell]!r}: {self.values[node, cell]} is negative"
             )
-        by_cell = self.values.T
-        for families in self.geography.tree.families_down():
-            gap = families.total(by_cell[..., families.children]) - by_cell[..., families.parents]
-            wrong = np.argwhere(gap != 0)
-            if len(wrong):
-                cell, family = (int(k) for k in wrong[0])
-                raise ProjectionError(
-                    f"{self.geography.describe(families.parents.start + family)}, cell {self.cells[cell]!r}: its "
-                    f"children add up to {int(gap[cell, family])} more than it has"
-                )
+        tree = self.geography.tree
+        for cells in tree.blocks(len(self.cells)):
+            by_cell = self.values.T[cells]
+            for families in tree.families_down():
+                gap = families.total(by_cell[..., families.children]) - by_cell[..., families.parents]
+                wrong = np.argwhere(gap != 0)
+                if len(wrong):
+                    cell, family = (int(k) for k in wrong[0])
+                    raise ProjectionError(
+                        f"{self.geography.describe(families.parents.start + family)}, "
+                        f"cell {self.cells[cells.start + cell]!r}: its children add up to {int(gap[cell, family])} "
+                        "more than it has"
+                    )
 
     @property
     def variance(self) -> npt.NDArray[np.float64] | None:
@@ -72,8 +74,10 @@ class Release:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, name, cell, value[, variance]`` in Arrow batches."""
-        known = {} if self.variance is None else {"variance": self.variance}
-        return tidy_batches(self.geography, self.cells, {"value": self.values, **known}, names=True)
+        columns: dict[str, Any] = {"value": self.values}
+        if self.exact.any():
+            columns["variance"] = lambda nodes: np.where(self.exact[nodes], 0.0, np.nan)
+        return tidy_batches(self.geography, self.cells, columns, names=True)
 
     def to_frame(self) -> pd.DataFrame:
         """The tidy table ``geoid, level, name, cell, value[, variance]``."""
@@ -81,13 +85,17 @@ class Release:
 
 
 def _by_family(estimate: Estimate, source: Source) -> IntArray:
-    values = np.ascontiguousarray(estimate.values.T)
-    if not estimate.exact.any():
-        return round_top_down(values, estimate.geography.tree, source, None, None)
-    exact = np.ascontiguousarray(estimate.exact.T)
-    whole = np.where(exact, np.rint(values), values)
-    lower = lower_bounds(whole, np.where(exact, 0.0, 1.0), estimate.geography.tree)
-    return round_top_down(whole, estimate.geography.tree, source, lower, exact)
+    tree, any_exact = estimate.geography.tree, estimate.exact.any()
+    result = np.empty((len(estimate.cells), tree.n_nodes), np.int64)
+    # Cell by cell, for the sake of memory.
+    for cell, values in enumerate(np.ascontiguousarray(estimate.values.T)):
+        whole, lower, exact = values[None], None, None
+        if any_exact:
+            exact = estimate.exact[:, cell][None]
+            whole = np.where(exact, np.rint(whole), whole)
+            lower = lower_bounds(whole, np.where(exact, 0.0, 1.0), tree)
+        result[cell] = round_top_down(whole, tree, source, lower, exact)[0]
+    return result
 
 
 def _whole_tree(estimate: Estimate, source: Source) -> IntArray:
@@ -128,11 +136,12 @@ def round_counts(estimate: Estimate, *, method: str = "family", source: Source |
 
 
 def _require_whole(estimate: Estimate) -> None:
-    fraction = np.abs(estimate.values - np.rint(estimate.values))
-    wrong = np.argwhere(estimate.exact & (fraction > 1e-6))
-    if len(wrong):
-        node, cell = (int(k) for k in wrong[0])
-        raise ProjectionError(
-            f"{estimate.geography.describe(node)}, cell {estimate.cells[cell]!r}: its exact value "
-            f"{estimate.values[node, cell]} is not whole, so no consistent whole numbers exist; correct it"
-        )
+    for cell in range(len(estimate.cells)):
+        exact, values = estimate.exact[:, cell], estimate.values[:, cell]
+        wrong = np.flatnonzero(exact & (np.abs(values - np.rint(values)) > 1e-6))
+        if len(wrong):
+            node = int(wrong[0])
+            raise ProjectionError(
+                f"{estimate.geography.describe(node)}, cell {estimate.cells[cell]!r}: its exact value "
+                f"{values[node]} is not whole, so no consistent whole numbers exist; correct it"
+            )

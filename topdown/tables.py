@@ -146,8 +146,8 @@ def tidy_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, [name,] cell, *columns`` for every node and cell, node by node, in batches.
 
-    ``columns``: for each a (nodes x cells) array, or a string that stands in every row. NaN becomes null. ``rows``
-    (nodes,) leaves nodes out. ``names``: whether to give the units' names, null where unknown.
+    ``columns``: for each a (nodes x cells) array, what gives it for an array of nodes, or a string that stands in every
+    row. NaN becomes null. ``rows`` (nodes,) leaves nodes out. ``names``: whether to give the units' names, null where unknown.
     """
     n_cells = len(cells)
     chosen = np.arange(geography.n_nodes) if rows is None else np.flatnonzero(rows)
@@ -171,7 +171,8 @@ def tidy_batches(
                 same = pa.array(np.zeros(len(repeated), np.int8))
                 arrays[name] = pa.DictionaryArray.from_arrays(same, pa.array([values]))
             else:
-                arrays[name] = pa.array(np.ascontiguousarray(values[nodes]).reshape(-1), from_pandas=True)
+                chosen_values = values(nodes) if callable(values) else values[nodes]
+                arrays[name] = pa.array(np.ascontiguousarray(chosen_values).reshape(-1), from_pandas=True)
         index = np.tile(np.arange(n_cells, dtype=np.int32), len(nodes))
         cell = pa.DictionaryArray.from_arrays(pa.array(index), pa.array(list(cells)))
         first = [name for name in ("geoid", "level", "name", "query") if name in arrays]

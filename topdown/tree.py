@@ -20,6 +20,8 @@ from topdown.errors import GeographyError
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
+_VALUES_AT_ONCE = 1 << 22
+
 
 class Families(NamedTuple):
     """The families whose parents stand at one level.
@@ -155,6 +157,15 @@ class Tree:
         for families in self.families_up():
             values[..., families.parents] = families.total(values[..., families.children])
         return values
+
+    def blocks(self, n_cells: int) -> Iterator[slice]:
+        """The cells in blocks of a few million values at all nodes, at least one cell each.
+
+        Kernels hold ten times what they are given. Cells are independent of each other, so a table of many cells can be
+        taken block by block, and then they hold ten times a block.
+        """
+        step = max(1, _VALUES_AT_ONCE // self.n_nodes)
+        return (slice(first, min(first + step, n_cells)) for first in range(0, n_cells, step))
 
     def subtree(self, node: int) -> tuple[Tree, IntArray]:
         """The subtree below ``node`` as a tree of its own, and the numbers of its nodes in this one."""

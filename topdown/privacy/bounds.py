@@ -80,7 +80,9 @@ class LevelBounds:
     ) -> NDArray[Any]:
         """``counts``, broadcast to ``size``, with noise of ``noise``'s scale, exactly, within the bounds."""
         if self.kind == NONE:
-            return np.asarray(counts + noise.sample(size, source))
+            noisy = noise.sample(size, source)
+            noisy += counts
+            return noisy
         law = TruncatedDiscreteLaplace if self.conditioned else BoundaryInflatedDiscreteLaplace
         return np.asarray(law(counts, noise.scale, 0, self.upper).sample(size, source))
 

@@ -5,6 +5,7 @@ All residuals are in units of counts, so that they can be read beside the noise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +65,18 @@ def certify(
         scale=float(np.abs(x).max()),
         noise=_largest_deviation(variance),
         worst_node=worst % tree.n_nodes,
+    )
+
+
+def together(parts: Sequence[Certificate]) -> Certificate:
+    """The certificate of a whole from those of its blocks of cells."""
+    return Certificate(
+        consistency=max(part.consistency for part in parts),
+        most_negative=min(part.most_negative for part in parts),
+        kkt=max(part.kkt for part in parts),
+        scale=max(part.scale for part in parts),
+        noise=max(part.noise for part in parts),
+        worst_node=max(parts, key=lambda part: part.worst).worst_node,
     )
 
 

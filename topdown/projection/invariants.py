@@ -19,21 +19,22 @@ class Contradiction(ValueError):
 
 
 def settle(values: FloatArray, variance: FloatArray, tree: Tree, *, nonnegative: bool) -> tuple[FloatArray, FloatArray]:
-    """``values`` and ``variance``, both (..., nodes), with every parent of none but exact children made exact itself.
+    """``values`` (..., nodes) and ``variance`` (the same or (nodes,)) with every parent of none but exact children made
+    exact itself.
 
     Raises `Contradiction` where an exact value is not what its exact children add up to, and with ``nonnegative``
     where one is negative or less than the exact values below it.
     """
     if not (variance == 0).any():
         return values, variance
-    y, v = np.array(values), np.array(np.broadcast_to(variance, values.shape))
+    y, v = np.array(values), np.array(variance)
     if nonnegative:
         _refuse(v == 0, y < 0, "its exact value is negative, and the projection is to be non-negative")
     for families in tree.families_up():
         exact = v[..., families.children] == 0
         settled = families.total((~exact).astype(np.int64)) == 0
         known = families.total(np.where(exact, y[..., families.children], 0.0))
-        at = np.zeros(v.shape, bool)
+        at = np.zeros(y.shape, bool)
         own = (v[..., families.parents] == 0) & settled
         at[..., families.parents] = own & (np.abs(y[..., families.parents] - known) > _rounding(known))
         _refuse(at, True, "its exact value is not the sum of its children's, which are all exact")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import ConfigError, ProjectionError, require_known
+from topdown.geography import Geography
 from topdown.measurements import Measurements
 from topdown.noise.exact import LARGEST_WHOLE
-from topdown.projection.certificate import certify, family_optimality, tree_optimality
+from topdown.projection.certificate import Certificate, certify, family_optimality, together, tree_optimality
 from topdown.projection.equality import (
     downward,
     downward_variance,
@@ -112,22 +114,45 @@ def project(
             "'joint'"
         )
     nonnegative = method != "gls" if nonnegative is None else nonnegative
-    problem = _problem(measurements, weights, nonnegative)
-    if engine == "cvxpy":
-        from topdown.projection import reference
+    geography, n_cells = measurements.geography, len(measurements.cells)
+    values = np.empty((n_cells, geography.n_nodes))
+    parts = []
+    for cells in geography.tree.blocks(n_cells):
+        problem = _problem(measurements, cells, weights, nonnegative)
+        if engine == "cvxpy":
+            from topdown.projection import reference
 
-        x = reference.solve(problem, method, solver, solver_options or {})
-    else:
-        x = METHODS[method](problem)
-    return _estimate(measurements, problem, x, method, engine, weights)
+            x = reference.solve(problem, method, solver, solver_options or {})
+        else:
+            x = METHODS[method](problem)
+        values[cells] = x
+        parts.append(_part(measurements, cells, problem, x, method, weights))
+    certificate = together([part.certificate for part in parts])
+    # A variance by node is the same for every cell.
+    parts = parts if measurements.node_variance.ndim == 2 else parts[:1]
+    _require_certificate(certificate, geography, method, engine)
+    shape = (geography.n_nodes, n_cells)
+    variance = _all_cells([part.variance for part in parts])
+    return Estimate(
+        geography=geography,
+        cells=measurements.cells,
+        values=values.T,
+        variance=None if variance is None else np.broadcast_to(variance, shape),
+        method=method,
+        nonnegative=nonnegative,
+        engine=engine,
+        weights=weights,
+        certificate=certificate,
+        exact=np.broadcast_to(_all_cells([part.exact for part in parts]), shape),
+        fit_for_release=measurements.fit_for_release,
+    )
 
 
-def _problem(measurements: Measurements, weights: str, nonnegative: bool) -> Problem:
-    """Measurements as a kernel's input: cells first, exact values settled, weights as asked."""
+def _problem(measurements: Measurements, cells: slice, weights: str, nonnegative: bool) -> Problem:
+    """Measurements of some cells as a kernel's input: cells first, exact values settled, weights as asked."""
     geography = measurements.geography
-    values = np.ascontiguousarray(measurements.values.T, dtype=np.float64)
-    variance = measurements.node_variance
-    variance = np.ascontiguousarray(variance.T) if variance.ndim == 2 else variance
+    values = np.ascontiguousarray(measurements.values.T[cells], dtype=np.float64)
+    variance = _of_cells(measurements.node_variance, cells)
     if weights == "uniform":
         variance = np.where((variance > 0) & np.isfinite(variance), 1.0, variance)
     try:
@@ -141,20 +166,35 @@ def _problem(measurements: Measurements, weights: str, nonnegative: bool) -> Pro
     return Problem(values, variance, geography.tree, nonnegative, lower)
 
 
-def _estimate(
-    measurements: Measurements, problem: Problem, x: FloatArray, method: str, engine: str, weights: str
-) -> Estimate:
-    geography, tree = measurements.geography, problem.tree
+class _Part(NamedTuple):
+    """What is kept of a block of cells beside its values; ``variance`` and ``exact`` (nodes, 1) or (nodes, cells)."""
+
+    certificate: Certificate
+    variance: FloatArray | None
+    exact: npt.NDArray[np.bool_]
+
+
+def _part(
+    measurements: Measurements, cells: slice, problem: Problem, x: FloatArray, method: str, weights: str
+) -> _Part:
+    nonnegative, tree = problem.nonnegative, problem.tree
     if method == "top-down":
         residual = family_optimality(
-            x, problem.values, problem.variance, tree, problem.lower, nonnegative=problem.nonnegative
+            x, problem.values, problem.variance, tree, problem.lower, nonnegative=nonnegative
         )
-    elif method == "gls-top-down" and problem.nonnegative:
+    elif method == "gls-top-down" and nonnegative:
         z, u, _ = upward_pass(problem)
         residual = family_optimality(x, z, u, tree, problem.lower, nonnegative=True)
     else:
-        residual = tree_optimality(x, problem.values, problem.variance, tree, nonnegative=problem.nonnegative)
-    certificate = certify(x, residual, problem.variance, tree, nonnegative=problem.nonnegative)
+        residual = tree_optimality(x, problem.values, problem.variance, tree, nonnegative=nonnegative)
+    certificate = certify(x, residual, problem.variance, tree, nonnegative=nonnegative)
+    variance = None
+    if not nonnegative and (cells.start == 0 or problem.variance.ndim == 2):
+        variance = _variance(problem, _of_cells(measurements.node_variance, cells), method, weights)
+    return _Part(certificate, None if variance is None else _by_node(variance), _by_node(problem.variance == 0))
+
+
+def _require_certificate(certificate: Certificate, geography: Geography, method: str, engine: str) -> None:
     if not certificate.holds() or certificate.scale > LARGEST_WHOLE:
         raise ProjectionError(
             f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
@@ -162,25 +202,16 @@ def _estimate(
             f"by {certificate.kkt:.3g}; "
             + ("take engine='tree', another solver or tighter options" if engine == "cvxpy" else "please report this")
         )
-    variance = None
-    if not problem.nonnegative:
-        true = measurements.node_variance
-        true = true.T if true.ndim == 2 else true
-        variance = _variance(problem, true, method, weights)
-    shape = (geography.n_nodes, len(measurements.cells))
-    return Estimate(
-        geography=geography,
-        cells=measurements.cells,
-        values=x.T,
-        variance=None if variance is None else np.broadcast_to(_by_node(variance), shape),
-        method=method,
-        nonnegative=problem.nonnegative,
-        engine=engine,
-        weights=weights,
-        certificate=certificate,
-        exact=np.broadcast_to(_by_node(problem.variance == 0), shape),
-        fit_for_release=measurements.fit_for_release,
-    )
+
+
+def _of_cells(variance: FloatArray, cells: slice) -> FloatArray:
+    """(nodes,), or of (nodes, cells) those of some cells, cells first."""
+    return np.ascontiguousarray(variance.T[cells]) if variance.ndim == 2 else variance
+
+
+def _all_cells(parts: Sequence[Any]) -> Any:
+    """Arrays (nodes, cells of a block) side by side; None where one is None."""
+    return None if any(part is None for part in parts) else np.concatenate(parts, axis=1)
 
 
 def _by_node(array: Any) -> Any:
