@@ -553,7 +553,7 @@ def test_a_run_that_does_not_fit_says_so_before_it_begins(
 
 
 def test_the_free_memory_is_known_here() -> None:
-    from topdown.reading import available_memory
+    from topdown.memory import available_memory
 
     found = available_memory()
     assert found is not None

@@ -17,7 +17,7 @@ from topdown.construction.labels import as_strings, column
 from topdown.errors import CountsError, GeographyError, require_known
 from topdown.geography import Geography
 from topdown.noise.exact import LARGEST_WHOLE
-from topdown.tables import read_table
+from topdown.readers import read_table
 from topdown.tree import IntArray
 
 ABSENT = ("refuse", "zero")

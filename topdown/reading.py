@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from topdown.counts import Counts
 from topdown.errors import ConfigError, DataError, GeographyError
 from topdown.files import file_digest
 from topdown.geography import Geography
-from topdown.tables import read_table, require_file
+from topdown.memory import available_memory
+from topdown.readers import read_table, require_file, table_columns
 
 _BYTES_PER_ROW = 150
 _BYTES_PER_CELL = 120
@@ -33,7 +33,7 @@ def read_input(config: RunConfig) -> tuple[Geography, Counts]:
     require_memory(config.input_path, len(config.input.cells))
     if config.units_path is None:
         wanted = [*identifiers, *config.input.cells, *_name_columns(options), *config.input.where]
-        table = read_table(config.input_path, None if options.levels else list(dict.fromkeys(wanted)))
+        table = read_table(config.input_path, _present(config, config.input_path, wanted))
         table = _filtered(table, config)
         geography = _geography(table, config)
         path = _path_columns(config, table.column_names)
@@ -41,7 +41,7 @@ def read_input(config: RunConfig) -> tuple[Geography, Counts]:
         geography = _listed(config.units_path, config)
         path = _path_columns(config, identifiers)
         wanted = [*path, *config.input.cells, *config.input.where]
-        table = _filtered(read_table(config.input_path, list(dict.fromkeys(wanted))), config)
+        table = _filtered(read_table(config.input_path, _present(config, config.input_path, wanted)), config)
     counts = Counts.from_table(
         table,
         geography,
@@ -75,7 +75,7 @@ def _listed(path: Path, config: RunConfig) -> Geography:
     options = config.geography
     require_memory(path, len(config.input.cells))
     wanted = [*_identifier_columns(config), *_name_columns(options)]
-    table = read_table(path, None if options.levels else list(dict.fromkeys(wanted)))
+    table = read_table(path, _present(config, path, wanted))
     try:
         return _geography(table, config)
     except GeographyError as error:
@@ -109,6 +109,15 @@ def _identifier_columns(config: RunConfig) -> list[str]:
     if config.input.geoid is None:
         raise ConfigError("input.geoid is missing: with widths, name the column that holds the codes")
     return [config.input.geoid]
+
+
+def _present(config: RunConfig, path: Path, wanted: Sequence[str]) -> list[str]:
+    """``wanted``, each once, without what the table may lack: the root's column; those of ``input.where`` are missed
+    later.
+    """
+    known = set(table_columns(path))
+    dispensable = {*(config.geography.levels or [])[:1], *config.input.where}
+    return [name for name in dict.fromkeys(wanted) if name in known or name not in dispensable]
 
 
 def _filtered(table: pa.Table, config: RunConfig) -> pa.Table:
@@ -166,18 +175,3 @@ def _csv_rows(path: Path) -> int:
     with path.open("rb") as file:
         lines = file.readlines(1 << 16)
     return path.stat().st_size * len(lines) // max(1, sum(map(len, lines)))
-
-
-def available_memory() -> int | None:
-    """Bytes that this process may still take: of the machine and of its control group; None where unknown."""
-    found = []
-    memory = Path("/proc/meminfo")
-    if memory.exists():
-        fields = dict(line.split(":", 1) for line in memory.read_text().splitlines() if ":" in line)
-        found.append(int(fields["MemAvailable"].split()[0]) * 1024)
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if limit.exists() and used.exists() and (most := limit.read_text().strip()) != "max":
-        found.append(int(most) - int(used.read_text()))
-    if not found and hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return min(found) if found else None

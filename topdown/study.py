@@ -30,6 +30,7 @@ from topdown.files import make_folder, whole_file
 from topdown.geography import Geography
 from topdown.privacy.plan import Plan
 from topdown.progress import Silent, Stages
+from topdown.readers import read_table, table_columns
 from topdown.reading import read_input
 from topdown.report.geometry import Outlines, read_outlines
 from topdown.report.noise_comparison import compare
@@ -37,7 +38,7 @@ from topdown.report.page import render
 from topdown.report.records import records_frame, records_summary
 from topdown.report.residuals import residual_rows
 from topdown.report.summary import Groupings, rounded, summarise
-from topdown.tables import read_table, write_parquet
+from topdown.tables import write_parquet
 
 STAGES = 4
 """How many stages `study` has, for a progress bar."""
@@ -214,14 +215,15 @@ def _group_columns(config: StudyConfig, geography: Geography) -> Mapping[str, tu
         return {}
     options = config.geography
     levels = options.levels or [config.input.geoid or ""]
-    table = read_table(config.input_path)
+    known = table_columns(config.input_path)
     for name in wanted:
-        if name not in table.column_names:
-            raise ConfigError(f"study.groups names {name!r}; {config.input_path} has {', '.join(table.column_names)}")
+        if name not in known:
+            raise ConfigError(f"study.groups names {name!r}; {config.input_path} has {', '.join(known)}")
+    # Where units are named by their path, the identifiers join the levels below the root.
+    path = [c for c in levels[1:] if c in known] if options.separator else levels[-1:]
+    table = read_table(config.input_path, list(dict.fromkeys([*path, *wanted, *config.input.where])))
     for name, value in config.input.where.items():
         table = table.filter(pc.equal(table[name].cast(pa.string()), value))
-    # Where units are named by their path, the identifiers join the levels below the root.
-    path = [c for c in levels[1:] if c in table.column_names] if options.separator else levels[-1:]
     parts = [table[name].cast(pa.string()) for name in path]
     joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, options.separator)
     node = geography.index_of(joined) - geography.tree.leaves.start

@@ -20,7 +20,7 @@ from topdown.errors import GeographyError
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
-_VALUES_AT_ONCE = 1 << 22
+_VALUES_AT_ONCE = 1 << 20
 
 
 class Families(NamedTuple):
@@ -159,7 +159,7 @@ class Tree:
         return values
 
     def blocks(self, n_cells: int) -> Iterator[slice]:
-        """The cells in blocks of a few million values at all nodes, at least one cell each.
+        """The cells in blocks of about a million values at all nodes, at least one cell each.
 
         Kernels hold ten times what they are given. Cells are independent of each other, so a table of many cells can be
         taken block by block, and then they hold ten times a block.

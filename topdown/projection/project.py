@@ -179,9 +179,7 @@ def _part(
 ) -> _Part:
     nonnegative, tree = problem.nonnegative, problem.tree
     if method == "top-down":
-        residual = family_optimality(
-            x, problem.values, problem.variance, tree, problem.lower, nonnegative=nonnegative
-        )
+        residual = family_optimality(x, problem.values, problem.variance, tree, problem.lower, nonnegative=nonnegative)
     elif method == "gls-top-down" and nonnegative:
         z, u, _ = upward_pass(problem)
         residual = family_optimality(x, z, u, tree, problem.lower, nonnegative=True)

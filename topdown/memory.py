@@ -1,0 +1,79 @@
+"""How much memory there is."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+from topdown.errors import DataError
+
+
+def available_memory() -> int | None:
+    """Bytes that this process may still take, None where unknown: of the machine, of its control group and of what
+    ``ulimit -v`` leaves it.
+    """
+    found = [left for left in (_of_machine(), _of_control_group(), address_space_left()) if left is not None]
+    return min(found) if found else None
+
+
+def held_memory() -> int:
+    """Bytes of memory that this process holds; 0 where unknown."""
+    return _own("VmRSS") or 0
+
+
+def gibibytes(size: int) -> str:
+    """``size`` as messages say it."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.3g} MiB"
+
+
+def address_space_left() -> int | None:
+    """Bytes of address space that a limit (``ulimit -v``) leaves this process; None where there is no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else max(0, limit - (_own("VmSize") or 0))
+
+
+def _of_machine() -> int | None:
+    memory = Path("/proc/meminfo")
+    if memory.exists():
+        fields = dict(line.split(":", 1) for line in memory.read_text().splitlines() if ":" in line)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+def _of_control_group() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    limit, used, facts = folder / "memory.max", folder / "memory.current", folder / "memory.stat"
+    if limit.exists() and used.exists() and (most := limit.read_text().strip()) != "max":
+        # Pages of files that were read are counted as used, and given up when they are wanted.
+        lines = facts.read_text().splitlines() if facts.exists() else []
+        cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+        return int(most) - int(used.read_text()) + cached
+    return None
+
+
+def _own(field: str) -> int | None:
+    """A size in this process's status, in bytes."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    for line in status.read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def most_at_once() -> int | None:
+    """How many bytes a table may take when it is read: half of the free memory, since a run needs it twice and more."""
+    free = available_memory()
+    return None if free is None else free // 2
+
+
+def too_large(path: Path, what: str, most: int) -> DataError:
+    """The error of a file that would take ``what``, more than ``most``."""
+    return DataError(
+        f"{path}: is {gibibytes(path.stat().st_size)} on disk and takes {what}, more than the {gibibytes(most)} that "
+        "can be given to it here; correct the file, leave rows or columns out, or use a larger machine"
+    )
