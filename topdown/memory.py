@@ -24,7 +24,10 @@ def held_memory() -> int:
 
 def gibibytes(size: int) -> str:
     """``size`` as messages say it."""
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.3g} MiB"
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.{2 if size < 10 << power else 1}f} {unit}"
+    return f"{size} bytes"
 
 
 def address_space_left() -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,47 +39,53 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch
     # A thread that cannot be started for want of address space would be waited for without end.
     threads = address_space_left() is None
     with pq.ParquetFile(path, pre_buffer=False) as file:
-        leaves = _leaves(file.schema_arrow, names)
-        texts = [leaf.path(file) for leaf in leaves if leaf.is_text]
-        sure = most is None or _fits(file, leaves, texts, path, most)
-        yield _decoded(pa.RecordBatch.from_pylist([], pa.schema([file.schema_arrow.field(name) for name in names])))
-    options: dict[str, Any] = {"pre_buffer": False, "read_dictionary": None if sure else texts}
-    rows = _ROWS_AT_ONCE if sure else _CAUTIOUS_ROWS_AT_ONCE
-    with pq.ParquetFile(path, **options) as file:
+        way = _way(file, _leaves(file, names), path, most)
+        schema = pa.schema([(name, _plain(file.schema_arrow.field(name).type)) for name in names])
+        yield pa.RecordBatch.from_pylist([], schema)
+    with pq.ParquetFile(path, pre_buffer=False, read_dictionary=way.as_numbers) as file:
         held = 0
-        for batch in file.iter_batches(rows, columns=list(names), use_threads=threads and sure):
+        for batch in file.iter_batches(way.rows, columns=list(names), use_threads=threads and not way.cautious):
             chosen = batch.select(list(names))
             held += _decoded_bytes(chosen)
             if most is not None and held > most:
                 raise too_large(path, f"more than {gibibytes(held)} when it is read", most)
-            plain = _decoded(chosen)
+            plain = _decoded(chosen, schema)
             # Parquet does not check that texts are UTF-8, nor that the file is what was written.
             plain.validate(full=True)
             yield plain
 
 
 class _Leaf(NamedTuple):
-    """A column as Parquet has it, the ``place``-th; of a nested column of the table there are several."""
+    """A column as Parquet has it, the ``place``-th; of a nested column of the table there are several.
+
+    ``weighed``: whether its texts can be read as numbers with a dictionary; ``flat``: whether every row has one value.
+    """
 
     place: int
+    path: str
     kind: pa.DataType
-    nested: bool
+    weighed: bool
+    flat: bool
 
     @property
     def is_text(self) -> bool:
         return _is_text(self.kind)
 
-    def path(self, file: pq.ParquetFile) -> str:
-        name: str = file.schema.column(self.place).path
-        return name
-
     @property
     def width(self) -> int:
-        """Bytes of a value that is no text."""
+        """Bytes of a value, of a text those that it takes beside its characters."""
         try:
-            return -(-int(self.kind.bit_width) // 8)
+            return 4 if self.is_text else -(-int(self.kind.bit_width) // 8)
         except ValueError:
             return _WIDEST
+
+
+class _Way(NamedTuple):
+    """How a file is read: ``rows`` at a time, ``as_numbers`` the texts that are weighed before they are decoded."""
+
+    rows: int
+    as_numbers: list[str]
+    cautious: bool
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -94,14 +100,19 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(test(kind) for test in is_kind)
 
 
-def _leaves(schema: pa.Schema, names: Sequence[str]) -> list[_Leaf]:
-    found, index, wanted = [], 0, set(names)
-    for field in schema:
+def _leaves(file: pq.ParquetFile, names: Sequence[str]) -> list[_Leaf]:
+    found: list[_Leaf] = []
+    first, wanted = 0, set(names)
+    groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+    for field in file.schema_arrow:
         kinds = _kinds(field.type)
-        if field.name in wanted:
-            nested = kinds != [field.type] and not pa.types.is_dictionary(field.type)
-            found += [_Leaf(index + k, kind, nested) for k, kind in enumerate(kinds)]
-        index += len(kinds)
+        for place, kind in enumerate(kinds, first) if field.name in wanted else ():
+            flat = not pa.types.is_nested(field.type) and not isinstance(field.type, pa.BaseExtensionType)
+            # Of texts that are written as what they share with the one before there is no dictionary.
+            shared = any("DELTA_BYTE_ARRAY" in group.column(place).encodings for group in groups)
+            weighed = flat and _is_text(kind) and not shared
+            found.append(_Leaf(place, file.schema.column(place).path, kind, weighed, flat))
+        first += len(kinds)
     return found
 
 
@@ -116,28 +127,34 @@ def _kinds(kind: pa.DataType) -> list[pa.DataType]:
     return [kind]
 
 
-def _fits(file: pq.ParquetFile, leaves: Sequence[_Leaf], texts: Sequence[str], path: Path, most: int) -> bool:
-    """Whether the columns surely take no more than ``most``. Raises `DataError` where they surely take more."""
-    metadata = file.metadata
-    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+def _way(file: pq.ParquetFile, leaves: Sequence[_Leaf], path: Path, most: int | None) -> _Way:
+    """How to read ``leaves`` into ``most`` bytes. Raises `DataError` where they surely take more."""
+    plainly = _Way(_ROWS_AT_ONCE, [], False)
+    if most is None:
+        return plainly
+    groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
     chunks = [[(leaf, group.column(leaf.place)) for leaf in leaves] for group in groups]
-    for group in chunks:
-        unpacked = sum(chunk.total_uncompressed_size for _, chunk in group)
-        if unpacked > most:
-            raise too_large(path, f"{gibibytes(unpacked)} when a part of it is unpacked", most)
-    least = sum(chunk.num_values * (4 if leaf.is_text else leaf.width) for group in chunks for leaf, chunk in group)
+    unpacked = max((sum(chunk.total_uncompressed_size for _, chunk in group) for group in chunks), default=0)
+    if unpacked > most:
+        raise too_large(path, f"{gibibytes(unpacked)} when a part of it is unpacked", most)
+    least = sum(chunk.num_values * leaf.width for group in chunks for leaf, chunk in group)
     if least > most:
         raise too_large(path, f"{gibibytes(least)} or more when it is read", most)
-    longest = _longest_texts(path, texts, metadata.num_row_groups) if texts else []
-    total = least
+    weighed = [leaf.path for leaf in leaves if leaf.weighed]
+    longest = _longest_texts(path, weighed, len(groups)) if weighed else []
+    total, unknown = least, 0
     for k, group in enumerate(chunks):
         for leaf, chunk in group:
             if leaf.is_text:
-                unit = chunk.total_uncompressed_size if leaf.nested else longest[k][leaf.path(file)]
+                # No text is longer than all of the column's pages.
+                unit = longest[k][leaf.path] if leaf.weighed else chunk.total_uncompressed_size
                 total += chunk.total_uncompressed_size + chunk.num_values * unit
-                if leaf.nested and total > most:
-                    raise too_large(path, "an unknown size when it is read", most)
-    return bool(total <= most)
+                unknown = unknown if leaf.weighed else max(unknown, unit)
+    if total <= most:
+        return plainly
+    if any(leaf.is_text and not leaf.flat for leaf in leaves):
+        raise too_large(path, f"up to {gibibytes(total)} when its lists are read", most)
+    return _Way(max(1, min(_CAUTIOUS_ROWS_AT_ONCE, most // (4 * unknown + 1))), weighed, True)
 
 
 def _longest_texts(path: Path, texts: Sequence[str], groups: int) -> list[Mapping[str, int]]:
@@ -173,6 +190,12 @@ def _decoded_bytes(batch: pa.RecordBatch) -> int:
     return total
 
 
-def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``batch`` without dictionaries, in the kinds of ``schema``."""
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+    typed = [c if c.type == kind else c.cast(kind) for c, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(typed, schema=schema)
