@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import Case, cases, exact_least_squares, measurements, trees, wide_trees
 
 import topdown as td
+from topdown import tree
 from topdown.config import Projection
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.projection.project import METHODS
@@ -268,3 +271,70 @@ def test_every_method_is_tested_offered_and_explained() -> None:
     assert set(get_args(Projection.model_fields["method"].annotation)) == releasable
     explained = (Path(__file__).parents[1] / "docs" / "mathematics.md").read_text(encoding="utf-8")
     assert [method for method in METHODS if f"`{method}`" not in explained] == []
+
+
+# -- many cells, block by block -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per_cell", [False, True])
+@pytest.mark.parametrize(
+    ("method", "nonnegative", "weights"),
+    [
+        ("gls", False, "variance"),
+        ("gls", False, "uniform"),
+        ("top-down", True, "variance"),
+        ("top-down", False, "variance"),
+        ("gls-top-down", True, "variance"),
+        ("joint", True, "variance"),
+    ],
+)
+def test_blocks_of_cells_change_nothing(
+    per_cell: bool, method: str, nonnegative: bool, weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    codes = [f"{a:02d}{b:03d}" for a in range(5) for b in range(40)]
+    geography = td.Geography.from_geoids(codes, {"state": 2, "county": 5})
+    leaves = np.floor(rng.lognormal(1.0, 1.5, (7, geography.n_leaves)))
+    truth = geography.tree.aggregate(leaves).T
+    by_node = np.repeat([4.0, 9.0, 1.0], np.diff(geography.level_offsets))
+    by_node[3] = 0.0
+    variance = by_node if not per_cell else by_node[:, None] * rng.choice([1.0, 2.0], 7)
+    noise = np.rint(rng.normal(size=truth.shape) * np.sqrt(variance.reshape(len(truth), -1)))
+    measured = td.Measurements.from_arrays(geography, truth + noise, variance)
+    whole = td.project(measured, method, nonnegative=nonnegative, weights=weights)
+    monkeypatch.setattr(tree, "_VALUES_AT_ONCE", 3 * geography.n_nodes)
+    assert [block.stop - block.start for block in geography.tree.blocks(7)] == [3, 3, 1]
+    parts = td.project(measured, method, nonnegative=nonnegative, weights=weights)
+    np.testing.assert_array_equal(parts.values, whole.values)
+    np.testing.assert_array_equal(parts.exact, whole.exact)
+    assert parts.exact.any()
+    assert (parts.variance is None) == (whole.variance is None)
+    if parts.variance is not None and whole.variance is not None:
+        np.testing.assert_array_equal(parts.variance, whole.variance)
+    assert parts.certificate == whole.certificate
+    if nonnegative:
+        releases = [td.round_counts(estimate, source=td.SeededSource(1)).values for estimate in (parts, whole)]
+        np.testing.assert_array_equal(*releases)
+
+
+def test_a_projection_of_many_cells_holds_a_block_beside_its_result() -> None:
+    rng = np.random.default_rng(5)
+    shape = tree.Tree.from_family_sizes([[100], [200] * 100])
+    codes = pa.array(
+        ["US", *(f"{a:02d}" for a in range(100)), *(f"{a:02d}{b:03d}" for a in range(100) for b in range(200))]
+    )
+    geography = td.Geography(("nation", "state", "county"), shape, codes)
+    values = shape.aggregate(np.floor(rng.lognormal(1.0, 1.5, (300, shape.n_leaves)))).T
+    measured = td.Measurements.from_arrays(geography, values, 2.0)
+    tracemalloc.start()
+    try:
+        for method in ("gls", "gls-top-down"):
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            td.project(measured, method)
+            peak = tracemalloc.get_traced_memory()[1] - before
+            # Ten times what it was given, before cells were taken in blocks.
+            assert peak < 1.2 * values.nbytes + 16 * 8 * tree._VALUES_AT_ONCE
+            assert peak > values.nbytes
+    finally:
+        tracemalloc.stop()

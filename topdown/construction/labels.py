@@ -43,10 +43,14 @@ def as_strings(values: Any, what: str, *, allow_integers: bool = False) -> pa.Ar
 
 def column(frame: Any, name: str) -> Any:
     """The column ``name`` of a DataFrame, an Arrow table or a mapping. Raises `GeographyError` where it is absent."""
-    known = list(frame.column_names) if isinstance(frame, pa.Table) else list(frame)
-    if name not in known:
+    if isinstance(frame, pa.Table):
+        times = len(frame.schema.get_all_field_indices(name))
+    else:
+        times = int((frame.columns == name).sum()) if isinstance(frame, pd.DataFrame) else int(name in frame)
+    if not times:
+        known = frame.column_names if isinstance(frame, pa.Table) else list(frame)
         raise GeographyError(f"the table has no column {name!r}; it has {', '.join(map(repr, known)) or 'none'}")
-    if known.count(name) > 1:
+    if times > 1:
         raise GeographyError(f"two columns of the table are called {name!r}; rename one of them")
     return frame[name]
 
