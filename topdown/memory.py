@@ -6,6 +6,8 @@ import os
 import resource
 from pathlib import Path
 
+import pyarrow as pa
+
 from topdown.errors import DataError
 
 
@@ -15,6 +17,19 @@ def available_memory() -> int | None:
     """
     found = [left for left in (_of_machine(), _of_control_group(), address_space_left()) if left is not None]
     return min(found) if found else None
+
+
+def use_plain_memory() -> None:
+    """Let Arrow take its memory from the system's allocator, as numpy does, from which `give_back` gives it back.
+
+    Its own keeps what it was given once, and reserves address space by the gigabyte, which ``ulimit -v`` counts.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+
+
+def give_back() -> None:
+    """Give memory that is free in this process back to the system."""
+    pa.system_memory_pool().release_unused()
 
 
 def held_memory() -> int:

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 
 from topdown.memory import address_space_left, gibibytes, most_at_once, too_large
 
-_ROWS_AT_ONCE = 1 << 17
 _CAUTIOUS_ROWS_AT_ONCE = 1 << 12
 _WIDEST = 16
 """Bytes of a value of a kind whose size Arrow does not tell."""
@@ -36,15 +35,13 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch
     Raises `DataError` where they would take more than `most_at_once`, and what Arrow raises.
     """
     most = most_at_once()
-    # A thread that cannot be started for want of address space would be waited for without end.
-    threads = address_space_left() is None
     with pq.ParquetFile(path, pre_buffer=False) as file:
         way = _way(file, _leaves(file, names), path, most)
         schema = pa.schema([(name, _plain(file.schema_arrow.field(name).type)) for name in names])
         yield pa.RecordBatch.from_pylist([], schema)
     with pq.ParquetFile(path, pre_buffer=False, read_dictionary=way.as_numbers) as file:
         held = 0
-        for batch in file.iter_batches(way.rows, columns=list(names), use_threads=threads and not way.cautious):
+        for batch in _encoded_batches(file, names, way):
             chosen = batch.select(list(names))
             held += _decoded_bytes(chosen)
             if most is not None and held > most:
@@ -53,6 +50,17 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch
             # Parquet does not check that texts are UTF-8, nor that the file is what was written.
             plain.validate(full=True)
             yield plain
+
+
+def _encoded_batches(file: pq.ParquetFile, names: Sequence[str], way: _Way) -> Iterator[pa.RecordBatch]:
+    """The rows of ``file``: one column after the other, or where that may be too much, a few rows of all columns."""
+    if way.cautious:
+        yield from file.iter_batches(way.rows, columns=list(names), use_threads=False)
+        return
+    # A thread that cannot be started for want of address space would be waited for without end.
+    threads = address_space_left() is None
+    for group in range(file.metadata.num_row_groups):
+        yield from file.read_row_group(group, columns=list(names), use_threads=threads).to_batches()
 
 
 class _Leaf(NamedTuple):
@@ -81,7 +89,7 @@ class _Leaf(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """How a file is read: ``rows`` at a time, ``as_numbers`` the texts that are weighed before they are decoded."""
+    """How a file is read: ``cautious``, some ``rows`` at a time, ``as_numbers`` the texts that are weighed first."""
 
     rows: int
     as_numbers: list[str]
@@ -129,7 +137,7 @@ def _kinds(kind: pa.DataType) -> list[pa.DataType]:
 
 def _way(file: pq.ParquetFile, leaves: Sequence[_Leaf], path: Path, most: int | None) -> _Way:
     """How to read ``leaves`` into ``most`` bytes. Raises `DataError` where they surely take more."""
-    plainly = _Way(_ROWS_AT_ONCE, [], False)
+    plainly = _Way(0, [], False)
     if most is None:
         return plainly
     groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]

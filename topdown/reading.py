@@ -42,6 +42,8 @@ def read_input(config: RunConfig) -> tuple[Geography, Counts]:
         path = _path_columns(config, identifiers)
         wanted = [*path, *config.input.cells, *config.input.where]
         table = _filtered(read_table(config.input_path, _present(config, config.input_path, wanted)), config)
+    # What only the geography needed is let go.
+    table = table.select(list(dict.fromkeys([*path, *config.input.cells])))
     counts = Counts.from_table(
         table,
         geography,

@@ -16,8 +16,11 @@ import pyarrow.parquet as pq
 
 from topdown.files import whole_file
 from topdown.geography import Geography
+from topdown.tree import IntArray
 
 _ROWS_PER_GROUP = 1 << 20
+_TEXT_PER_GROUP = 1 << 26
+_CSV_ROWS_AT_ONCE = 1 << 16
 
 
 def tidy_batches(
@@ -34,37 +37,55 @@ def tidy_batches(
     row. NaN becomes null. ``rows`` (nodes,) leaves nodes out. ``names``: whether to give the units' names, null where
     unknown.
     """
+    chosen = None if rows is None or rows.all() else np.flatnonzero(rows)
+    n_chosen = geography.n_nodes if chosen is None else len(chosen)
+    step = _nodes_at_once(geography, len(cells), names=names)
+    for begin in range(0, n_chosen, step):
+        bounds = slice(begin, min(begin + step, n_chosen))
+        yield _tidy_batch(geography, cells, columns, bounds if chosen is None else chosen[bounds], names=names)
+
+
+def _nodes_at_once(geography: Geography, n_cells: int, *, names: bool) -> int:
+    """So many nodes that their rows, and the identifiers and names in these, stay within bounds."""
+    texts: int = geography.identifiers.nbytes + (geography.names.nbytes if names and geography.names is not None else 0)
+    rows = min(_ROWS_PER_GROUP, _TEXT_PER_GROUP * geography.n_nodes // max(1, texts))
+    return max(1, rows // n_cells)
+
+
+def _tidy_batch(
+    geography: Geography,
+    cells: Sequence[str],
+    columns: Mapping[str, Any],
+    nodes: slice | IntArray,
+    *,
+    names: bool,
+) -> pa.RecordBatch:
+    """The rows of some nodes. A slice of nodes takes one copy of a value, an array of them two."""
     n_cells = len(cells)
-    chosen = np.arange(geography.n_nodes) if rows is None else np.flatnonzero(rows)
-    step = max(1, _ROWS_PER_GROUP // n_cells)
-    titles = pa.array(geography.levels)
-    for begin in range(0, len(chosen), step):
-        nodes = chosen[begin : begin + step]
-        repeated = np.repeat(nodes, n_cells)
-        level = (np.searchsorted(geography.level_offsets, repeated, side="right") - 1).astype(np.int8)
-        arrays = {
-            "geoid": _pick(geography.identifiers, repeated),
-            "level": pa.DictionaryArray.from_arrays(pa.array(level), titles),
-        }
-        if names:
-            known = geography.names
-            arrays["name"] = _pick(known, repeated) if known is not None else pa.nulls(len(repeated), pa.string())
-        for name, values in columns.items():
-            if name == "cell":
-                continue
-            if isinstance(values, str):
-                same = pa.array(np.zeros(len(repeated), np.int8))
-                arrays[name] = pa.DictionaryArray.from_arrays(same, pa.array([values]))
-            else:
-                chosen_values = values(nodes) if callable(values) else values[nodes]
-                arrays[name] = pa.array(np.ascontiguousarray(chosen_values).reshape(-1), from_pandas=True)
-        index = np.tile(np.arange(n_cells, dtype=np.int32), len(nodes))
-        cell = pa.DictionaryArray.from_arrays(pa.array(index), pa.array(list(cells)))
-        first = [name for name in ("geoid", "level", "name", "query") if name in arrays]
-        rest = [name for name in arrays if name not in first]
-        yield pa.RecordBatch.from_arrays(
-            [*(arrays[n] for n in first), cell, *(arrays[n] for n in rest)], [*first, "cell", *rest]
-        )
+    numbers = np.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
+    level = (np.searchsorted(geography.level_offsets, numbers, side="right") - 1).astype(np.int8)
+    n_rows = len(numbers) * n_cells
+    arrays = {
+        "geoid": _pick(geography.identifiers, numbers, n_cells),
+        "level": pa.DictionaryArray.from_arrays(pa.array(np.repeat(level, n_cells)), pa.array(geography.levels)),
+    }
+    if names:
+        known = geography.names
+        arrays["name"] = pa.nulls(n_rows, pa.string()) if known is None else _pick(known, numbers, n_cells)
+    for name, values in columns.items():
+        if name == "cell":
+            continue
+        if isinstance(values, str):
+            same = pa.array(np.zeros(n_rows, np.int8))
+            arrays[name] = pa.DictionaryArray.from_arrays(same, pa.array([values]))
+        else:
+            chosen = values(nodes) if callable(values) else values[nodes]
+            arrays[name] = pa.array(np.ascontiguousarray(chosen).reshape(-1), from_pandas=True)
+    index = np.tile(np.arange(n_cells, dtype=np.int32), len(numbers))
+    arrays["cell"] = pa.DictionaryArray.from_arrays(pa.array(index), pa.array(list(cells)))
+    first = [name for name in ("geoid", "level", "name", "query", "cell") if name in arrays]
+    order = [*first, *(name for name in arrays if name not in first)]
+    return pa.RecordBatch.from_arrays([arrays[name] for name in order], order)
 
 
 def to_frame(batches: Iterator[pa.RecordBatch]) -> pd.DataFrame:
@@ -73,11 +94,11 @@ def to_frame(batches: Iterator[pa.RecordBatch]) -> pd.DataFrame:
     return frame
 
 
-def _pick(values: pa.Array, nodes: npt.NDArray[np.int64]) -> pa.Array:
-    """``values`` at ``nodes``; a slice, without a copy, where these are consecutive."""
-    if len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes):
+def _pick(values: pa.Array, nodes: IntArray, times: int) -> pa.Array:
+    """``values`` at ``nodes``, each so many times; a slice, without a copy, where these are consecutive."""
+    if times == 1 and len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes):
         return values.slice(int(nodes[0]), len(nodes))
-    return values.take(pa.array(nodes))
+    return values.take(pa.array(np.repeat(nodes.astype(np.int32 if len(values) < 1 << 31 else np.int64), times)))
 
 
 def write_parquet(
@@ -87,25 +108,26 @@ def write_parquet(
 
     ``private``: readable by its owner alone, as in `whole_file`.
     """
-    first = next(batches)
-    schema = first.schema.with_metadata(dict(metadata))
+    batch = next(batches)
+    schema = batch.schema.with_metadata(dict(metadata))
     with whole_file(path, private=private) as partial, pq.ParquetWriter(partial, schema, compression="zstd") as writer:
-        for batch in _chain(first, batches):
+        while batch is not None:
             writer.write_batch(batch.replace_schema_metadata(dict(metadata)))
+            del batch  # Before the next one is made.
+            batch = next(batches, None)
 
 
 def write_csv(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     """``batches`` as a CSV file with a header at ``path``."""
-    first = next(batches)
-    plain = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in first.schema])
+    batch = next(batches)
+    plain = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in batch.schema])
     with whole_file(path) as partial, pacsv.CSVWriter(partial, plain) as writer:
-        for batch in _chain(first, batches):
-            writer.write_table(pa.Table.from_batches([batch]).cast(plain))
-
-
-def _chain(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
+        while batch is not None:
+            for begin in range(0, batch.num_rows, _CSV_ROWS_AT_ONCE):
+                part = batch.slice(begin, _CSV_ROWS_AT_ONCE)
+                writer.write_table(pa.Table.from_batches([part]).cast(plain))
+            del batch, part  # Before the next one is made.
+            batch = next(batches, None)
 
 
 def write_json(path: Path, value: Any) -> None:

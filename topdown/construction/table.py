@@ -31,28 +31,36 @@ def from_table(
     rows = len(frame) if not isinstance(frame, Mapping) else max(map(len, frame.values()), default=0)
     if rows == 0:
         raise GeographyError("the table has no rows; a geography needs at least one leaf")
-    columns = []
-    for level in levels:
+
+    def identifiers(level: str) -> pa.Array:
         if level == levels[0] and level not in known and root is not None:
-            columns.append(pa.array([root]).take(pa.array(np.zeros(rows, np.int64))))
-        else:
-            columns.append(as_strings(column(frame, level), f"column {level!r}"))
-        if len(columns[-1]) != rows:
-            raise GeographyError(f"column {level!r} has {len(columns[-1])} rows, and the table has {rows}")
-    plain = list(columns)
-    for index, (level, values) in enumerate(zip(levels, columns, strict=True)):
+            return pa.array([root]).take(pa.array(np.zeros(rows, np.int64)))
+        values = as_strings(column(frame, level), f"column {level!r}")
+        if len(values) != rows:
+            raise GeographyError(f"column {level!r} has {len(values)} rows, and the table has {rows}")
+        return values
+
+    plain, coded = [], []
+    above: pa.Array | None = None
+    # One level after the other: of a deep tree only the codes are held, which are shorter than most identifiers.
+    for index, level in enumerate(levels):
+        values = identifiers(level)
         if values.null_count or pc.any(pc.equal(values, "")).as_py():
             row = int(np.flatnonzero(missing(values))[0])
-            below = next((c[row].as_py() for c in reversed(columns) if c[row].as_py()), None)
+            every = (identifiers(name)[row].as_py() for name in reversed(levels))
+            below = next((identifier for identifier in every if identifier), None)
             raise GeographyError(
                 f"row {row}: level {level!r} is missing, so {below!r} is an orphan; give every unit its unit at "
                 "every level"
             )
-        if separator is not None and index > 1:
-            columns[index] = pc.binary_join_element_wise(columns[index - 1], values, separator)
-        elif index:
-            _refuse_lost_zero(levels[index - 1], level, columns[index - 1], values)
-    coded = [encode(values) for values in columns]
+        if separator is not None:
+            plain.append(values)
+            values = pc.binary_join_element_wise(above, values, separator) if index > 1 else values
+        elif above is not None:
+            _refuse_lost_zero(levels[index - 1], level, above, values)
+        coded.append(encode(values))
+        above = values
+    del above, values
     parts = assemble(levels, [codes for codes, _ in coded], [labels for _, labels in coded])
     names = _table_names(frame, levels, name, plain if separator is not None else None, coded, parts)
     return levels, parts.tree, parts.identifiers, names
