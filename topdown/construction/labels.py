@@ -61,9 +61,13 @@ def missing(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 def encode(values: pa.Array) -> tuple[IntArray, pa.Array]:
     """Codes in the code-point order of what they stand for, and that: neither depends on the order of the rows."""
+    # Sorted tables are the common case, and a comparison of neighbours is far cheaper than hashing and than a sort.
+    new = rises(values)
+    if len(values) and (new | _stays(values)).all():
+        starts = np.concatenate([[True], new])
+        return np.cumsum(starts) - 1, values if new.all() else values.filter(pa.array(starts))
     encoded = values.dictionary_encode()
     codes, labels = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
-    # Sorted tables are the common case, and a comparison of neighbours is far cheaper than a sort.
     if rises(labels).all():
         return codes, labels
     order = pc.array_sort_indices(labels)
@@ -76,6 +80,12 @@ def rises(values: pa.Array) -> npt.NDArray[np.bool_]:
     """Whether every string but the first stands after the one before it, by code points; (values - 1,)."""
     after = pc.greater(values.slice(1), values.slice(0, max(0, len(values) - 1)))
     return np.asarray(pc.fill_null(after, False))
+
+
+def _stays(values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Whether every string but the first is the one before it; (values - 1,). A missing one is not."""
+    same = pc.equal(values.slice(1), values.slice(0, max(0, len(values) - 1)))
+    return np.asarray(pc.fill_null(same, False))
 
 
 def first_repeat(codes: IntArray) -> int:

@@ -174,7 +174,9 @@ def assemble(levels: Sequence[str], codes: list[IntArray], labels: list[pa.Array
 
 def _refuse_reuse(levels: Sequence[str], per_level: list[pa.Array], together: pa.Array) -> None:
     """Refuse an identifier that names units at two levels: rows keyed by GEOID could not be told apart."""
-    if pc.count_distinct(together).as_py() == len(together):
+    inner, leaves = together.slice(0, len(together) - len(per_level[-1])), per_level[-1]
+    # No table of all leaves is made: there are many, and a table of them takes hundreds of bytes for each.
+    if pc.count_distinct(inner).as_py() == len(inner) and not pc.any(pc.is_in(leaves, value_set=inner)).as_py():
         return
     for upper in range(len(levels)):
         for lower in range(upper + 1, len(levels)):
