@@ -17,9 +17,9 @@ import pyarrow as pa
 from record import peak_memory, save
 
 from topdown.noise import SeededSource
-from topdown.schema import Schema
 from topdown.synthesis import microdata
 from topdown.synthesis.leaves import Leaves
+from topdown.workload.schema import Schema
 
 SCHEMA = Schema.from_mapping({"sex": ["female", "male"], "age": ["0-17", "18-39", "40-64", "65+"]})
 

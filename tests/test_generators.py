@@ -7,7 +7,6 @@ from scipy.stats import chisquare, norm
 
 from topdown.errors import ConfigError
 from topdown.noise import SecureSource, SeededSource
-from topdown.schema import Schema
 from topdown.synthesis.generators import (
     GaussianRegressions,
     Generator,
@@ -15,6 +14,7 @@ from topdown.synthesis.generators import (
     LogLinear,
     MarkovCategoricals,
 )
+from topdown.workload.schema import Schema
 
 SCHEMA = Schema.from_mapping({"a": ["p", "q"], "b": ["x", "y", "z"]})
 FAMILIES: list[tuple[Generator, int]] = [

@@ -20,11 +20,11 @@ from topdown import cli, files, pipeline
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.noise import SeededSource
-from topdown.schema import Schema
 from topdown.synthesis import records
 from topdown.synthesis.leaves import Leaves, leaves_of, read_leaves
 from topdown.synthesis.microdata import synthesize, tabulate, write_microdata
 from topdown.synthesis.records import Occupied, parts_in_order, parts_shuffled
+from topdown.workload.schema import Schema
 
 SCHEMA = Schema.from_mapping({"sex": ["female", "male"], "age": ["child", "adult"]})
 

@@ -12,7 +12,6 @@ from scipy.stats import chisquare
 from topdown.errors import BudgetError, ConfigError
 from topdown.noise import SecureSource, SeededSource
 from topdown.privacy import PureAccountant
-from topdown.schema import Schema
 from topdown.synthesis import selection
 from topdown.synthesis.chains import metropolis, random_walk
 from topdown.synthesis.classifiers import CART, Logistic
@@ -24,6 +23,7 @@ from topdown.synthesis.selection import (
     exponential_probabilities,
 )
 from topdown.synthesis.trees import OptimalTree
+from topdown.workload.schema import Schema
 
 EXPONENTS = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(7, 2), Fraction(1, 2)]
 GAUSSIAN = GaussianRegressions(2)

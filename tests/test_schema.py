@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from topdown.errors import ConfigError
-from topdown.schema import Attribute, Schema
+from topdown.workload.schema import Attribute, Schema
 
 SCHEMA = Schema.from_mapping({"sex": ["female", "male"], "age": ["child", "adult", "old"]})
 
@@ -59,5 +59,5 @@ def test_what_cannot_be_meant_is_refused(attributes: dict[str, list[str]], says:
 
 
 def test_two_attributes_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="two attributes are called 'sex'"):
+    with pytest.raises(ConfigError, match="two attributes or recodes are called 'sex'"):
         Schema((Attribute("sex", ("a",)), Attribute("sex", ("b",))))

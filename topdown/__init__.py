@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from topdown.projection.estimate import Estimate
     from topdown.projection.project import project
     from topdown.release import Release, round_counts
-    from topdown.schema import Attribute, Schema
     from topdown.verify import verify_release
+    from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
 
@@ -34,11 +34,14 @@ __all__ = [
     "Geography",
     "Measurements",
     "Plan",
+    "Query",
+    "Recode",
     "Release",
     "Schema",
     "SecureSource",
     "SeededSource",
     "Threshold",
+    "Workload",
     "__version__",
     "errors",
     "fairness",
@@ -65,7 +68,7 @@ _MODULES = {
     "theory": "topdown.evaluation.theory",
 }
 _HOMES = {
-    "Attribute": "topdown.schema",
+    "Attribute": "topdown.workload",
     "Counts": "topdown.counts",
     "ErrorTable": "topdown.evaluation.errors_table",
     "Estimate": "topdown.projection.estimate",
@@ -73,11 +76,14 @@ _HOMES = {
     "Geography": "topdown.geography",
     "Measurements": "topdown.measurements",
     "Plan": "topdown.privacy.plan",
+    "Query": "topdown.workload",
+    "Recode": "topdown.workload",
     "Release": "topdown.release",
-    "Schema": "topdown.schema",
+    "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
     "Threshold": "topdown.evaluation.rules",
+    "Workload": "topdown.workload",
     "measure": "topdown.door",
     "project": "topdown.projection.project",
     "round_counts": "topdown.release",

@@ -18,7 +18,7 @@ from topdown.evaluation.methods import parse_methods
 from topdown.evaluation.noise_comparison import UNBOUNDED
 from topdown.privacy.bounds import CALIBRATED, NONE
 from topdown.privacy.plan import Plan
-from topdown.schema import Schema
+from topdown.workload.schema import Schema
 
 
 def _as_written(value: Any) -> Any:

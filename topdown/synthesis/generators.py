@@ -16,8 +16,8 @@ import pandas as pd
 
 from topdown.errors import ConfigError
 from topdown.noise import Source
-from topdown.schema import Schema
 from topdown.synthesis.columns import FloatArray
+from topdown.workload.schema import Schema
 
 
 class Generator(Protocol):

@@ -21,7 +21,7 @@ from topdown.files import file_digest, locked, make_folder, whole_folder
 from topdown.noise import SecureSource, Source
 from topdown.progress import Silent, Stages
 from topdown.release import Release
-from topdown.schema import Schema
+from topdown.workload.schema import Schema
 from topdown.synthesis.earlier import MANIFEST, aside, discard, settle, whole_microdata
 from topdown.synthesis.leaves import Leaves, leaves_of, read_leaves
 from topdown.synthesis.records import (

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from topdown.errors import ConfigError
 from topdown.noise import Source
-from topdown.schema import Schema
 from topdown.synthesis.leaves import Leaves
+from topdown.workload.schema import Schema
 
 Order = Literal["sorted", "shuffled"]
 IntArray = npt.NDArray[np.int64]

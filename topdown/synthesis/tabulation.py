@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.errors import DataError
-from topdown.schema import Schema
+from topdown.workload.schema import Schema
 
 
 def tabulate(

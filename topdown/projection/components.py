@@ -1,0 +1,221 @@
+"""The space of a histogram, taken apart so that least squares with any queries falls into small independent problems.
+
+Every attribute's space is split into the span W of its total and of its measured recodes' groups, and the deviations D
+within these. A query that keeps the attribute acts on D as the identity, every other query as nothing. So on the part
+of the histogram's space that deviates in exactly the attributes T a query matters only if it keeps T whole, and there
+it acts alike on all deviations: many copies of one problem of the size of the product of the other attributes' W. Such
+a problem falls apart further wherever the queries' information matrices commute: into scalars, except for recodes
+whose groups have unequal sizes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.tree import FloatArray
+from topdown.workload.query import Query, design
+from topdown.workload.schema import Recode, Schema
+
+_ROUNDING = 1e-10
+"""Entries of designs and information matrices, whose size is that of small whole numbers, below which they are 0."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """An attribute's space: orthonormal bases ``within`` (categories x w) of W and ``deviation`` of D."""
+
+    within: FloatArray
+    deviation: FloatArray
+
+    @property
+    def basis(self) -> FloatArray:
+        """Both, W first: an orthogonal matrix (categories x categories)."""
+        return np.hstack([self.within, self.deviation])
+
+
+def split(size: int, recodes: Sequence[FloatArray]) -> Split:
+    """The split of an attribute of ``size`` categories for these ``recodes`` of it (groups x size, of 0 and 1)."""
+    spanning = np.vstack([np.ones((1, size)), *recodes])
+    left, values, _ = np.linalg.svd(spanning.T, full_matrices=True)
+    rank = int((values > _ROUNDING * values[0]).sum())
+    return Split(left[:, :rank], left[:, rank:])
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One independent problem: its ``basis`` (m x size) in its component's coordinates, and every query's ``rows``.
+
+    ``rows[query]`` (k x size): what the query's answers in the component are of the block's coordinates; only queries
+    that say something about it are there.
+    """
+
+    basis: FloatArray
+    rows: dict[Query, FloatArray]
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates; 1 for a scalar."""
+        return int(self.basis.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Component:
+    """The part of the space that deviates in exactly ``deviating`` (numbers of attributes).
+
+    ``copies``: how many coordinate vectors share every problem. ``queries``: those that say something about it.
+    """
+
+    deviating: tuple[int, ...]
+    copies: int
+    blocks: tuple[Block, ...]
+    queries: tuple[Query, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The whole space of histograms over ``schema`` for a workload that asks ``queries``."""
+
+    schema: Schema
+    queries: tuple[Query, ...]
+
+    @cached_property
+    def splits(self) -> tuple[Split, ...]:
+        """Every attribute's split."""
+        found = []
+        for place, size in enumerate(self.schema.shape):
+            parts = {query.kept[place]: design(query)[place] for query in self.queries if _recoded(query, place)}
+            found.append(split(size, list(parts.values())))
+        return tuple(found)
+
+    def __iter__(self) -> Iterator[Component]:
+        return iter(self.parts)
+
+    @cached_property
+    def parts(self) -> tuple[Component, ...]:
+        """The components, of all sets of attributes that can deviate."""
+        places = [k for k, one in enumerate(self.splits) if one.deviation.shape[1]]
+        subsets = (c for r in range(len(places) + 1) for c in itertools.combinations(places, r))
+        return tuple(self._component(subset) for subset in subsets)
+
+    def _component(self, deviating: tuple[int, ...]) -> Component:
+        names = self.schema.names
+        queries = tuple(q for q in self.queries if all(q.kept[k] == names[k] for k in deviating))
+        designs = {query: self._within_design(query, deviating) for query in queries}
+        copies = math.prod(self.splits[k].deviation.shape[1] for k in deviating)
+        size = math.prod(s.within.shape[1] for k, s in enumerate(self.splits) if k not in deviating)
+        blocks = tuple(
+            Block(basis, {q: d @ basis for q, d in designs.items() if np.abs(d @ basis).max() > _ROUNDING})
+            for basis in _block_bases(list(designs.values()), size)
+        )
+        return Component(deviating, copies, blocks, queries)
+
+    def _within_design(self, query: Query, deviating: tuple[int, ...]) -> FloatArray:
+        """What the rotated answers of ``query`` are of the component's coordinates; (rows x size)."""
+        found: FloatArray = np.ones((1, 1))
+        for place, (matrix, one) in enumerate(zip(design(query), self.splits, strict=True)):
+            if place in deviating:
+                continue
+            whole = query.kept[place] == self.schema.names[place]
+            found = np.asarray(np.kron(found, np.eye(one.within.shape[1]) if whole else matrix @ one.within))
+        return found
+
+    # -- from answers to coordinates and back ---------------------------------------------------------------------
+
+    def rotated(self, query: Query, answers: FloatArray) -> FloatArray:
+        """``answers`` (nodes x answers) with every attribute that is kept whole in the basis of its split."""
+        table = answers.reshape(len(answers), *query.shape)
+        axis = 1
+        for place, part in enumerate(query.kept):
+            if part == self.schema.names[place]:
+                table = np.moveaxis(np.tensordot(table, self.splits[place].basis, axes=(axis, 0)), -1, axis)
+            axis += part is not None
+        return table
+
+    def taken(self, query: Query, rotated: FloatArray, component: Component) -> FloatArray:
+        """The entries of ``rotated`` answers that are about ``component``: (nodes, copies, rows)."""
+        places = [k for k, part in enumerate(query.kept) if part is not None]
+        where = tuple(self._slice(k, k in component.deviating, _recoded(query, k)) for k in places)
+        table = rotated[(slice(None), *where)]
+        front = [1 + places.index(k) for k in component.deviating]
+        back = [1 + j for j, k in enumerate(places) if k not in component.deviating]
+        return table.transpose(0, *front, *back).reshape(len(table), component.copies, -1)
+
+    def put(self, coordinates: FloatArray, component: Component, into: FloatArray) -> None:
+        """Write a component's ``coordinates`` (nodes, copies, m) into a rotated histogram (nodes, *schema.shape)."""
+        deviating = component.deviating
+        rest = [k for k in range(len(self.splits)) if k not in deviating]
+        shape = [self.splits[k].deviation.shape[1] for k in deviating] + [self.splits[k].within.shape[1] for k in rest]
+        table = coordinates.reshape(len(coordinates), *shape)
+        order = [1 + [*deviating, *rest].index(k) for k in range(len(self.splits))]
+        where = tuple(self._slice(k, k in deviating, False) for k in range(len(self.splits)))
+        into[(slice(None), *where)] = table.transpose(0, *order)
+
+    def back(self, rotated: FloatArray) -> FloatArray:
+        """Histograms (nodes x cells) from rotated ones."""
+        for place, one in enumerate(self.splits):
+            rotated = np.moveaxis(np.tensordot(rotated, one.basis, axes=(1 + place, 1)), -1, 1 + place)
+        return rotated.reshape(len(rotated), self.schema.n_cells)
+
+    def _slice(self, place: int, deviates: bool, recoded: bool) -> slice:
+        size = self.splits[place].within.shape[1]
+        return slice(None) if recoded else slice(size, None) if deviates else slice(size)
+
+    # -- variances ------------------------------------------------------------------------------------------------
+
+    def answer_rows(self, query: Query, component: Component) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64]]:
+        """How the answers of ``query`` see ``component``: weights (classes,), rows (classes x m), class of each answer.
+
+        An answer's variance in the component is its class's weight times row' covariance row: the squared length of
+        what the answer has of the deviations, and its coordinates in the rest. Answers of one class have one variance.
+        """
+        weight, rows, place = np.ones(1), np.ones((1, 1)), np.zeros(1, np.int64)
+        for k, (matrix, one) in enumerate(zip(design(query), self.splits, strict=True)):
+            mine = matrix @ one.within
+            lengths = np.maximum((matrix**2).sum(axis=1) - (mine**2).sum(axis=1), 0.0)
+            key = lengths[:, None] if k in component.deviating else mine
+            _, first, inverse = np.unique(np.round(key, 9), axis=0, return_index=True, return_inverse=True)
+            inverse = inverse.reshape(-1)
+            place = (place[:, None] * len(first) + inverse[None, :]).reshape(-1)
+            if k in component.deviating:
+                weight = np.kron(weight, lengths[first])
+                rows = np.repeat(rows, len(first), axis=0)
+            else:
+                weight = np.repeat(weight, len(first))
+                rows = np.einsum("ij,kl->ikjl", rows, mine[first]).reshape(len(weight), -1)
+        return weight, rows, place
+
+
+def _recoded(query: Query, place: int) -> bool:
+    return isinstance(list(query.parts())[place], Recode)
+
+
+def _block_bases(designs: list[FloatArray], size: int) -> list[FloatArray]:
+    """Orthonormal bases (size x ...) of subspaces between which no design's information matrix has an entry.
+
+    A generic combination of the matrices has its eigenvectors in the blocks of the algebra that they generate: a common
+    eigenbasis where they commute.
+    """
+    information = [d.T @ d for d in designs]
+    generic = np.zeros((size, size))
+    for number, matrix in enumerate(information):
+        generic += math.sqrt(2 + number * math.sqrt(5)) * matrix
+    _, vectors = np.linalg.eigh(generic)
+    linked = np.eye(size, dtype=bool)
+    for matrix in information:
+        linked |= np.abs(vectors.T @ matrix @ vectors) > _ROUNDING * max(1.0, np.abs(matrix).max())
+    left, found = set(range(size)), []
+    while left:
+        group, new = set(), {min(left)}
+        while new:
+            group |= new
+            new = {int(k) for j in new for k in np.flatnonzero(linked[j])} - group
+        left -= group
+        found.append(vectors[:, sorted(group)])
+    return found

@@ -1,0 +1,174 @@
+"""Least squares on a tree of small vectors: one block of a workload that does not fall apart into scalars.
+
+Every node has an unknown vector (m,), a family's vectors add up, and at a node linear measurements b'x of it were made
+with their variances. What is known of a vector is a mean z and a covariance ``finite`` + kappa ``diffuse`` with kappa
+without bound: ``diffuse`` holds the directions that were not measured. Measurements come in one at a time by the exact
+initial Kalman filter (Koopman, Durbin 2000, "Fast Filtering and Smoothing for Multivariate State Space Models"), which
+takes variances of 0 (exact) and unmeasured directions as they are, without 1/0 and without a large number in place of
+infinity; sums over families and the way down are the limits of the usual formulas.
+
+Arrays have nodes first: vectors (nodes, copies, m), one covariance (nodes, m, m) for all copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from topdown.projection.invariants import Contradiction
+from topdown.tree import Families, FloatArray, Tree
+
+_NOTHING = 1e-11
+"""Part of a covariance's size below which a direction has none of it: rounding leaves some 1e-15."""
+
+_CONTRADICTION = 1e-6
+"""Exact values may disagree by this much, in counts; two whole numbers that differ do by more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Linear measurements at the nodes of one level: ``rows`` (k, m), ``values`` (nodes, copies, k), ``variance``
+    (nodes, k), 0 for an exact value and inf for one that was not made.
+    """
+
+    rows: FloatArray
+    values: FloatArray
+    variance: FloatArray
+
+
+@dataclass(eq=False)
+class Known:
+    """What is known of the vectors of some nodes: mean (nodes, copies, m), covariances (nodes, m, m).
+
+    ``scale`` (nodes,): the size of the variances that went in, below whose rounding a covariance is nothing.
+    """
+
+    mean: FloatArray
+    finite: FloatArray
+    diffuse: FloatArray
+    scale: FloatArray
+
+    @classmethod
+    def nothing(cls, nodes: int, copies: int, size: int) -> Known:
+        """No direction of any vector is known."""
+        eye = np.broadcast_to(np.eye(size), (nodes, size, size))
+        return cls(np.zeros((nodes, copies, size)), np.zeros((nodes, size, size)), np.array(eye), np.zeros(nodes))
+
+
+def update(known: Known, measured: Measured, first: int) -> None:
+    """Take ``measured`` into ``known``, in place. ``first``: the number of its first node, for `Contradiction`."""
+    start = np.trace(known.diffuse, axis1=1, axis2=2)
+    eye = np.eye(known.mean.shape[-1])
+    for k, row in enumerate(measured.rows):
+        v = measured.variance[:, k]
+        made = np.isfinite(v)
+        if not made.any():
+            continue
+        length = float(row @ row)
+        known.scale = np.maximum(known.scale, np.trace(known.finite, axis1=1, axis2=2))
+        towards, open_towards = known.finite @ row, known.diffuse @ row
+        spread, open_spread = towards @ row, open_towards @ row
+        is_open = made & (open_spread > _NOTHING * length * start)
+        total = np.where(made, spread + v, 1.0)
+        is_closed = made & ~is_open & (total > _NOTHING * length * known.scale * (v == 0))
+        gain = np.where(is_open[:, None], open_towards / np.where(is_open, open_spread, 1.0)[:, None], 0.0)
+        gain = np.where(is_closed[:, None], towards / np.where(is_closed, total, 1.0)[:, None], gain)
+        gap = np.where(made[:, None], measured.values[:, :, k] - known.mean @ row, 0.0)
+        settled = made & ~is_open & ~is_closed
+        wrong = settled & (np.abs(gap).max(axis=1, initial=0.0) > _CONTRADICTION * (1 + np.abs(row).sum()))
+        if wrong.any():
+            raise Contradiction(first + int(np.argmax(wrong)), "its exact values contradict each other")
+        known.mean += gap[:, :, None] * gain[:, None, :]
+        left = eye - gain[:, :, None] * row
+        noise = np.where(made, v, 0.0)[:, None, None] * gain[:, :, None] * gain[:, None, :]
+        known.finite = left @ known.finite @ left.transpose(0, 2, 1) + noise
+        known.diffuse = left @ known.diffuse @ left.transpose(0, 2, 1)
+        known.scale = np.maximum(known.scale, np.where(made, v, 0.0) / length)
+        gone = np.trace(known.diffuse, axis1=1, axis2=2) <= _NOTHING * start
+        known.diffuse[gone] = 0.0
+
+
+def _inverse(matrix: FloatArray, scale: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
+    """Pseudo-inverses of symmetric matrices (n, m, m), and the projectors onto what they map to nothing.
+
+    ``scale`` (n,): the size of what they were made of, where that may be larger than they are.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > _NOTHING * np.maximum(np.maximum(values[:, -1], 0.0), scale)[:, None]
+    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
+    return (vectors * inverse[:, None, :]) @ vectors.transpose(0, 2, 1), (
+        vectors * (~kept)[:, None, :]
+    ) @ vectors.transpose(0, 2, 1)
+
+
+def _total(values: FloatArray, families: Families) -> FloatArray:
+    return np.add.reduceat(values, families.starts, axis=0)
+
+
+def _regression(children: Known, total: Known, families: Families) -> FloatArray:
+    """How far every child follows its family's sum: cov(child, sum) cov(sum)^-1 in the limit; (children, m, m).
+
+    With N the diffuse and U the finite covariance of the sum, split by the directions in which N is something (o) and
+    nothing (c): n N^-1 on o, (u - n N^-1 U_oc) U_cc^-1 on c.
+    """
+    if not total.diffuse.any():
+        inverse, _ = _inverse(total.finite, total.scale)
+        return np.asarray(children.finite @ np.repeat(inverse, families.sizes, axis=0))
+    open_inverse, closed = _inverse(total.diffuse)
+    inverse, _ = _inverse(closed @ total.finite @ closed, total.scale)
+    towards_open = children.diffuse @ np.repeat(open_inverse, families.sizes, axis=0)
+    rest = children.finite - towards_open @ np.repeat(total.finite, families.sizes, axis=0)
+    return np.asarray(towards_open + rest @ np.repeat(closed @ inverse, families.sizes, axis=0))
+
+
+def _conditioned(children: Known, total: Known, parents: Known, families: Families) -> Known:
+    """The children once their parents are known: each moved by its part of what the parent has and the sum lacks."""
+    gain = _regression(children, total, families)
+    gap = np.repeat(parents.mean - total.mean, families.sizes, axis=0)
+    mean = children.mean + gap @ gain.transpose(0, 2, 1)
+    stay = np.eye(gain.shape[-1]) - gain
+
+    def spread(own: FloatArray, summed: FloatArray, above: FloatArray) -> FloatArray:
+        others = np.repeat(summed, families.sizes, axis=0) - own + np.repeat(above, families.sizes, axis=0)
+        return np.asarray(stay @ own @ stay.transpose(0, 2, 1) + gain @ others @ gain.transpose(0, 2, 1))
+
+    diffuse = np.zeros_like(children.diffuse)
+    if children.diffuse.any() or parents.diffuse.any():
+        diffuse = spread(children.diffuse, total.diffuse, parents.diffuse)
+        start = np.trace(children.diffuse, axis1=1, axis2=2)
+        diffuse[np.trace(diffuse, axis1=1, axis2=2) <= _NOTHING * np.maximum(start, 1.0)] = 0.0
+    return Known(mean, spread(children.finite, total.finite, parents.finite), diffuse, children.scale)
+
+
+def solve(tree: Tree, measured: list[list[Measured]], copies: int, size: int, *, upward: bool) -> Known:
+    """Least squares for every node's vector, its covariance with it; (nodes, ...).
+
+    ``measured``: by level, root first. ``upward``: whether every node also learns from what lies below it (whole-tree
+    least squares); without, families are projected one by one from the root. Where the measurements leave a direction
+    open the children share the remainder by their numbers of open leaves, as in `equality.least_squares`. Raises
+    `Contradiction` for exact values that no table has.
+    """
+    levels: list[Known] = []
+    sums: list[Known] = []
+    for index in range(tree.n_levels - 1, -1, -1):
+        nodes = tree.level(index)
+        known = Known.nothing(nodes.stop - nodes.start, copies, size)
+        if index < tree.n_levels - 1:
+            families = tree.families(index)
+            below = levels[-1]
+            total = Known(*(_total(a, families) for a in (below.mean, below.finite, below.diffuse, below.scale)))
+            sums.append(total)
+            if upward:
+                known = Known(*map(np.array, (total.mean, total.finite, total.diffuse, total.scale)))
+        for one in measured[index]:
+            update(known, one, nodes.start)
+        levels.append(known)
+    levels.reverse()
+    sums.reverse()
+    found = [levels[0]]
+    for index in range(tree.n_levels - 1):
+        found.append(_conditioned(levels[index + 1], sums[index], found[index], tree.families(index)))
+    return Known(
+        *(np.concatenate([getattr(k, name) for k in found]) for name in ("mean", "finite", "diffuse", "scale"))
+    )

@@ -1,0 +1,186 @@
+"""Weighted least squares on a tree of histograms, of which any queries were measured at any level.
+
+The space falls into components and these into blocks (`components`): scalars are solved by the two passes of
+`equality`, all copies at once, the few others by `diffuse`. Variances of any query's answers come out of the blocks'
+covariances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.projection import diffuse
+from topdown.projection.components import Block, Component, Components
+from topdown.projection.equality import (
+    downward,
+    downward_variance,
+    family_gains,
+    least_squares,
+    least_squares_variance,
+    measured_or_zero,
+)
+from topdown.projection.invariants import Contradiction, settle
+from topdown.tree import FloatArray, Tree
+from topdown.workload.query import Query
+
+_EXACT_ROUNDING = 1e-6
+"""Exact values may disagree by this much, in counts; two whole numbers that differ do by more."""
+
+_OPEN = 1e-9
+"""Part of a direction's length that must be undetermined for a variance to be infinite."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What was measured of one query at the nodes of one level: ``values`` (nodes x answers), ``variance`` (nodes,)."""
+
+    values: FloatArray
+    variance: FloatArray
+
+
+Measured = list[Mapping[Query, Answers]]
+"""The answers that were measured, level by level, root first."""
+
+
+class BlockCovariance(NamedTuple):
+    """The covariances of a block's coordinates: ``finite`` + infinity * ``diffuse``, both (nodes, m, m)."""
+
+    finite: FloatArray
+    diffuse: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Covariance:
+    """The errors of a least-squares estimate of histograms: one covariance per node and block.
+
+    ``blocks``: for every component those of its blocks.
+    """
+
+    components: Components
+    blocks: tuple[tuple[BlockCovariance, ...], ...]
+
+    def variance(self, query: Query, nodes: slice) -> FloatArray:
+        """Variance (nodes x answers) of the estimate's answers to ``query``; inf where they are undetermined."""
+        found = np.zeros((nodes.stop - nodes.start, query.n_answers))
+        for component, found_blocks in zip(self.components, self.blocks, strict=True):
+            weight, rows, place = self.components.answer_rows(query, component)
+            classes = np.zeros((len(found), len(weight)))
+            least = _OPEN * float((rows**2).sum(axis=1).max())
+            for block, known in zip(component.blocks, found_blocks, strict=True):
+                seen = rows @ block.basis
+                finite = np.einsum("ki,nij,kj->nk", seen, known.finite[nodes], seen)
+                unbound = np.einsum("ki,nij,kj->nk", seen, known.diffuse[nodes], seen)
+                classes += np.where(unbound > least, np.inf, finite)
+            # A weight of 0 takes no part, also in what is undetermined.
+            found += np.where(weight > _OPEN, weight * np.where(weight > _OPEN, classes, 0.0), 0.0)[:, place]
+        return found
+
+
+def solve(tree: Tree, components: Components, measured: Measured, *, upward: bool) -> tuple[FloatArray, Covariance]:
+    """The least-squares histograms (nodes x cells) and the covariance of their errors.
+
+    ``upward``: argmin over the whole tree of the sum over nodes and queries of |A_q x_i - y_iq|^2 / v_iq subject to
+    every family adding up; without, the root first and then family by family. What no measurement determines is
+    shared out equally among the leaves. Raises `Contradiction` for exact values that no table has.
+    """
+    shape = components.schema.shape
+    rotated = [{q: components.rotated(q, _finite(a)) for q, a in level.items()} for level in measured]
+    found = np.zeros((tree.n_nodes, *shape))
+    known = []
+    for component in components:
+        taken = [
+            {q: components.taken(q, level[q], component) for q in level if q in component.queries} for level in rotated
+        ]
+        size = sum(block.size for block in component.blocks)
+        coordinates = np.zeros((tree.n_nodes, component.copies, size))
+        blocks = []
+        for block in component.blocks:
+            solver = _scalar if block.size == 1 else _vector
+            mean, covariance = solver(tree, component, block, taken, measured, upward)
+            coordinates += mean @ block.basis.T
+            blocks.append(covariance)
+        components.put(coordinates, component, found)
+        known.append(tuple(blocks))
+    return components.back(found), Covariance(components, tuple(known))
+
+
+def _finite(answers: Answers) -> FloatArray:
+    """The values, with 0 in place of what was not measured, where anything may stand."""
+    return np.where(np.isfinite(answers.variance)[:, None], answers.values, 0.0)
+
+
+def _scalar(
+    tree: Tree,
+    component: Component,
+    block: Block,
+    taken: list[dict[Query, FloatArray]],
+    measured: Measured,
+    upward: bool,
+) -> tuple[FloatArray, BlockCovariance]:
+    values = np.zeros((component.copies, tree.n_nodes))
+    variance = np.full(tree.n_nodes, np.inf)
+    for index, level in enumerate(taken):
+        nodes = tree.level(index)
+        pairs = []
+        for query, answers in level.items():
+            if query in block.rows:
+                row = block.rows[query][:, 0]
+                strength = float(row @ row)
+                pairs.append((answers @ row / strength, measured[index][query].variance / strength))
+        if pairs:
+            values[:, nodes], variance[nodes] = _pooled(pairs, nodes.start)
+    values, settled = settle(values, variance, tree, nonnegative=False)
+    variance = settled if settled.ndim == 1 else settled[0]
+    if upward:
+        x, spread = least_squares(values, variance, tree), least_squares_variance(variance, tree)
+    else:
+        share = family_gains(variance, tree)
+        x = downward(measured_or_zero(values, variance), share, tree)
+        spread = downward_variance(variance, share, tree)
+    is_open = np.isinf(spread)
+    finite = np.where(is_open, 0.0, spread)
+    return x.T[:, :, None], BlockCovariance(finite[:, None, None], is_open.astype(np.float64)[:, None, None])
+
+
+def _pooled(pairs: list[tuple[FloatArray, FloatArray]], first: int) -> tuple[FloatArray, FloatArray]:
+    """Several measurements of the same scalars, values (nodes, copies) and variances (nodes,), as one."""
+    exact = np.array([v == 0 for _, v in pairs])
+    precision = np.array([np.divide(1.0, v, out=np.zeros_like(v), where=(v > 0) & np.isfinite(v)) for _, v in pairs])
+    weight = np.where(exact.any(axis=0), exact.astype(np.float64), precision)
+    total = weight.sum(axis=0)
+    share = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+    values = sum((w[:, None] * y for w, (y, _) in zip(share, pairs, strict=True)), np.zeros_like(pairs[0][0]))
+    for mark, (y, _) in zip(exact, pairs, strict=True):
+        wrong = mark & (np.abs(y - values).max(axis=1, initial=0.0) > _EXACT_ROUNDING)
+        if wrong.any():
+            raise Contradiction(first + int(np.argmax(wrong)), "its exact values contradict each other")
+    variance = np.where(exact.any(axis=0), 0.0, np.divide(1.0, total, out=np.full_like(total, np.inf), where=total > 0))
+    return values.T, variance
+
+
+def _vector(
+    tree: Tree,
+    component: Component,
+    block: Block,
+    taken: list[dict[Query, FloatArray]],
+    measured: Measured,
+    upward: bool,
+) -> tuple[FloatArray, BlockCovariance]:
+    levels = []
+    for index, level in enumerate(taken):
+        found = []
+        for query, answers in level.items():
+            if query in block.rows:
+                # As many rows as the query says independent things; the noise of what is rotated stays what it was.
+                left, strength, right = np.linalg.svd(block.rows[query], full_matrices=False)
+                kept = strength > _OPEN * strength[0]
+                variance = np.repeat(measured[index][query].variance[:, None], int(kept.sum()), axis=1)
+                rows = strength[kept, None] * right[kept]
+                found.append(diffuse.Measured(rows, answers @ left[:, kept], variance))
+        levels.append(found)
+    known = diffuse.solve(tree, levels, component.copies, block.size, upward=upward)
+    return known.mean, BlockCovariance(known.finite, known.diffuse)

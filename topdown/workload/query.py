@@ -1,0 +1,180 @@
+"""Query: which attributes of a histogram are kept, whole or by a recode; everything else is summed out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import ConfigError, require_known
+from topdown.tree import FloatArray, IntArray
+from topdown.workload.schema import DETAILED, TIMES, TOTAL, Attribute, Recode, Schema
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A marginal of a histogram over ``schema``.
+
+    ``kept``: for every attribute its own name where it is kept whole, a recode's name where it is kept coarsened, None
+    where it is summed out. The answers are the product of what is kept, in the schema's order, the last changing
+    fastest; they partition the cells, so one record counts in exactly one of them. Build one with `parse`.
+    """
+
+    schema: Schema
+    kept: tuple[str | None, ...]
+
+    @classmethod
+    def parse(cls, text: str, schema: Schema) -> Query:
+        """The query that ``text`` names: "total", "detailed", or names of attributes and recodes joined by "*".
+
+        Raises `ConfigError` with the nearest known name for an unknown one, for an attribute named twice, and for an
+        attribute together with its recode or two of its recodes.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigError(f"query {text!r}: give {TOTAL!r}, {DETAILED!r}, or names joined by {TIMES!r}")
+        if text.strip() == TOTAL:
+            return cls(schema, (None,) * len(schema.names))
+        if text.strip() == DETAILED:
+            return cls(schema, schema.names)
+        attribute_of = {name: name for name in schema.names} | {r.name: r.attribute for r in schema.recodes}
+        kept: dict[str, str] = {}
+        for name in (part.strip() for part in text.split(TIMES)):
+            require_known(name, [*attribute_of, TOTAL, DETAILED], f"part of query {text!r}:")
+            if name not in attribute_of:
+                raise ConfigError(f"query {text!r}: {name!r} stands alone, and is not joined with others")
+            other = kept.setdefault(attribute_of[name], name)
+            if other != name:
+                raise ConfigError(
+                    f"query {text!r}: {other!r} and {name!r} are both about {attribute_of[name]!r}; keep one of them, "
+                    "or declare a recode with the groups that they make together"
+                )
+            if sum(attribute_of.get(part.strip()) == attribute_of[name] for part in text.split(TIMES)) > 1:
+                raise ConfigError(f"query {text!r} names {name!r} twice; name it once")
+        return cls(schema, tuple(kept.get(name) for name in schema.names))
+
+    @property
+    def name(self) -> str:
+        """How the query is written: `parse` reads it back."""
+        if all(part is None for part in self.kept):
+            return TOTAL
+        if self.kept == self.schema.names:
+            return DETAILED
+        return f" {TIMES} ".join(part for part in self.kept if part is not None)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"Query({self.name!r})"
+
+    def parts(self) -> Iterator[Attribute | Recode | None]:
+        """For every attribute of the schema what is kept of it: itself, one of its recodes, or None."""
+        for attribute, part in zip(self.schema.attributes, self.kept, strict=True):
+            if part is None or part == attribute.name:
+                yield attribute if part else None
+            else:
+                yield next(recode for recode in self.schema.recodes if recode.name == part)
+
+    @property
+    def factors(self) -> tuple[Attribute | Recode, ...]:
+        """What is kept, in the schema's order."""
+        return tuple(part for part in self.parts() if part is not None)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of categories of everything that is kept."""
+        return tuple(len(factor.categories) for factor in self.factors)
+
+    @property
+    def n_answers(self) -> int:
+        """Number of answers, the product of ``shape``: 1 for "total"."""
+        return math.prod(self.shape)
+
+    def labels(self, separator: str = "_") -> tuple[str, ...]:
+        """The answers' names: their categories joined by ``separator``; "total" where nothing is kept."""
+        if not self.factors:
+            return (TOTAL,)
+        return Schema(tuple(Attribute(f.name, f.categories) for f in self.factors)).cells(separator)
+
+    def group_codes(self) -> list[IntArray | None]:
+        """For every attribute the place of its categories in what is kept of it; None where it is summed out."""
+        return [
+            None if part is None else part.codes(attribute) if isinstance(part, Recode) else np.arange(size)
+            for attribute, part, size in zip(self.schema.attributes, self.parts(), self.schema.shape, strict=True)
+        ]
+
+    def answers_of(self, cells: npt.ArrayLike) -> IntArray:
+        """The answer in which each of ``cells`` (numbers of cells, any shape) counts. No table of all cells is made."""
+        places = np.unravel_index(np.asarray(cells, dtype=np.int64), self.schema.shape)
+        answer = np.zeros(np.shape(cells), np.int64)
+        for codes, place, part in zip(self.group_codes(), places, self.parts(), strict=True):
+            if part is not None and codes is not None:
+                answer = answer * len(part.categories) + codes[place]
+        return answer
+
+    def answers(self, histogram: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The answers (..., answers) of dense histograms (..., cells), in the histograms' kind of number."""
+        lead = histogram.shape[:-1]
+        table = histogram.reshape(*lead, *self.schema.shape)
+        axis = len(lead)
+        for part, codes in zip(self.parts(), self.group_codes(), strict=True):
+            if part is None:
+                table = table.sum(axis=axis)
+                continue
+            if isinstance(part, Recode) and codes is not None:
+                order = np.argsort(codes, kind="stable")
+                starts = np.searchsorted(codes[order], np.arange(len(part.categories)))
+                table = np.add.reduceat(np.take(table, order, axis=axis), starts, axis=axis)
+            axis += 1
+        return np.asarray(table.reshape(*lead, self.n_answers))
+
+    def sparse_answers(
+        self, rows: IntArray, cells: IntArray, counts: npt.NDArray[Any], n_rows: int
+    ) -> npt.NDArray[Any]:
+        """The answers (rows x answers) of a sparse table: ``counts`` of ``cells`` in ``rows``; what is absent is 0."""
+        found = np.zeros((n_rows, self.n_answers), np.asarray(counts).dtype)
+        np.add.at(found, (rows, self.answers_of(cells)), counts)
+        return found
+
+    def spread(self, answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The transpose of `answers`: every cell gets the number of its answer; (..., answers) to (..., cells)."""
+        lead = answers.shape[:-1]
+        table = answers.reshape(*lead, *self.shape)
+        axis = len(lead)
+        for part, codes in zip(self.parts(), self.group_codes(), strict=True):
+            table = np.expand_dims(table, axis) if part is None or codes is None else np.take(table, codes, axis=axis)
+            axis += 1
+        return np.broadcast_to(table, (*lead, *self.schema.shape)).reshape(*lead, self.schema.n_cells)
+
+    def matrix(self) -> sparse.csr_array:
+        """The query as a sparse matrix (answers x cells) of zeros and ones."""
+        from scipy import sparse
+
+        cells = np.arange(self.schema.n_cells)
+        entries = (np.ones(len(cells)), (self.answers_of(cells), cells))
+        return sparse.csr_array(entries, shape=(self.n_answers, len(cells)))
+
+    def is_part_of(self, other: Query) -> bool:
+        """Whether every answer is a sum of answers of ``other``."""
+        return all(
+            mine is None or mine == theirs or theirs == attribute
+            for mine, theirs, attribute in zip(self.kept, other.kept, self.schema.names, strict=True)
+        )
+
+
+def design(query: Query) -> list[FloatArray]:
+    """For every attribute the matrix (kept x categories) by which ``query`` acts on it; their product is `matrix`."""
+    found = []
+    for codes, part, size in zip(query.group_codes(), query.parts(), query.schema.shape, strict=True):
+        if part is None or codes is None:
+            found.append(np.ones((1, size)))
+        else:
+            found.append((codes == np.arange(len(part.categories))[:, None]).astype(np.float64))
+    return found

@@ -1,0 +1,56 @@
+"""Workload: which queries are asked at which level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from topdown.errors import ConfigError, require_known
+from topdown.workload.query import Query
+from topdown.workload.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Workload(Mapping[str, tuple[Query, ...]]):
+    """Queries by level: a mapping from a level's name to its queries, each once, in the order given."""
+
+    schema: Schema
+    queries: tuple[tuple[str, tuple[Query, ...]], ...]
+
+    @classmethod
+    def parse(cls, queries: Mapping[str, Iterable[str | Query]], schema: Schema, levels: Iterable[str]) -> Workload:
+        """The workload that ``queries`` names, {level: queries}, for a geography with ``levels``.
+
+        Raises `ConfigError` naming the level for an unknown level, what `Query.parse` refuses, and for a query that a
+        level names twice, also where it is written in two ways.
+        """
+        known = list(levels)
+        found = []
+        for level, named in queries.items():
+            require_known(level, known, "level")
+            try:
+                parsed = [query if isinstance(query, Query) else Query.parse(query, schema) for query in named]
+            except ConfigError as error:
+                raise ConfigError(f"level {level!r}: {error}") from None
+            for query in parsed:
+                if parsed.count(query) > 1:
+                    raise ConfigError(f"level {level!r} names query {query.name!r} twice; name it once")
+            found.append((level, tuple(parsed)))
+        return cls(schema, tuple(found))
+
+    def __getitem__(self, level: str) -> tuple[Query, ...]:
+        for known, queries in self.queries:
+            if known == level:
+                return queries
+        raise KeyError(level)
+
+    def __iter__(self) -> Iterator[str]:
+        return (level for level, _ in self.queries)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    @property
+    def distinct(self) -> tuple[Query, ...]:
+        """Every query that is asked at some level, once."""
+        return tuple(dict.fromkeys(query for _, queries in self.queries for query in queries))
