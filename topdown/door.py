@@ -12,7 +12,7 @@ from topdown.measurements import Measurements
 from topdown.noise import DiscreteLaplace, SecureSource, Source
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
-from topdown.privacy.shares import DETAILED
+from topdown.workload import DETAILED
 
 _LARGEST_STANDARD_DEVIATION = 2.0**45
 """Noise of this size still stays below 2^53, with a probability of failure that cannot be met."""

@@ -14,10 +14,10 @@ from topdown.files import file_digest
 from topdown.geography import Geography
 from topdown.measurements import Measurements
 from topdown.privacy.plan import Plan
-from topdown.privacy.shares import DETAILED
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.release import Release
+from topdown.workload import DETAILED
 
 SCHEMA_VERSION = "1.2"
 

@@ -14,17 +14,17 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from topdown.errors import DataError
+from topdown.errors import ConfigError, DataError, GeographyError, require_known
 from topdown.geography import Geography
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
-from topdown.privacy.shares import DETAILED
-from topdown.tables import tidy_batches, to_frame
+from topdown.tables import tidy_batches, to_frame, with_plain_strings
 from topdown.tree import FloatArray
+from topdown.workload import DETAILED, Query, Schema
 
 
 class Measurement(NamedTuple):
-    """One query at one level: ``values`` and ``variance``, both (nodes of the level x cells)."""
+    """One query at one level: ``values`` and ``variance``, both (nodes of the level x answers)."""
 
     level: str
     query: str
@@ -32,14 +32,25 @@ class Measurement(NamedTuple):
     variance: FloatArray
 
 
+class Answers(NamedTuple):
+    """What was measured of a query at the nodes of a level: ``values`` (nodes x answers) and the ``variance`` (nodes,)
+    of each answer of a node, 0 for exact ones and inf where a node was not measured.
+    """
+
+    values: npt.NDArray[Any]
+    variance: FloatArray
+
+
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Noisy values with their variances at every node, keyed by (level, query).
+    """Noisy values with their variances, keyed by (level, query).
 
     ``values`` (nodes x cells): the answers to the detailed query, all levels one after another; whole numbers where the
-    mechanism gives them; 0 where not measured. ``node_variance``: (nodes,) or (nodes x cells); 0 for an exact value
-    (an invariant), inf for a node that was not measured. ``plan``: the plan under which they were drawn, None when they
-    came from elsewhere. ``fit_for_release``: whether they were drawn exactly, from operating-system entropy.
+    mechanism gives them; 0 where not measured. ``node_variance``: their variances, (nodes,) or (nodes x cells); 0 for
+    an exact value (an invariant), inf for a node that was not measured. ``others``: what was measured of other queries,
+    by level and query. ``plan``: the plan under which they were drawn, None when they came from elsewhere.
+    ``fit_for_release``: whether they were drawn exactly, from operating-system entropy. ``attributes``: the schema of
+    the cells; None where they are one attribute.
     """
 
     geography: Geography
@@ -48,6 +59,41 @@ class Measurements:
     node_variance: FloatArray = field(repr=False)
     plan: Plan | None = None
     fit_for_release: bool = False
+    attributes: Schema | None = None
+    others: Mapping[tuple[str, str], Answers] = field(default_factory=dict, repr=False)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells."""
+        return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
+
+    @classmethod
+    def from_answers(
+        cls, geography: Geography, schema: Schema, answers: Mapping[tuple[str, str], tuple[Any, Any]]
+    ) -> Measurements:
+        """Measurements of any queries that were made elsewhere.
+
+        ``answers``: (level, query) to values (nodes of the level x answers) and their variance: one number, or one per
+        node; 0 = exact, inf = not measured. Levels and queries may be missing. Raises `DataError` naming level, query
+        and node as `from_arrays` does, `ConfigError` for an unknown level or query and for one that is given twice.
+        """
+        found: dict[tuple[str, str], Answers] = {}
+        for (level, text), (values, variance) in answers.items():
+            require_known(level, geography.levels, "level")
+            query = Query.parse(text, schema)
+            if (level, query.name) in found:
+                raise ConfigError(f"level {level!r}: query {query.name!r} is given twice; give it once")
+            found[level, query.name] = _answers(geography, level, query, values, variance)
+        if not any(np.isfinite(one.variance).any() for one in found.values()):
+            raise DataError("no node was measured: give at least one answer with a finite variance")
+        detailed = {level: one for (level, name), one in found.items() if name == DETAILED}
+        kind = np.result_type(np.int64, *(one.values.dtype for one in detailed.values()))
+        rectangle = np.zeros((schema.n_cells, geography.n_nodes), kind).T
+        spread = np.full(geography.n_nodes, np.inf)
+        for level, one in detailed.items():
+            rectangle[geography.level_slice(level)], spread[geography.level_slice(level)] = one
+        others = {key: one for key, one in found.items() if key[1] != DETAILED}
+        return cls(geography, schema.cells(), rectangle, spread, attributes=schema, others=others)
 
     @classmethod
     def from_arrays(
@@ -89,26 +135,82 @@ class Measurements:
 
     @property
     def keys(self) -> tuple[tuple[str, str], ...]:
-        """The (level, query) pairs that were measured."""
-        return tuple((level, DETAILED) for level in self.geography.levels)
+        """The (level, query) pairs that were measured, level by level."""
+        return tuple((level, query.name) for level in self.geography.levels for query in self.at(level))
+
+    def at(self, level: str) -> dict[Query, Answers]:
+        """What was measured at one level: answers by query, the detailed one with variances as they are."""
+        nodes = self.geography.level_slice(level)
+        found = {Query.parse(query, self.schema): one for (where, query), one in self.others.items() if where == level}
+        if np.isfinite(self.node_variance[nodes]).any():
+            found[Query.parse(DETAILED, self.schema)] = Answers(self.values[nodes], self.node_variance[nodes])
+        return found
 
     def __getitem__(self, key: tuple[str, str]) -> Measurement:
-        level, query = key
-        if query != DETAILED:
-            raise KeyError(f"no query {query!r} at level {level!r}; there is {DETAILED!r}")
-        nodes = self.geography.level_slice(level)
-        return Measurement(level, query, self.values[nodes], self.variance[nodes])
+        level, text = key
+        try:
+            query = Query.parse(text, self.schema)
+            one = self.at(level)[query]
+        except (KeyError, ConfigError, GeographyError):
+            listed = ", ".join(f"({where!r}, {name!r})" for where, name in self.keys)
+            raise KeyError(f"no query {text!r} at level {level!r}; there is {listed}") from None
+        variance = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
+        return Measurement(level, query.name, one.values, variance)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured, in Arrow batches."""
+        """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured, in Arrow batches.
+
+        ``cell``: the answer's name, its categories joined.
+        """
         measured = np.isfinite(self.node_variance).reshape(self.geography.n_nodes, -1)
         rows: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=1))
-        columns = {"query": DETAILED, "value": self.values, "variance": self.variance}
-        return tidy_batches(self.geography, self.cells, columns, rows=rows)
+        if not self.others:
+            columns = {"query": DETAILED, "value": self.values, "variance": self.variance}
+            yield from tidy_batches(self.geography, self.cells, columns, rows=rows)
+            return
+        for level in self.geography.levels:
+            for query, one in self.at(level).items():
+                name, labels = query.name, self.cells if query.name == DETAILED else query.labels()
+                spread = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
+                columns = {"query": name, "value": one.values, "variance": spread}
+                made = np.isfinite(spread).any(axis=1)
+                for batch in tidy_batches(self.geography, labels, columns, rows=made, level=level):
+                    yield with_plain_strings(batch)
 
     def to_frame(self) -> pd.DataFrame:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured."""
         return to_frame(self.batches())
+
+
+def _answers(geography: Geography, level: str, query: Query, values: Any, variance: Any) -> Answers:
+    """One entry of `Measurements.from_answers`, checked."""
+    nodes = geography.level_slice(level)
+    shape = (nodes.stop - nodes.start, query.n_answers)
+    what = f"level {level!r}, query {query.name!r}"
+    array = np.asarray(values)
+    array = array[:, None] if array.ndim == 1 and shape[1] == 1 else array
+    if array.shape != shape or array.dtype.kind not in "iuf":
+        raise DataError(f"{what}: values have shape {np.shape(values)} and dtype {array.dtype}; give numbers {shape}")
+    spread = np.asarray(variance, dtype=np.float64)
+    if spread.shape not in ((), (shape[0],), (shape[0], 1)):
+        raise DataError(f"{what}: variance has shape {spread.shape}; give one number, or one per node ({shape[0]},)")
+    spread = np.array(np.broadcast_to(spread.reshape(-1) if spread.ndim else spread, shape[:1]))
+    wrong = np.flatnonzero(~(spread >= 0))
+    if len(wrong):
+        raise DataError(
+            f"{geography.describe(nodes.start + int(wrong[0]))}, query {query.name!r}: variance {spread[wrong[0]]} is "
+            "not a number from 0 to inf; 0 means exact, inf not measured"
+        )
+    array = np.where(np.isinf(spread)[:, None], np.zeros((), array.dtype), array)
+    limit = LARGEST if array.dtype.kind == "f" else int(LARGEST)
+    beyond = np.argwhere(~((array <= limit) & (array >= -limit)))
+    if len(beyond):
+        node, answer = (int(k) for k in beyond[0])
+        raise DataError(
+            f"{geography.describe(nodes.start + node)}, query {query.name!r}, {query.labels()[answer]!r}: value "
+            f"{array[node, answer]} is not a finite number of at most 2^53; correct it, or give variance inf"
+        )
+    return Answers(array, spread)
 
 
 def _titles(cells: Sequence[str] | None, count: int) -> tuple[str, ...]:

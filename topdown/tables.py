@@ -88,6 +88,12 @@ def _tidy_batch(
     return pa.RecordBatch.from_arrays([arrays[name] for name in order], order)
 
 
+def with_plain_strings(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` with its dictionary columns as strings, for a table whose batches have different dictionaries."""
+    plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(plain, batch.schema.names)
+
+
 def to_frame(batches: Iterator[pa.RecordBatch]) -> pd.DataFrame:
     """``batches`` as one DataFrame."""
     frame: pd.DataFrame = pa.Table.from_batches(batches).to_pandas()

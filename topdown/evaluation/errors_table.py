@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from topdown.errors import ConfigError
 from topdown.geography import Geography
-from topdown.tables import tidy_batches, to_frame, write_parquet
+from topdown.tables import tidy_batches, to_frame, with_plain_strings, write_parquet
 from topdown.tree import FloatArray, IntArray
 
 STATISTICS = (
@@ -88,7 +88,7 @@ class ErrorTable:
                 "notice": self.notice,
             }
             for batch in tidy_batches(self.geography, self.cells, columns, names=True):
-                yield _with_plain_strings(batch)
+                yield with_plain_strings(batch)
 
     def to_frame(self) -> pd.DataFrame:
         """The tidy table ``geoid, level, name, cell, method, truth, <statistics>, replicates, reference, notice``."""
@@ -107,13 +107,3 @@ class ErrorTable:
         """The tidy table as Parquet at ``path``, marked with `notice` and readable by its owner alone."""
         marks = {"notice": self.notice, "replicates": str(self.replicates)}
         write_parquet(path, self.batches(), marks, private=True)
-
-
-def _with_plain_strings(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Dictionary columns as strings: dictionaries differ from method to method."""
-    fields, arrays = [], []
-    for column, title in zip(batch.columns, batch.schema.names, strict=True):
-        plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-        fields.append(title)
-        arrays.append(plain)
-    return pa.RecordBatch.from_arrays(arrays, fields)

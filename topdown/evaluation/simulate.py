@@ -22,10 +22,10 @@ from topdown.noise import DiscreteLaplace, Gaussian, Laplace, SeededSource
 from topdown.parallel import map_ordered, thread_pool, worker_pool
 from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.plan import Plan
-from topdown.privacy.shares import DETAILED
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.problem import Problem
 from topdown.tree import FloatArray, Tree
+from topdown.workload import DETAILED
 
 REFERENCES = ("noise", "continuous")
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 from topdown.errors import BudgetError
 from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
-from topdown.privacy.shares import DETAILED, Number, exact_number
+from topdown.privacy.shares import Number, exact_number
+from topdown.workload import DETAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

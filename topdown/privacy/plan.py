@@ -21,8 +21,9 @@ from topdown.privacy.plan_inputs import (
     level_names,
     total_budget,
 )
-from topdown.privacy.shares import DETAILED, Number, Shares, suggest
+from topdown.privacy.shares import Number, Shares, suggest
 from topdown.privacy.statement import describe_plan
+from topdown.workload import DETAILED
 
 Law: TypeAlias = DiscreteLaplace | DiscreteGaussian | Laplace | Gaussian
 

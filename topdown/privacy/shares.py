@@ -11,12 +11,10 @@ from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError
 from topdown.noise import ExactNumber, exact_fraction
+from topdown.workload import DETAILED
 
 Number: TypeAlias = ExactNumber
 Key: TypeAlias = tuple[str, str]
-
-DETAILED = "detailed"
-"""The query that asks for every cell."""
 
 # About 330 digits, so that the smallest float has not too many.
 _MOST_BITS = 1100

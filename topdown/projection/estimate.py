@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,17 @@ import pyarrow as pa
 
 from topdown.geography import Geography
 from topdown.projection.certificate import Certificate
+from topdown.projection.histograms import Covariance
 from topdown.tables import tidy_batches, to_frame
 from topdown.tree import FloatArray
+from topdown.workload import Query, Schema
+
+
+class Answer(NamedTuple):
+    """A query's answers at a level's nodes: ``values`` (nodes x answers) and their ``variance``, None if unknown."""
+
+    values: FloatArray
+    variance: FloatArray | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +33,8 @@ class Estimate:
     ``values`` (nodes x cells): every family adds up, to rounding. ``variance`` (nodes x cells): the variance of every
     value given the truth, or None where it is not known (every non-negative projection). ``method``,
     ``nonnegative``, ``engine``, ``weights``: how it was made. ``certificate``: the residuals of its program. ``exact``
-    (nodes x cells): which values are exact (invariants, and what they imply).
+    (nodes x cells): which values are exact (invariants, and what they imply). ``attributes``: the schema of the cells,
+    None where they are one attribute. ``covariance``: of all answers together, where several queries were measured.
     """
 
     geography: Geography
@@ -37,6 +48,26 @@ class Estimate:
     certificate: Certificate
     exact: npt.NDArray[np.bool_] = field(repr=False)
     fit_for_release: bool = False
+    attributes: Schema | None = None
+    covariance: Covariance | None = field(default=None, repr=False)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells."""
+        return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
+
+    def answer(self, level: str, query: str) -> Answer:
+        """The answers to any query, measured or not, at every node of ``level``, with their variances where known.
+
+        Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
+        """
+        nodes = self.geography.level_slice(level)
+        asked = Query.parse(query, self.schema)
+        values = asked.answers(self.values[nodes])
+        if self.covariance is not None:
+            return Answer(values, self.covariance.variance(asked, nodes))
+        # Of the detailed query alone every cell is a problem of its own, so that variances add up.
+        return Answer(values, None if self.variance is None else asked.answers(self.variance[nodes]))
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, cell, value[, variance]`` in Arrow batches."""

@@ -7,12 +7,13 @@ covariances.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from topdown.measurements import Answers
 from topdown.projection import diffuse
 from topdown.projection.components import Block, Component, Components
 from topdown.projection.equality import (
@@ -34,15 +35,7 @@ _OPEN = 1e-9
 """Part of a direction's length that must be undetermined for a variance to be infinite."""
 
 
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """What was measured of one query at the nodes of one level: ``values`` (nodes x answers), ``variance`` (nodes,)."""
-
-    values: FloatArray
-    variance: FloatArray
-
-
-Measured = list[Mapping[Query, Answers]]
+Measured = Sequence[Mapping[Query, Answers]]
 """The answers that were measured, level by level, root first."""
 
 

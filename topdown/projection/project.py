@@ -28,6 +28,7 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.invariants import Contradiction, lower_bounds, settle
 from topdown.projection.nonnegative import downward_nonnegative, project_tree
 from topdown.projection.problem import Problem
+from topdown.projection.several import project_histograms
 from topdown.tree import FloatArray
 
 
@@ -114,6 +115,21 @@ def project(
             "'joint'"
         )
     nonnegative = method != "gls" if nonnegative is None else nonnegative
+    if measurements.others:
+        if nonnegative:
+            raise ConfigError(
+                f"{len({query for _, query in measurements.keys})} queries were measured, and x >= 0 is there for the "
+                "detailed query alone; project with nonnegative=False"
+            )
+        return project_histograms(
+            measurements,
+            method,
+            upward=method != "top-down",
+            engine=engine,
+            weights=weights,
+            solver=solver,
+            solver_options=solver_options or {},
+        )
     geography, n_cells = measurements.geography, len(measurements.cells)
     values = np.empty((n_cells, geography.n_nodes))
     parts = []
@@ -145,6 +161,7 @@ def project(
         certificate=certificate,
         exact=np.broadcast_to(_all_cells([part.exact for part in parts]), shape),
         fit_for_release=measurements.fit_for_release,
+        attributes=measurements.attributes,
     )
 
 

@@ -213,6 +213,14 @@ def _quadratic(
     objective = (
         cp.sum_squares(e[np.flatnonzero(np.isfinite(v[free]))]) if np.isfinite(v[free]).any() else cp.Constant(0)
     )
+    run_solver(objective, constraints, e, solver, options)
+    x = np.array(y)
+    x[free] += size[free] * e.value
+    return x
+
+
+def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: str, options: dict[str, Any]) -> None:
+    """Minimise ``objective``, so that ``unknown`` has a value. Raises `ProjectionError` where ``solver`` does not."""
     program = cp.Problem(cp.Minimize(objective), constraints)
     try:
         _solve(program, solver, _TIGHT.get(solver, {}) | options)
@@ -220,11 +228,8 @@ def _quadratic(
         raise ProjectionError(
             f"cvxpy with {solver} failed: {error}; installed solvers are {', '.join(cp.installed_solvers())}"
         ) from error
-    if e.value is None or program.status not in ("optimal", "optimal_inaccurate"):
+    if unknown.value is None or program.status not in ("optimal", "optimal_inaccurate"):
         raise ProjectionError(f"cvxpy with {solver} ended as {program.status!r}; try another solver or engine='tree'")
-    x = np.array(y)
-    x[free] += size[free] * e.value
-    return x
 
 
 def _solve(program: cp.Problem, solver: str, options: dict[str, Any]) -> None:

@@ -1,0 +1,117 @@
+"""Whether histograms solve their least-squares program, computed from the queries and not from how it was solved.
+
+The gradient at a node is the sum over its queries of A'(A x - y) / v. The program is solved where the multipliers of
+the families' sums can be read off: going up, what a family's multiplier must be so that every child's equation holds;
+exact answers leave it free along their own rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topdown.measurements import Answers
+from topdown.projection.components import Block, Component, Components
+from topdown.tree import FloatArray, Tree
+from topdown.workload import DETAILED, Query
+
+_NOTHING = 1e-9
+"""Part of a projector's eigenvalue, 0 or 1 but for rounding, that counts as nothing."""
+
+
+def histogram_optimality(
+    x: FloatArray, measured: list[dict[Query, Answers]], components: Components, tree: Tree, *, upward: bool
+) -> FloatArray:
+    """Residuals (nodes,) of whole-tree (``upward``) or family-by-family least squares at histograms ``x``, in counts.
+
+    What a node's equation lacks, times the variance of what was measured at and below it: how far it would move. At
+    exact answers what they are missed by.
+    """
+    gradient = np.zeros_like(x)
+    residual = np.zeros(len(x))
+    for index, level in enumerate(measured):
+        nodes = tree.level(index)
+        for query, (values, variance) in level.items():
+            gap = np.where(np.isfinite(variance)[:, None], query.answers(x[nodes]) - values, 0.0)
+            missed = np.where(variance == 0, np.abs(gap).max(axis=1), 0.0)
+            residual[nodes] = np.maximum(residual[nodes], missed)
+            precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
+            gradient[nodes] += query.spread(gap * precision[:, None])
+    detailed = Query.parse(DETAILED, components.schema)
+    rotated = components.rotated(detailed, gradient)
+    for component in components:
+        taken = components.taken(detailed, rotated, component)
+        for block in component.blocks:
+            found = _block_residual(taken @ block.basis, component, block, measured, tree, upward=upward)
+            residual = np.maximum(residual, found)
+    return residual
+
+
+def _block_residual(
+    gradient: FloatArray,
+    component: Component,
+    block: Block,
+    measured: list[dict[Query, Answers]],
+    tree: Tree,
+    *,
+    upward: bool,
+) -> FloatArray:
+    """The residuals (nodes,) of one block, whose gradient is (nodes, copies, m)."""
+    information, exact = _strength(block, measured, tree)
+    variance = _variance_below(information, exact, tree, upward=upward)
+    bound = _range(exact)
+    eye = np.eye(block.size)
+    residual = np.zeros(tree.n_nodes)
+    needed, binding = -gradient, eye - bound
+    for index in range(tree.n_levels - 2, -1, -1):
+        families = tree.families(index)
+        children, parents = families.children, families.parents
+        projected = np.einsum("nij,ncj->nci", binding[children], needed[children])
+        together = np.add.reduceat(binding[children], families.starts, axis=0)
+        multiplier = np.einsum(
+            "nij,ncj->nci",
+            np.linalg.pinv(together, rcond=_NOTHING, hermitian=True),
+            np.add.reduceat(projected, families.starts, axis=0),
+        )
+        above = np.repeat(multiplier, families.sizes, axis=0)
+        lacking = np.einsum("nij,ncj->nci", binding[children], above) - projected
+        residual[children] = np.abs(lacking).max(axis=(1, 2)) * variance[children]
+        if upward:
+            needed[parents] = multiplier - gradient[parents]
+            binding[parents] = eye - _range(eye - _range(together) + bound[parents])
+    residual[0] = np.abs(np.einsum("ij,cj->ci", binding[0], needed[0])).max() * variance[0]
+    return residual
+
+
+def _strength(block: Block, measured: list[dict[Query, Answers]], tree: Tree) -> tuple[FloatArray, FloatArray]:
+    """Information per coordinate (nodes,) of what was measured, and of exact answers as matrices (nodes, m, m)."""
+    information = np.zeros(tree.n_nodes)
+    exact = np.zeros((tree.n_nodes, block.size, block.size))
+    for index, level in enumerate(measured):
+        nodes = tree.level(index)
+        for query, (_, variance) in level.items():
+            if query in block.rows:
+                matrix = block.rows[query].T @ block.rows[query]
+                precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
+                information[nodes] += precision * np.trace(matrix) / block.size
+                exact[nodes] += (variance == 0)[:, None, None] * matrix
+    return information, exact
+
+
+def _variance_below(information: FloatArray, exact: FloatArray, tree: Tree, *, upward: bool) -> FloatArray:
+    """About the variance (nodes,) of a coordinate by what was measured at and, with ``upward``, below every node."""
+    with np.errstate(divide="ignore"):
+        variance = 1.0 / information
+    if upward:
+        for families in tree.families_up():
+            below = families.total(variance[families.children])
+            with np.errstate(divide="ignore"):
+                variance[families.parents] = 1.0 / (information[families.parents] + 1.0 / below)
+    finite = variance[np.isfinite(variance)]
+    return np.where(np.isfinite(variance), variance, finite.max(initial=0.0) or 1.0)
+
+
+def _range(matrix: FloatArray) -> FloatArray:
+    """Projectors onto the ranges of symmetric matrices (n, m, m)."""
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > _NOTHING * np.maximum(1.0, values[:, -1:])
+    return np.asarray((vectors * kept[:, None, :]) @ vectors.transpose(0, 2, 1))
