@@ -14,10 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from topdown.noise import DiscreteLaplace, Gaussian, Laplace, LatticeLaw, Law
 from topdown.tree import FloatArray, IntArray
-
-Law = DiscreteLaplace | DiscreteGaussian | Laplace | Gaussian
 
 BINS = 512
 """Bins of a row; they reach at least 5 standard deviations to each side, and the outermost hold all beyond."""
@@ -103,12 +101,14 @@ def integrated_cdf(law: Law, x: FloatArray) -> FloatArray:
     elif isinstance(law, Gaussian):
         z = below / float(law.sigma)
         part = float(law.sigma) * (z * special.ndtr(z) + np.exp(-z * z / 2.0) / np.sqrt(2.0 * np.pi))
-    else:
+    elif isinstance(law, LatticeLaw):
         part = _integrated_lattice_cdf(law, below)
+    else:
+        raise TypeError(f"{law!r}: how its cdf integrates is not known; add it here")
     return np.maximum(x, 0.0) + np.asarray(part, dtype=np.float64)
 
 
-def _integrated_lattice_cdf(law: DiscreteLaplace | DiscreteGaussian, x: FloatArray) -> FloatArray:
+def _integrated_lattice_cdf(law: LatticeLaw, x: FloatArray) -> FloatArray:
     """The integral of a step function: the cdf summed over the lattice points below x, and a part of the last step."""
     step = 2.0**-law.grid_bits
     cell = np.floor(x / step)
@@ -134,7 +134,7 @@ def floor_integral(law: Law) -> float:
         x = (np.arange(512 * 40) + 0.5) * step
     else:
         # F is constant from one lattice point to the next; on a fine lattice some thousands of its points will do.
-        lattice = 2.0**-law.grid_bits
+        lattice = 2.0**-law.grid_bits if isinstance(law, LatticeLaw) else law.std / 4096.0
         step = lattice * max(1.0, np.floor(law.std / lattice / 4096.0))
         x = np.arange(np.ceil(60.0 * law.std / step) + 2.0) * step
     tail = np.asarray(law.sf(x), dtype=np.float64)

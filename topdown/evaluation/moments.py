@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from topdown.evaluation.histogram import Histogram, Law, distances
+from topdown.evaluation.histogram import Histogram, distances
+from topdown.noise import Law
 from topdown.tree import FloatArray, IntArray
 
 

@@ -13,14 +13,14 @@ from topdown.counts import Counts
 from topdown.door import measurable, require_room
 from topdown.errors import ConfigError
 from topdown.evaluation.errors_table import ErrorTable
-from topdown.evaluation.histogram import BINS, Law, bin_width
+from topdown.evaluation.histogram import BINS, bin_width
 from topdown.evaluation.methods import RAW, Method, parse_methods
 from topdown.evaluation.moments import Accumulated, RuleSums, error_statistics, rule_statistics
 from topdown.evaluation.rules import Rule
 from topdown.interrupts import held_back
-from topdown.noise import DiscreteLaplace, Gaussian, Laplace, SeededSource
+from topdown.noise import Law, SeededSource
 from topdown.parallel import map_ordered, thread_pool, worker_pool
-from topdown.privacy.bounds import LevelBounds
+from topdown.privacy.bounds import NONE, LevelBounds
 from topdown.privacy.plan import Plan
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.problem import Problem
@@ -192,7 +192,7 @@ def _draw(study: Simulation, chunk: int) -> FloatArray:
         if law is not None and (study.variance[nodes] > 0).any():
             source = SeededSource((study.seed, chunk, level))
             size = (study.chunk, len(study.truth), nodes.stop - nodes.start)
-            if isinstance(law, DiscreteLaplace):
+            if study.bounds[level].kind != NONE:
                 exact = study.truth[:, nodes].astype(np.int64)
                 values[..., nodes] = study.bounds[level].sample(exact, law, size, source)
             else:
@@ -266,4 +266,4 @@ def _table(
 def _reference_law(law: Law | None, plan: Plan, level: str, reference: str) -> Law | None:
     if law is None or reference == "noise":
         return law
-    return Laplace(plan.scale(level)) if plan.is_pure else Gaussian(float(plan.sigma2(level)) ** 0.5)
+    return plan.smooth_law(level)

@@ -10,6 +10,7 @@ from topdown.noise.continuous import Gaussian, Laplace
 from topdown.noise.discrete import DiscreteGaussian, DiscreteLaplace
 from topdown.noise.exact import ExactNumber, exact_fraction
 from topdown.noise.half_line import adjacent_half_line_scale, half_line_delta, half_line_scale
+from topdown.noise.law import ContinuousLaw, LatticeLaw, Law
 from topdown.noise.normalized import NormalizedLaplace
 from topdown.noise.randomness import KeyedSource, SecureSource, SeededSource, Source
 from topdown.noise.verification import worst_log_ratio
@@ -17,12 +18,15 @@ from topdown.noise.verification import worst_log_ratio
 __all__ = [
     "BoundaryInflatedDiscreteLaplace",
     "BoundaryInflatedLaplace",
+    "ContinuousLaw",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "ExactNumber",
     "Gaussian",
     "KeyedSource",
     "Laplace",
+    "LatticeLaw",
+    "Law",
     "NormalizedLaplace",
     "SecureSource",
     "SeededSource",

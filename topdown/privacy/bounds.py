@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from topdown.errors import BudgetError
 from topdown.neighbours import COUNTS_MOVED
-from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, Source, TruncatedDiscreteLaplace
+from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, Law, Source, TruncatedDiscreteLaplace
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, truncated_loss
+from topdown.privacy.mechanism import GEOMETRIC, Mechanism
 from topdown.privacy.shares import suggest
 
 NONE = "none"
@@ -76,13 +77,15 @@ class LevelBounds:
         return truncated_loss(float(self.scale(budget, neighbours)), neighbours, self.upper)
 
     def sample(
-        self, counts: NDArray[np.int64], noise: DiscreteLaplace, size: tuple[int, ...], source: Source
+        self, counts: NDArray[np.int64], noise: Law, size: tuple[int, ...], source: Source
     ) -> NDArray[Any]:
-        """``counts``, broadcast to ``size``, with noise of ``noise``'s scale, exactly, within the bounds."""
+        """``counts``, broadcast to ``size``, with noise of the law ``noise``, exactly, within the bounds."""
         if self.kind == NONE:
             noisy = noise.sample(size, source)
             noisy += counts
             return noisy
+        if not isinstance(noise, DiscreteLaplace):
+            raise TypeError(f"{noise!r} has no bounded form; `Bounds.check` refuses its mechanism")
         law = TruncatedDiscreteLaplace if self.conditioned else BoundaryInflatedDiscreteLaplace
         return np.asarray(law(counts, noise.scale, 0, self.upper).sample(size, source))
 
@@ -161,12 +164,12 @@ class Bounds:
         """The bounds of one level."""
         return dict(self.named).get(level, self.default)
 
-    def check(self, mechanism: str, invariants: Iterable[str]) -> None:
-        """Raises BudgetError for bounds with another mechanism than "geometric", and for bounds of an invariant."""
-        if self.any and mechanism != "geometric":
+    def check(self, mechanism: Mechanism, invariants: Iterable[str]) -> None:
+        """Raises BudgetError for bounds with a mechanism that has none, and for bounds of an invariant."""
+        if self.any and not mechanism.bounded:
             raise BudgetError(
-                f"mechanism {mechanism!r} cannot be bounded; bounds are for counts of mechanism 'geometric', "
-                "or take bounds = 'none' and project with x >= 0"
+                f"mechanism {mechanism.name!r} cannot be bounded; bounds are for counts of mechanism "
+                f"{GEOMETRIC.name!r}, or take bounds = 'none' and project with x >= 0"
             )
         for level in invariants:
             if level in self.levels and self.at(level).kind != NONE:

@@ -6,26 +6,19 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Any, TypeAlias
+from typing import Any
 
 from topdown.errors import BudgetError, ConfigError
 from topdown.neighbours import COUNTS_MOVED
-from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
-from topdown.privacy.accounting import Event, ExactEvent, GaussianEvent, LaplaceEvent, PureEvent
+from topdown.noise import Law
+from topdown.privacy.accounting import Event, ExactEvent, PureEvent
 from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
 from topdown.privacy.guarantees import Guarantee, guarantee
-from topdown.privacy.plan_inputs import (
-    MECHANISMS,
-    PURE_MECHANISMS,
-    invariant_levels,
-    level_names,
-    total_budget,
-)
+from topdown.privacy.mechanism import EPSILON, GEOMETRIC, MECHANISMS, Mechanism
+from topdown.privacy.plan_inputs import invariant_queries, level_names, total_budget
 from topdown.privacy.shares import Number, Shares, suggest
 from topdown.privacy.statement import describe_plan
-from topdown.workload import DETAILED
-
-Law: TypeAlias = DiscreteLaplace | DiscreteGaussian | Laplace | Gaussian
+from topdown.workload import DETAILED, normal_name
 
 MAX_GRID_BITS = 32
 
@@ -49,7 +42,8 @@ class Plan:
     shares      {level: share} or {level: {query: share}}, adding up to exactly 1; 0 means that a level is not
                 measured. None: equal shares over the levels that are not invariant, once ``for_levels`` is called.
     neighbours  "add-remove" (L1 = L2 = 1 at every level) or "substitute" (L1 = 2, L2 = sqrt 2).
-    invariants  levels published exactly: they cost nothing and they are not protected.
+    invariants  levels published exactly, or {level: [queries]}: they cost nothing and they are not protected.
+                Kept as ``invariants``, the levels of which everything is exact, and ``exact_queries``, (level, query).
     delta       the delta of the (epsilon, delta) statement of a Gaussian plan, 1e-10 unless stated.
     unit        what one neighbour step adds, removes or changes: "person", "household". Words only: the table
                 must count every unit in one cell of one leaf.
@@ -69,6 +63,7 @@ class Plan:
     shares: Shares | None
     neighbours: str
     invariants: tuple[str, ...]
+    exact_queries: tuple[tuple[str, str], ...]
     delta: float | None
     unit: str
     grid_bits: int
@@ -76,12 +71,12 @@ class Plan:
 
     def __init__(
         self,
-        mechanism: str = "geometric",
+        mechanism: str = GEOMETRIC.name,
         epsilon: Number | None = None,
         rho: Number | None = None,
         shares: Mapping[Any, Any] | None = None,
         neighbours: str = "add-remove",
-        invariants: Iterable[str] = (),
+        invariants: Iterable[str] | Mapping[str, Iterable[str]] = (),
         *,
         delta: Number | None = None,
         unit: str = "person",
@@ -98,16 +93,22 @@ class Plan:
             raise BudgetError(f"unit is {unit!r}; name what is protected, such as 'person' or 'household'")
         if isinstance(grid_bits, bool) or not isinstance(grid_bits, int) or not 0 <= grid_bits <= MAX_GRID_BITS:
             raise BudgetError(f"grid_bits is {grid_bits!r}; give a whole number from 0 to {MAX_GRID_BITS}")
-        pure_epsilon, gaussian_rho, stated_delta = total_budget(mechanism, epsilon, rho, delta)
-        exact = invariant_levels(invariants)
+        pure_epsilon, gaussian_rho, stated_delta = total_budget(MECHANISMS[mechanism], epsilon, rho, delta)
+        exact, exact_queries = invariant_queries(invariants)
         parsed = None if shares is None else Shares.parse(shares)
         bounded = Bounds.parse(bounds, upper, calibration)
-        bounded.check(mechanism, exact)
+        bounded.check(MECHANISMS[mechanism], exact)
         for level in exact:
             if parsed is not None and parsed.of_level(level) > 0:
                 raise BudgetError(
                     f"level {level!r} is invariant and has a share of {parsed.of_level(level)}; an invariant level "
                     "is published exactly and takes no budget: drop it from one of the two"
+                )
+        for key in exact_queries:
+            if parsed is not None and parsed.get(key):
+                raise BudgetError(
+                    f"level {key[0]!r}, query {key[1]!r} is invariant and has a share of {parsed[key]}; what is "
+                    "published exactly takes no budget: drop it from one of the two"
                 )
         values = {
             "mechanism": mechanism,
@@ -116,6 +117,7 @@ class Plan:
             "shares": parsed,
             "neighbours": neighbours,
             "invariants": exact,
+            "exact_queries": exact_queries,
             "delta": stated_delta,
             "unit": unit.strip(),
             "grid_bits": grid_bits,
@@ -125,13 +127,19 @@ class Plan:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        shown = [f.name for f in fields(self) if f.name != "bounds" or self.bounds.any]
+        unsaid = {"bounds": not self.bounds.any, "exact_queries": not self.exact_queries}
+        shown = [f.name for f in fields(self) if not unsaid.get(f.name, False)]
         return f"Plan({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def is_pure(self) -> bool:
         """Whether the budget is a pure epsilon (otherwise it is rho of zero-concentrated privacy)."""
-        return self.mechanism in PURE_MECHANISMS
+        return self.noise.currency == EPSILON
+
+    @property
+    def noise(self) -> Mechanism:
+        """The mechanism as a value."""
+        return MECHANISMS[self.mechanism]
 
     @property
     def total(self) -> Fraction:
@@ -154,7 +162,7 @@ class Plan:
     def levels(self) -> tuple[str, ...]:
         """The levels that the plan names, invariant ones first."""
         named = () if self.shares is None else self.shares.levels
-        return tuple(dict.fromkeys(self.invariants + named))
+        return tuple(dict.fromkeys(self.invariants + tuple(level for level, _ in self.exact_queries) + named))
 
     def check_levels(self, levels: Iterable[str]) -> None:
         """Raises BudgetError unless the plan speaks of exactly these levels of a geography."""
@@ -183,6 +191,9 @@ class Plan:
 
     def share(self, level: str, query: str = DETAILED) -> Fraction:
         """Share of the budget that a level's query gets: 0 if it is invariant or not measured."""
+        query = normal_name(query)
+        if (level, query) in self.exact_queries:
+            return Fraction(0)
         if level in self.invariants:
             self._check_query((DETAILED,), level, query)
             return Fraction(0)
@@ -217,9 +228,7 @@ class Plan:
         """
         if not self.is_pure:
             raise BudgetError(f"mechanism {self.mechanism!r} has no Laplace scale; ask for sigma2")
-        if level in self.invariants:
-            return Fraction(0)
-        return self.bounds.at(level).scale(self._spent(level, query), self.neighbours)
+        return self._parameter(level, query)
 
     def sigma2(self, level: str, query: str = DETAILED) -> Fraction:
         """Exact parameter sigma^2 of the (discrete) Gaussian noise, in counts^2: L2^2 / (2 rho of the level).
@@ -228,9 +237,11 @@ class Plan:
         """
         if self.is_pure:
             raise BudgetError(f"mechanism {self.mechanism!r} has no sigma2; ask for scale")
-        if level in self.invariants:
-            return Fraction(0)
-        return self.sensitivity_squared / (2 * self._spent(level, query))
+        return self._parameter(level, query)
+
+    def smooth_law(self, level: str, query: str = DETAILED) -> Law:
+        """The continuous law of the same parameter as a level's noise. Raises BudgetError where it is not measured."""
+        return self.noise.smooth(self._parameter(level, query))
 
     def law(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> Law | None:
         """The law of the noise on every count of a level's query; None if it is invariant or not measured.
@@ -242,7 +253,7 @@ class Plan:
         if self.share(level, query) == 0:
             return None
         try:
-            return self._noise(level, query, continuous)
+            return self.noise.law(self._parameter(level, query), self.grid_bits, continuous=continuous)
         except ConfigError as error:
             raise BudgetError(f"level {level!r} has a budget of {self.budget(level, query)}: {error}") from None
 
@@ -255,7 +266,19 @@ class Plan:
         law = self.law(level, query, continuous=continuous)
         if law is not None:
             return float(law.variance)
-        return 0.0 if level in self.invariants else math.inf
+        return 0.0 if self.is_exact(level, query) else math.inf
+
+    def is_exact(self, level: str, query: str = DETAILED) -> bool:
+        """Whether a level's query is published exactly."""
+        return level in self.invariants or (level, query) in self.exact_queries
+
+    def queries(self, level: str) -> tuple[str, ...]:
+        """What is measured at a level or published exactly, as the plan names it: "detailed" for an invariant level."""
+        if level in self.invariants:
+            return (DETAILED,)
+        exact = tuple(query for where, query in self.exact_queries if where == level)
+        shared = () if self.shares is None else self.shares.queries(level)
+        return exact + tuple(query for query in shared if self.share(level, query))
 
     def events(self, levels: Iterable[str] | None = None) -> tuple[Event, ...]:
         """What a release under this plan measures, one event per level and query, for an accountant.
@@ -286,7 +309,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON-able values, for a manifest: exact fractions as strings such as "1/5"."""
         shares = self._resolved_shares() if self.shares is not None else None
-        currency, parameter = ("epsilon", "scale") if self.is_pure else ("rho", "sigma2")
+        currency, parameter = self.noise.currency, self.noise.parameter
         levels = []
         for (level, query), share in () if shares is None else shares.items_:
             entry: dict[str, Any] = {"level": level, "query": query, "share": str(share)}
@@ -296,8 +319,7 @@ class Plan:
                 entry |= {"bounds": bounded.kind, "upper": bounded.upper, "calibration": bounded.calibration}
                 entry["charged"] = str(self.charged(level, query))
             if share:
-                noise = self.scale(level, query) if self.is_pure else self.sigma2(level, query)
-                entry[parameter] = str(noise)
+                entry[parameter] = str(self._parameter(level, query))
             levels.append(entry)
         return {
             "mechanism": self.mechanism,
@@ -308,24 +330,28 @@ class Plan:
             "delta": self.delta,
             "grid_bits": self.released_grid_bits,
             "shares": None if shares is None else levels,
-            "invariants": list(self.invariants),
+            "invariants": list(self.invariants)
+            if not self.exact_queries
+            else {level: list(self.queries(level)) for level in self.levels if self._any_exact(level)},
         }
 
-    def _noise(self, level: str, query: str, continuous: bool) -> Law:
-        if self.is_pure:
-            scale = self.scale(level, query)
-            if continuous and self.mechanism == "laplace":
-                return Laplace(float(scale))
-            return DiscreteLaplace(scale, grid_bits=self.released_grid_bits)
-        sigma2 = self.sigma2(level, query)
-        if continuous and self.mechanism == "gaussian":
-            return Gaussian(math.sqrt(sigma2))
-        return DiscreteGaussian.from_variance(sigma2, grid_bits=self.released_grid_bits)
+    def _any_exact(self, level: str) -> bool:
+        return level in self.invariants or any(where == level for where, _ in self.exact_queries)
+
+    def _parameter(self, level: str, query: str) -> Fraction:
+        """The exact parameter of the mechanism's laws, which bounds may widen; 0 for an invariant."""
+        if self.is_exact(level, query):
+            return Fraction(0)
+        spent = self._spent(level, query)
+        bounded = self.bounds.at(level)
+        if bounded.conditioned:
+            return bounded.scale(spent, self.neighbours)
+        return self.noise.scaled(spent, self.sensitivity, self.sensitivity_squared)
 
     @property
     def released_grid_bits(self) -> int:
         """Releases draw multiples of 2^-released_grid_bits: 0, whole numbers, for the integer mechanisms."""
-        return self.grid_bits if self.mechanism in ("laplace", "gaussian") else 0
+        return self.noise.grid_bits(self.grid_bits)
 
     def _resolved_shares(self) -> Shares:
         if self.shares is None:
@@ -346,35 +372,19 @@ class Plan:
         labels = {"level": level, "unit": self.unit, "neighbours": self.neighbours}
         if level in self.invariants:
             return [ExactEvent(query=DETAILED, **labels)]
+        self._resolved_shares()
         events: list[Event] = []
-        for query in self._resolved_shares().queries(level):
-            if self.share(level, query) == 0:
+        for query in self.queries(level):
+            if self.is_exact(level, query):
+                events.append(ExactEvent(query=query, **labels))
                 continue
             bounded = self.bounds.at(level)
             named = self.mechanism if bounded.kind == NONE else f"{bounded.kind} {self.mechanism}"
             if bounded.conditioned:
                 charge = self.charged(level, query)
                 events.append(PureEvent(query=query, mechanism=named, epsilon=charge, **labels))
-            elif self.is_pure:
-                events.append(
-                    LaplaceEvent(
-                        query=query,
-                        mechanism=named,
-                        scale=self.scale(level, query),
-                        sensitivity=self.sensitivity,
-                        grid_bits=self.released_grid_bits,
-                        **labels,
-                    )
-                )
-            else:
-                events.append(
-                    GaussianEvent(
-                        query=query,
-                        mechanism=self.mechanism,
-                        sigma2=self.sigma2(level, query),
-                        sensitivity_squared=self.sensitivity_squared,
-                        grid_bits=self.released_grid_bits,
-                        **labels,
-                    )
-                )
+                continue
+            parameter, bits = self._parameter(level, query), self.released_grid_bits
+            moved = self.sensitivity, self.sensitivity_squared
+            events.append(self.noise.event(parameter, *moved, query=query, mechanism=named, grid_bits=bits, **labels))
         return events

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from topdown.errors import BudgetError
 from topdown.privacy.conversions import conservative_rho
+from topdown.privacy.mechanism import EPSILON, Mechanism
 from topdown.privacy.shares import Number, exact_number
+from topdown.workload import DETAILED, normal_name
 
-PURE_MECHANISMS = ("geometric", "laplace")
-GAUSSIAN_MECHANISMS = ("discrete-gaussian", "gaussian")
-MECHANISMS = PURE_MECHANISMS + GAUSSIAN_MECHANISMS
 DEFAULT_DELTA = 1e-10
 
 
@@ -33,32 +32,52 @@ def invariant_levels(invariants: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def invariant_queries(
+    invariants: Iterable[str] | Mapping[str, Iterable[str]],
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The levels of which everything is exact, and the (level, query) pairs that are exact beside noisy ones."""
+    if not isinstance(invariants, Mapping):
+        return invariant_levels(invariants), ()
+    whole, single = [], []
+    for level, queries in invariants.items():
+        names = [queries] if isinstance(queries, str) else list(queries)
+        if not names or not all(isinstance(name, str) and name.strip() for name in names):
+            raise BudgetError(f"invariants of level {level!r}: {queries!r}; give a list of queries, such as ['total']")
+        names = [normal_name(name) for name in names]
+        if DETAILED in names:
+            whole.append(level)
+        else:
+            single += [(level, name) for name in dict.fromkeys(names)]
+    return invariant_levels(whole), tuple(single)
+
+
 def total_budget(
-    mechanism: str, epsilon: Number | None, rho: Number | None, delta: Number | None
+    mechanism: Mechanism, epsilon: Number | None, rho: Number | None, delta: Number | None
 ) -> tuple[Fraction | None, Fraction | None, float | None]:
     """The (epsilon, rho, delta) to keep, of which the mechanism's family uses either epsilon or rho."""
     stated_delta = None if delta is None else float(exact_number(delta, "delta"))
     if stated_delta is not None and not 0 < stated_delta < 1:
         raise BudgetError(f"delta is {delta}; give a number above 0 and below 1, such as 1e-10")
-    if mechanism in PURE_MECHANISMS:
+    name = mechanism.name
+    if mechanism.currency == EPSILON:
         if rho is not None:
             raise BudgetError(
-                f"mechanism {mechanism!r} spends epsilon and rho = {rho} was given; give epsilon, or take "
+                f"mechanism {name!r} spends epsilon and rho = {rho} was given; give epsilon, or take "
                 "mechanism 'discrete-gaussian'"
             )
         if stated_delta is not None:
-            raise BudgetError(f"mechanism {mechanism!r} gives pure epsilon; leave out delta = {delta}")
+            raise BudgetError(f"mechanism {name!r} gives pure epsilon; leave out delta = {delta}")
         if epsilon is None:
-            raise BudgetError(f"mechanism {mechanism!r} needs epsilon, the total budget, above 0")
+            raise BudgetError(f"mechanism {name!r} needs epsilon, the total budget, above 0")
         return _positive(epsilon, "epsilon"), None, None
     if rho is not None and epsilon is not None:
         raise BudgetError(f"epsilon = {epsilon} and rho = {rho} were both given; give one of them")
     if rho is not None:
         return None, _positive(rho, "rho"), stated_delta or DEFAULT_DELTA
     if epsilon is None:
-        raise BudgetError(f"mechanism {mechanism!r} needs rho, the total budget, or epsilon and delta")
+        raise BudgetError(f"mechanism {name!r} needs rho, the total budget, or epsilon and delta")
     if stated_delta is None:
-        raise BudgetError(f"mechanism {mechanism!r} has no pure epsilon; give rho, or a delta with epsilon = {epsilon}")
+        raise BudgetError(f"mechanism {name!r} has no pure epsilon; give rho, or a delta with epsilon = {epsilon}")
     return None, conservative_rho(float(_positive(epsilon, "epsilon")), stated_delta), stated_delta
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError
 from topdown.noise import ExactNumber, exact_fraction
-from topdown.workload import DETAILED
+from topdown.workload import DETAILED, normal_name
 
 Number: TypeAlias = ExactNumber
 Key: TypeAlias = tuple[str, str]
@@ -108,7 +108,8 @@ class Shares(Mapping[Key, Fraction]):
         if not isinstance(shares, Mapping):
             raise BudgetError(f"shares is {shares!r}; give a mapping from level to share")
         parsed: dict[Key, Fraction] = {}
-        for (level, query), value in _entries(shares):
+        for (level, text), value in _entries(shares):
+            query = normal_name(text)
             share = exact_number(value, f"the share of {_name(level, query)}")
             if share < 0:
                 raise BudgetError(f"the share of {_name(level, query)} is {value}; a share is 0 or more")

@@ -13,13 +13,6 @@ from topdown.privacy.guarantees import Guarantee, LevelGuarantee, Loss
 if TYPE_CHECKING:
     from topdown.privacy.plan import Plan
 
-_NOISE = {
-    "geometric": "exact discrete Laplace (double-sided geometric) noise on whole numbers",
-    "laplace": "Laplace noise, in a release the exact discrete law on the grid 2^-{bits}",
-    "discrete-gaussian": "exact discrete Gaussian noise on whole numbers",
-    "gaussian": "Gaussian noise, in a release the exact discrete law on the grid 2^-{bits}",
-}
-
 
 def describe_plan(plan: Plan, statement: Guarantee, levels: Sequence[str] | None) -> str:
     """What is protected, by how much in total and at every level, and what is not protected.
@@ -43,7 +36,7 @@ def describe_plan(plan: Plan, statement: Guarantee, levels: Sequence[str] | None
 
 def _what_is_protected(plan: Plan) -> list[str]:
     neighbours = IN_WORDS[plan.neighbours].format(unit=plan.unit)
-    noise = _NOISE[plan.mechanism].format(bits=plan.grid_bits)
+    noise = plan.noise.words.format(bits=plan.grid_bits)
     squared = plan.sensitivity_squared
     return [
         f"Protected: each {plan.unit}. Two tables are neighbours ({plan.neighbours}) if {neighbours}.",

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from topdown.evaluation.errors_table import ErrorTable
-from topdown.evaluation.histogram import BINS, Law
-from topdown.noise import Gaussian, Laplace
+from topdown.evaluation.histogram import BINS
+from topdown.noise import Law
 from topdown.privacy.plan import Plan
 from topdown.report.findings import primary_method
 
@@ -92,7 +92,7 @@ def reference_law(table: ErrorTable, plan: Plan, level: str) -> Law | None:
     law = plan.law(level, continuous=True)
     if law is None or table.reference == "noise":
         return law
-    return Laplace(float(plan.scale(level))) if plan.is_pure else Gaussian(math.sqrt(plan.sigma2(level)))
+    return plan.smooth_law(level)
 
 
 def _deviation(table: ErrorTable, released: str, node: int, column: int) -> float:

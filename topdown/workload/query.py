@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 
+def normal_name(text: str) -> str:
+    """``text`` with single blanks around every "*", so that one spelling of a query is one name before it is parsed."""
+    return f" {TIMES} ".join(part.strip() for part in text.split(TIMES))
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A marginal of a histogram over ``schema``.

@@ -1,0 +1,52 @@
+"""What a law of noise is: whatever can be drawn from, and has a variance and a distribution function."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from numpy.typing import ArrayLike, NDArray
+
+from topdown.noise.randomness import Source
+
+Size: TypeAlias = int | tuple[int, ...]
+
+
+class Law(Protocol):
+    """A law of noise, symmetric about 0, in counts."""
+
+    def sample(self, size: Size, source: Source) -> NDArray[Any]:
+        """Independent draws of ``size`` from the bits of ``source``."""
+
+    @property
+    def variance(self) -> float:
+        """The variance, in counts^2."""
+
+    @property
+    def std(self) -> float:
+        """The standard deviation, in counts."""
+
+    def cdf(self, x: ArrayLike) -> Any:
+        """P(X <= x)."""
+
+    def sf(self, x: ArrayLike) -> Any:
+        """P(X > x)."""
+
+    def __hash__(self) -> int: ...
+
+
+@runtime_checkable
+class LatticeLaw(Law, Protocol):
+    """A law on the multiples of 2^-grid_bits."""
+
+    grid_bits: int
+
+    def pmf(self, x: ArrayLike) -> Any:
+        """P(X = x)."""
+
+
+@runtime_checkable
+class ContinuousLaw(Law, Protocol):
+    """A law with a density."""
+
+    def pdf(self, x: ArrayLike) -> Any:
+        """The density, per count."""
