@@ -18,7 +18,7 @@ from topdown.evaluation.methods import parse_methods
 from topdown.evaluation.noise_comparison import UNBOUNDED
 from topdown.privacy.bounds import CALIBRATED, NONE
 from topdown.privacy.plan import Plan
-from topdown.workload.schema import Schema
+from topdown.workload import DETAILED, Schema
 
 
 def _as_written(value: Any) -> Any:
@@ -77,7 +77,7 @@ class Privacy(_Section):
     delta: Exact | None = None
     shares: dict[str, Exact | dict[str, Exact]] | None = None
     neighbours: str = "add-remove"
-    invariants: list[str] = []
+    invariants: list[str] | dict[str, list[str]] = []
     unit: str = "person"
     grid_bits: StrictInt = 10
 
@@ -139,18 +139,30 @@ class RunConfig(_Section):
     ledger: LedgerOptions | None = None
     # "schema" is a method of pydantic's models, so the section [schema] has another name here.
     attributes: dict[str, list[str]] | None = Field(default=None, alias="schema")
+    recodes: dict[str, dict[str, dict[str, list[str]]]] = {}
     folder: Path = Field(default=Path(), exclude=True)
 
     @model_validator(mode="after")
     def _cells_by_schema(self) -> RunConfig:
-        if self.attributes is not None:
-            Schema.from_mapping(self.attributes).codes(self.input.cells)
+        if self.has_schema:
+            self.schema_of_cells.codes(self.input.cells)
         return self
 
     @property
     def schema_of_cells(self) -> Schema:
-        """The attributes whose product the cells are, from [schema]; without it the one attribute "cell"."""
-        return Schema.of_cells(self.input.cells) if self.attributes is None else Schema.from_mapping(self.attributes)
+        """The attributes whose product the cells are, from [schema] and [recodes]; without, the attribute "cell"."""
+        return Schema.from_mapping(self.attributes or {"cell": self.input.cells}, self.recodes)
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether the configuration says what the cells mean."""
+        return self.attributes is not None or bool(self.recodes)
+
+    @property
+    def asks_queries(self) -> bool:
+        """Whether anything but the cells themselves is measured or published exactly, so that the schema matters."""
+        shares = [part for part in (self.privacy.shares or {}).values() if isinstance(part, dict)]
+        return isinstance(self.privacy.invariants, dict) or any(set(part) != {DETAILED} for part in shares)
 
     @property
     def input_path(self) -> Path:
@@ -182,7 +194,9 @@ class RunConfig(_Section):
         Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
         another solver, from the noise that was drawn. Nor of what records are made of it afterwards.
         """
-        apart: Any = {"output": True, "ledger": True, "attributes": True, "projection": {"cross_check", "solver"}}
+        apart: Any = {"output": True, "ledger": True, "projection": {"cross_check", "solver"}}
+        if not self.asks_queries:
+            apart |= {"attributes": True, "recodes": True}
         settled = self.model_dump(mode="json", exclude=apart)
         if self.noise == NoiseOptions():
             del settled["noise"]

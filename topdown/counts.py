@@ -19,6 +19,7 @@ from topdown.geography import Geography
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.readers import read_table
 from topdown.tree import IntArray
+from topdown.workload import Schema
 
 ABSENT = ("refuse", "zero")
 """What a leaf without a row may be."""
@@ -28,13 +29,20 @@ ABSENT = ("refuse", "zero")
 class Counts:
     """Confidential counts at every node.
 
-    ``values`` (nodes x cells) int64, non-negative, every family adding up. Only `measure`, the simulation of studies
+    ``values`` (nodes x cells) int64, non-negative, every family adding up. ``attributes``: the schema of which the
+    cells are the product, in its order; None where they are one attribute. Only `measure`, the simulation of studies
     and the pipeline may read them.
     """
 
     geography: Geography
     cells: tuple[str, ...]
     values: IntArray = field(repr=False)
+    attributes: Schema | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells; without attributes of their own they are one, called "cell"."""
+        return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
 
     @classmethod
     def from_table(
@@ -46,6 +54,7 @@ class Counts:
         cells: Sequence[str],
         separator: str = "/",
         absent: Literal["refuse", "zero"] = "refuse",
+        schema: Schema | None = None,
     ) -> Counts:
         """The counts of a table with one row per leaf; every level above is aggregated.
 
@@ -53,7 +62,8 @@ class Counts:
         ``geoid``: the column with the identifiers, or the columns whose joined path they are. ``cells``: the columns to
         count; whole numbers, as numbers or as strings ("1234" or "1,234"). Rows of inner nodes may be there and must
         then agree with their leaves. ``absent``: what a leaf without a row is, an error or 0 in every cell; "zero" is
-        for a geography that was made from a public list of units, and not from this table.
+        for a geography that was made from a public list of units, and not from this table. ``schema``: the attributes
+        of which ``cells`` are the product (see `Schema.codes`); they are then kept in its order.
 
         Raises `CountsError` with the node, the level, the value and the remedy: a value that is negative, fractional,
         missing or infinite; a GEOID that is missing, duplicate, or not in the geography; a leaf without a row, unless
@@ -65,6 +75,9 @@ class Counts:
             columns = [geoid] if isinstance(geoid, str) else list(geoid)
             frame = read_table(frame, [*columns, *cells])
         titles = _cell_names(cells)
+        if schema is not None:
+            place = np.ravel_multi_index(tuple(schema.codes(titles).T), schema.shape)
+            titles = tuple(titles[k] for k in np.argsort(place))
         nodes = _rows_to_nodes(frame, geography, geoid, separator, absent)
         leaves = geography.tree.leaves
         is_leaf = nodes >= leaves.start
@@ -81,7 +94,7 @@ class Counts:
             values[index] = geography.tree.aggregate(bottom)
             _refuse_contradictions(values[index], parsed[~is_leaf], nodes[~is_leaf], title, geography)
         values.flags.writeable = False
-        return cls(geography, titles, values.T)
+        return cls(geography, titles, values.T, schema)
 
     def __repr__(self) -> str:
         shape = f"{self.geography.n_nodes:,} nodes x {len(self.cells)} cells"

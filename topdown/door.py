@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.counts import Counts
 from topdown.errors import BudgetError, CountsError
-from topdown.measurements import Measurements
-from topdown.noise import DiscreteLaplace, SecureSource, Source
+from topdown.measurements import Answers, Measurements
+from topdown.noise import SecureSource, Source
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
-from topdown.workload import DETAILED
+from topdown.tree import IntArray
+from topdown.workload import DETAILED, Query, Schema
 
 _LARGEST_STANDARD_DEVIATION = 2.0**45
 """Noise of this size still stays below 2^53, with a probability of failure that cannot be met."""
@@ -22,25 +25,22 @@ _DEVIATIONS = 50.0
 """No draw of the laws here is this many standard deviations away with a probability that can be met."""
 
 
-def measurable(plan: Plan, levels: Iterable[str]) -> Plan:
-    """``plan`` for a geography with these levels, equal shares filled in, after making sure that it can be measured.
+def measurable(plan: Plan, levels: Iterable[str], schema: Schema) -> Plan:
+    """``plan`` for a geography with these levels and this schema, equal shares filled in, its queries as `Query.name`
+    writes them, after making sure that it can be measured.
 
-    Raises `BudgetError` when the plan and the levels disagree, when a share belongs to a query other than "detailed"
-    (it would be accounted for and not spent), or when the noise would not fit a float64.
+    Raises `BudgetError` when the plan and the levels or the schema disagree, or when the noise would not fit a float64.
     """
-    plan = plan.for_levels(levels)
-    for level, query in plan.shares or ():
-        if query != DETAILED:
-            raise BudgetError(
-                f"level {level!r} gives a share to query {query!r}, and only {DETAILED!r} is measured; give the level "
-                "its whole share"
-            )
-        law = plan.law(level)
-        if law is not None and law.variance > _LARGEST_STANDARD_DEVIATION**2:
-            raise BudgetError(
-                f"level {level!r}: noise with a standard deviation of {law.variance**0.5:.3g} does not fit whole "
-                "numbers up to 2^53; give the level a larger budget, or a share of 0 to leave it out"
-            )
+    plan = plan.for_levels(levels).for_schema(schema)
+    for level in plan.levels:
+        for query in plan.queries(level):
+            law = plan.law(level, query)
+            if law is not None and law.variance > _LARGEST_STANDARD_DEVIATION**2:
+                asked = "" if query == DETAILED else f", query {query!r}"
+                raise BudgetError(
+                    f"level {level!r}{asked}: noise with a standard deviation of {law.variance**0.5:.3g} does not fit "
+                    "whole numbers up to 2^53; give it a larger budget, or a share of 0 to leave it out"
+                )
     return plan
 
 
@@ -51,12 +51,14 @@ def require_room(counts: Counts, plan: Plan) -> None:
     hold.
     """
     geography = counts.geography
-    noise = sum(
-        float(plan.variance(level)) * (geography.level_slice(level).stop - geography.level_slice(level).start)
-        for level in geography.levels
-        if np.isfinite(plan.variance(level))
-    )
-    room = LARGEST_WHOLE - int(counts.values[0].max(initial=0))
+    noise, one_cell = 0.0, True
+    for level in geography.levels:
+        nodes = geography.level_slice(level)
+        for query in plan.queries(level):
+            one_cell &= query == DETAILED
+            noise += float(plan.variance(level, query)) * (nodes.stop - nodes.start)
+    largest = counts.values[0].max(initial=0) if one_cell else counts.values[0].sum()
+    room = LARGEST_WHOLE - int(largest)
     if room < _DEVIATIONS * noise**0.5:
         raise CountsError(
             f"{geography.describe(0)}: the total is so near to 2^53 that with noise (standard deviations of "
@@ -67,32 +69,37 @@ def require_room(counts: Counts, plan: Plan) -> None:
 def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measurements:
     """Every count plus independent noise of its level's law under ``plan``; invariant levels exactly.
 
-    Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan bounds a
-    level, they depend on the count and stay within its bounds. ``source``: where the
-    random bits come from, by default operating-system entropy; a seeded source gives measurements that are marked as
-    not fit for release. Raises `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
+    What is counted are the answers to the queries that the plan names at each level, the cells themselves for
+    "detailed". Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan
+    bounds a level, they depend on the count and stay within its bounds. ``source``: where the random bits come from, by
+    default operating-system entropy; a seeded source gives measurements that are marked as not fit for release. Raises
+    `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
     """
     source = SecureSource() if source is None else source
-    geography = counts.geography
-    plan = measurable(plan, geography.levels)
+    geography, schema = counts.geography, counts.schema
+    plan = measurable(plan, geography.levels, schema)
     require_room(counts, plan)
-    laws = {level: plan.law(level, DETAILED) for level in geography.levels}
-    whole = plan.released_grid_bits == 0
-    values = np.zeros((len(counts.cells), geography.n_nodes), np.int64 if whole else np.float64)
-    variance = np.empty(geography.n_nodes)
-    for level, law in laws.items():
+    kind = np.int64 if plan.released_grid_bits == 0 else np.float64
+    values = np.zeros((len(counts.cells), geography.n_nodes), kind)
+    variance = np.full(geography.n_nodes, np.inf)
+    others = {}
+    for level in geography.levels:
         nodes = geography.level_slice(level)
-        variance[nodes] = plan.variance(level, DETAILED)
-        if law is None:
-            if level in plan.invariants:
-                values[:, nodes] = counts.values[nodes].T
-            continue
-        shape = (len(counts.cells), nodes.stop - nodes.start)
-        exact, bounds = counts.values[nodes].T, plan.bounds.at(level)
-        if isinstance(law, DiscreteLaplace):
-            values[:, nodes] = bounds.sample(exact, law, shape, source)
-        else:
-            drawn = law.sample(shape, source)
-            drawn += exact
-            values[:, nodes] = drawn
-    return Measurements(geography, counts.cells, values.T, variance, plan, source.fit_for_release)
+        for query in plan.queries(level):
+            if query == DETAILED:
+                exact = counts.values[nodes].T
+                values[:, nodes] = _measured(exact, plan, level, query, source)
+                variance[nodes] = plan.variance(level, query)
+            else:
+                answers = Query.parse(query, schema).answers(counts.values[nodes])
+                drawn = _measured(answers, plan, level, query, source).astype(kind, copy=False)
+                others[level, query] = Answers(drawn, np.full(len(drawn), plan.variance(level, query)))
+    return Measurements(
+        geography, counts.cells, values.T, variance, plan, source.fit_for_release, counts.attributes, others
+    )
+
+
+def _measured(exact: IntArray, plan: Plan, level: str, query: str, source: Source) -> npt.NDArray[Any]:
+    """``exact`` with noise of the level's and query's law, within its bounds; as it is for an invariant."""
+    law = plan.law(level, query)
+    return exact if law is None else plan.bounds.at(level).sample(exact, law, exact.shape, source)

@@ -71,8 +71,9 @@ def describe_release(
             **plan.to_dict(),
             "total": str(plan.charged_total),
             "budget": [
-                {"level": level, "query": DETAILED, plan_currency(plan): str(plan.charged(level))}
+                {"level": level, "query": query, plan.noise.currency: str(plan.charged(level, query))}
                 for level in geography.levels
+                for query in plan.queries(level) or (DETAILED,)
             ],
             "statement": plan.describe(geography.levels),
         },
@@ -120,16 +121,15 @@ def _residuals(estimate: Estimate) -> dict[str, Any]:
     return {name: value for name, value in asdict(estimate.certificate).items() if name != "scale"}
 
 
-def plan_currency(plan: Plan) -> str:
-    """What the plan's budget is counted in: "epsilon" or "rho"."""
-    return "epsilon" if plan.is_pure else "rho"
-
-
 def invariants_in_words(plan: Plan, geography: Geography) -> list[str]:
     """One sentence per invariant level, and one for what it implies above."""
     sentences = [
         f"Every count of level {level!r} is published exactly and is not protected; it costs no budget."
         for level in plan.invariants
+    ] + [
+        f"The answers to query {query!r} at level {level!r} are published exactly and are not protected; they cost no "
+        "budget. So are their sums at the levels above."
+        for level, query in plan.exact_queries
     ]
     if plan.invariants:
         lowest = max(geography.levels.index(level) for level in plan.invariants)

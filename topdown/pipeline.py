@@ -71,7 +71,7 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
         digest, units = input_digest(config), units_digest(config)
         _require_list(config, digest, units)
         geography, counts = read_input(config)
-        plan = measurable(plan, geography.levels)
+        plan = measurable(plan, geography.levels, counts.schema)
         require_room(counts, plan)
         if input_digest(config) != digest:
             raise DataError(f"{config.input_path}: it changed while it was read; run again when it is complete")

@@ -51,6 +51,7 @@ def read_input(config: RunConfig) -> tuple[Geography, Counts]:
         cells=config.input.cells,
         separator=options.separator or "/",
         absent="refuse" if config.units_path is None else "zero",
+        schema=config.schema_of_cells if config.has_schema else None,
     )
     return geography, counts
 

@@ -76,9 +76,7 @@ class LevelBounds:
             return float(budget)
         return truncated_loss(float(self.scale(budget, neighbours)), neighbours, self.upper)
 
-    def sample(
-        self, counts: NDArray[np.int64], noise: Law, size: tuple[int, ...], source: Source
-    ) -> NDArray[Any]:
+    def sample(self, counts: NDArray[np.int64], noise: Law, size: tuple[int, ...], source: Source) -> NDArray[Any]:
         """``counts``, broadcast to ``size``, with noise of the law ``noise``, exactly, within the bounds."""
         if self.kind == NONE:
             noisy = noise.sample(size, source)

@@ -40,18 +40,20 @@ class Loss:
 class LevelGuarantee:
     """One level.
 
-    own          what the level's own measurements add to those of the levels above (None: published exactly)
+    own          what the level's own measurements add to those of the levels above (None: published exactly, all of it)
     cumulative   this level and all above it, the noisy ones (None: the order of the levels was not given)
     given_above  bounds what can be learned about where one unit is, from this level down, by somebody who knows
                  the unit's node at the level above: the measurements of this level and of all below, for one unit
                  that moves. None: no bound, because this level or one below is published exactly, or the
                  order of the levels was not given.
+    exact_queries  those of its queries that are published exactly
     """
 
     level: str
     own: Loss | None
     cumulative: Loss | None
     given_above: Loss | None
+    exact_queries: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -81,6 +83,11 @@ class Guarantee:
         """The levels published exactly, which the guarantee does not cover."""
         return tuple(level.level for level in self.levels if level.exact)
 
+    @property
+    def exact_queries(self) -> tuple[tuple[str, str], ...]:
+        """The (level, query) pairs published exactly beside noisy ones, which the guarantee does not cover either."""
+        return tuple((level.level, query) for level in self.levels if not level.exact for query in level.exact_queries)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; fractions as strings."""
         return {
@@ -90,6 +97,7 @@ class Guarantee:
             "total": self.total.to_dict(),
             "change_of_one_record": None if self.change is None else self.change.to_dict(),
             "exact_levels": list(self.exact_levels),
+            "exact_queries": [list(pair) for pair in self.exact_queries],
             "levels": [
                 {
                     "level": level.level,
@@ -146,9 +154,10 @@ def _level(
     name: str, events: tuple[Event, ...], down_to: tuple[str, ...] | None, delta: float | None, steps: int
 ) -> LevelGuarantee:
     own = [event for event in events if event.level == name]
-    exact = _any_exact(own)
+    exact = all(isinstance(event, ExactEvent) for event in own)
+    exact_queries = tuple(event.query for event in own if isinstance(event, ExactEvent))
     if down_to is None:
-        return LevelGuarantee(name, None if exact else _loss(own, delta), None, None)
+        return LevelGuarantee(name, None if exact else _loss(own, delta), None, None, exact_queries)
     above = [event for event in events if event.level in down_to]
     from_here = [event for event in events if event.level == name or event.level not in down_to]
     return LevelGuarantee(
@@ -156,6 +165,7 @@ def _level(
         own=None if exact else _loss(own, delta),
         cumulative=_loss(above, delta),
         given_above=None if _any_exact(from_here) else _loss(from_here, delta, steps),
+        exact_queries=exact_queries,
     )
 
 

@@ -18,7 +18,7 @@ from topdown.privacy.mechanism import EPSILON, GEOMETRIC, MECHANISMS, Mechanism
 from topdown.privacy.plan_inputs import invariant_queries, level_names, total_budget
 from topdown.privacy.shares import Number, Shares, suggest
 from topdown.privacy.statement import describe_plan
-from topdown.workload import DETAILED, normal_name
+from topdown.workload import DETAILED, Query, Schema, normal_name
 
 MAX_GRID_BITS = 32
 
@@ -84,6 +84,7 @@ class Plan:
         bounds: str | Mapping[str, str] | Bounds = NONE,
         upper: int | Mapping[str, int] | None = None,
         calibration: str = CALIBRATED,
+        exact_queries: Iterable[tuple[str, str]] = (),
     ) -> None:
         if mechanism not in MECHANISMS:
             raise BudgetError(f"unknown mechanism {mechanism!r}; {suggest(mechanism, list(MECHANISMS))}")
@@ -94,7 +95,8 @@ class Plan:
         if isinstance(grid_bits, bool) or not isinstance(grid_bits, int) or not 0 <= grid_bits <= MAX_GRID_BITS:
             raise BudgetError(f"grid_bits is {grid_bits!r}; give a whole number from 0 to {MAX_GRID_BITS}")
         pure_epsilon, gaussian_rho, stated_delta = total_budget(MECHANISMS[mechanism], epsilon, rho, delta)
-        exact, exact_queries = invariant_queries(invariants)
+        exact, single = invariant_queries(invariants)
+        single = tuple(dict.fromkeys([*single, *exact_queries]))
         parsed = None if shares is None else Shares.parse(shares)
         bounded = Bounds.parse(bounds, upper, calibration)
         bounded.check(MECHANISMS[mechanism], exact)
@@ -104,7 +106,7 @@ class Plan:
                     f"level {level!r} is invariant and has a share of {parsed.of_level(level)}; an invariant level "
                     "is published exactly and takes no budget: drop it from one of the two"
                 )
-        for key in exact_queries:
+        for key in single:
             if parsed is not None and parsed.get(key):
                 raise BudgetError(
                     f"level {key[0]!r}, query {key[1]!r} is invariant and has a share of {parsed[key]}; what is "
@@ -117,7 +119,7 @@ class Plan:
             "shares": parsed,
             "neighbours": neighbours,
             "invariants": exact,
-            "exact_queries": exact_queries,
+            "exact_queries": single,
             "delta": stated_delta,
             "unit": unit.strip(),
             "grid_bits": grid_bits,
@@ -188,6 +190,23 @@ class Plan:
         if self.shares is not None:
             return self
         return replace(self, shares=Shares.equal(tuple(level for level in known if level not in self.invariants)))
+
+    def for_schema(self, schema: Schema) -> Plan:
+        """The plan with its queries named as ``schema`` names them.
+
+        Raises BudgetError naming the level for a query that the schema does not know, and for one that a level names
+        twice, also in two spellings.
+        """
+        if self.shares is None:
+            return self
+        named: dict[tuple[str, str], Fraction] = {}
+        for (level, text), share in self.shares.items_:
+            key = (level, _query_name(level, text, schema))
+            if key in named:
+                raise BudgetError(f"level {level!r} names query {key[1]!r} twice; give it one share")
+            named[key] = share
+        exact = tuple((level, _query_name(level, text, schema)) for level, text in self.exact_queries)
+        return replace(self, shares=Shares(tuple(named.items())), exact_queries=exact)
 
     def share(self, level: str, query: str = DETAILED) -> Fraction:
         """Share of the budget that a level's query gets: 0 if it is invariant or not measured."""
@@ -388,3 +407,10 @@ class Plan:
             moved = self.sensitivity, self.sensitivity_squared
             events.append(self.noise.event(parameter, *moved, query=query, mechanism=named, grid_bits=bits, **labels))
         return events
+
+
+def _query_name(level: str, text: str, schema: Schema) -> str:
+    try:
+        return Query.parse(text, schema).name
+    except ConfigError as error:
+        raise BudgetError(f"level {level!r}: {error}") from None

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from topdown.neighbours import IN_WORDS
+from topdown.privacy.accounting import ExactEvent
 from topdown.privacy.guarantees import Guarantee, LevelGuarantee, Loss
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ def _level_line(plan: Plan, level: LevelGuarantee) -> str:
     parts = []
     for event in plan.events():
         if event.level != level.level:
+            continue
+        if isinstance(event, ExactEvent):
+            parts.append(f"query {event.query}: published exactly, without noise; not protected")
             continue
         noise = (
             f"scale {_number(plan.scale(level.level, event.query))}"
@@ -145,9 +149,10 @@ def _another_place(statement: Guarantee, levels: Sequence[str] | None) -> list[s
 
 
 def _not_protected(statement: Guarantee) -> list[str]:
-    if not statement.exact_levels:
+    exact = [*statement.exact_levels, *(f"query {query} of {level}" for level, query in statement.exact_queries)]
+    if not exact:
         return ["", "Published exactly: no level."]
-    names = ", ".join(statement.exact_levels)
+    names = ", ".join(exact)
     return [
         "",
         f"Published exactly: {names}. These counts carry no noise and are NOT protected by differential privacy: "
