@@ -84,8 +84,10 @@ def study(
     directory = _confidential_directory(config.output_path if output is None else output)
     with stages.stage("reading the table"):
         geography, counts = read_input(config)
-        plan = measurable(config.plan(), geography.levels)
-        plans = {v.name: measurable(config.variant_plan(v), geography.levels) for v in config.study.variant}
+        plan = measurable(config.plan(), geography.levels, counts.schema)
+        plans = {
+            v.name: measurable(config.variant_plan(v), geography.levels, counts.schema) for v in config.study.variant
+        }
         for one in (plan, *plans.values()):
             require_room(counts, one)
         groupings = _groupings(config, geography, counts)

@@ -93,7 +93,7 @@ def simulate(
     if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
         raise ConfigError(f"replicates is {replicates!r}; give a whole number of 1 or more")
     # What `measure` would refuse has no release whose errors could be asked for.
-    plan = measurable(plan, counts.geography.levels)
+    plan = measurable(plan, counts.geography.levels, counts.schema)
     require_room(counts, plan)
     study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances)
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]

@@ -56,6 +56,9 @@ class Known:
         return cls(np.zeros((nodes, copies, size)), np.zeros((nodes, size, size)), np.array(eye), np.zeros(nodes))
 
 
+_PARTS = ("mean", "finite", "diffuse", "scale")
+
+
 def update(known: Known, measured: Measured, first: int) -> None:
     """Take ``measured`` into ``known``, in place. ``first``: the number of its first node, for `Contradiction`."""
     start = np.trace(known.diffuse, axis1=1, axis2=2)
@@ -149,26 +152,49 @@ def solve(tree: Tree, measured: list[list[Measured]], copies: int, size: int, *,
     open the children share the remainder by their numbers of open leaves, as in `equality.least_squares`. Raises
     `Contradiction` for exact values that no table has.
     """
-    levels: list[Known] = []
-    sums: list[Known] = []
-    for index in range(tree.n_levels - 1, -1, -1):
-        nodes = tree.level(index)
-        known = Known.nothing(nodes.stop - nodes.start, copies, size)
-        if index < tree.n_levels - 1:
-            families = tree.families(index)
-            below = levels[-1]
-            total = Known(*(_total(a, families) for a in (below.mean, below.finite, below.diffuse, below.scale)))
-            sums.append(total)
-            if upward:
-                known = Known(*map(np.array, (total.mean, total.finite, total.diffuse, total.scale)))
-        for one in measured[index]:
-            update(known, one, nodes.start)
-        levels.append(known)
-    levels.reverse()
-    sums.reverse()
+    starts = None if upward else _settled(tree, measured, copies, size)
+    levels, sums = _upward(tree, measured, copies, size, starts)
     found = [levels[0]]
     for index in range(tree.n_levels - 1):
         found.append(_conditioned(levels[index + 1], sums[index], found[index], tree.families(index)))
     return Known(
         *(np.concatenate([getattr(k, name) for k in found]) for name in ("mean", "finite", "diffuse", "scale"))
     )
+
+
+def _upward(
+    tree: Tree, measured: list[list[Measured]], copies: int, size: int, starts: list[Known] | None
+) -> tuple[list[Known], list[Known]]:
+    """What is known of every level's nodes, and of the sums of every level's families, root first.
+
+    A node starts from its children's sum, or from what is in ``starts``.
+    """
+    levels: list[Known] = []
+    sums: list[Known] = []
+    for index in range(tree.n_levels - 1, -1, -1):
+        nodes = tree.level(index)
+        known = Known.nothing(nodes.stop - nodes.start, copies, size)
+        if levels:
+            total = Known(*(_total(getattr(levels[-1], part), tree.families(index)) for part in _PARTS))
+            sums.append(total)
+            known = Known(*(np.array(getattr(total, part)) for part in _PARTS))
+        if starts is not None:
+            known = starts[index]
+        for one in measured[index]:
+            update(known, one, nodes.start)
+        levels.append(known)
+    return levels[::-1], sums[::-1]
+
+
+def _settled(tree: Tree, measured: list[list[Measured]], copies: int, size: int) -> list[Known]:
+    """What the exact values at and below every node say of it, and nothing of the others.
+
+    Family by family a parent is chosen before its children, and its value must be one that they can have.
+    """
+    exact = [[Measured(m.rows, m.values, np.where(m.variance == 0, 0.0, np.inf)) for m in level] for level in measured]
+    if not any((one.variance == 0).any() for level in exact for one in level):
+        return [Known.nothing(len(tree.parent[tree.level(k)]), copies, size) for k in range(tree.n_levels)]
+    levels, _ = _upward(tree, exact, copies, size, None)
+    for known in levels:
+        known.diffuse = np.eye(size) - _inverse(known.diffuse)[1]
+    return levels

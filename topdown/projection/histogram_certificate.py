@@ -58,8 +58,8 @@ def _block_residual(
     """The residuals (nodes,) of one block, whose gradient is (nodes, copies, m)."""
     information, exact = _strength(block, measured, tree)
     variance = _variance_below(information, exact, tree, upward=upward)
-    bound = _range(exact)
     eye = np.eye(block.size)
+    bound = _range(exact) if upward else _settled(_range(exact), tree)
     residual = np.zeros(tree.n_nodes)
     needed, binding = -gradient, eye - bound
     for index in range(tree.n_levels - 2, -1, -1):
@@ -80,6 +80,15 @@ def _block_residual(
             binding[parents] = eye - _range(eye - _range(together) + bound[parents])
     residual[0] = np.abs(np.einsum("ij,cj->ci", binding[0], needed[0])).max() * variance[0]
     return residual
+
+
+def _settled(bound: FloatArray, tree: Tree) -> FloatArray:
+    """``bound`` with what is exact in all children of a node exact in the node: it is chosen before them."""
+    eye, found = np.eye(bound.shape[-1]), np.array(bound)
+    for families in tree.families_up():
+        free = _range(np.add.reduceat(eye - found[families.children], families.starts, axis=0))
+        found[families.parents] = _range(found[families.parents] + eye - free)
+    return found
 
 
 def _strength(block: Block, measured: list[dict[Query, Answers]], tree: Tree) -> tuple[FloatArray, FloatArray]:

@@ -12,7 +12,6 @@ from topdown.projection.certificate import certify
 from topdown.projection.components import Components
 from topdown.projection.estimate import Estimate
 from topdown.projection.histogram_certificate import histogram_optimality
-from topdown.projection.histogram_reference import solve_histograms
 from topdown.projection.histograms import solve
 from topdown.projection.invariants import Contradiction
 from topdown.tree import FloatArray, Tree
@@ -48,6 +47,8 @@ def project_histograms(
             "variance above 0"
         ) from None
     if engine == "cvxpy":
+        from topdown.projection.histogram_reference import solve_histograms
+
         x = solve_histograms(tree, measurements.schema, weighted, solver, solver_options, upward=upward)
     residual = histogram_optimality(x, weighted, components, tree, upward=upward)
     variance = _node_variances(weighted, tree)

@@ -54,14 +54,15 @@ class Query:
             require_known(name, [*attribute_of, TOTAL, DETAILED], f"part of query {text!r}:")
             if name not in attribute_of:
                 raise ConfigError(f"query {text!r}: {name!r} stands alone, and is not joined with others")
-            other = kept.setdefault(attribute_of[name], name)
-            if other != name:
+            other = kept.get(attribute_of[name])
+            if other == name:
+                raise ConfigError(f"query {text!r} names {name!r} twice; name it once")
+            if other is not None:
                 raise ConfigError(
                     f"query {text!r}: {other!r} and {name!r} are both about {attribute_of[name]!r}; keep one of them, "
                     "or declare a recode with the groups that they make together"
                 )
-            if sum(attribute_of.get(part.strip()) == attribute_of[name] for part in text.split(TIMES)) > 1:
-                raise ConfigError(f"query {text!r} names {name!r} twice; name it once")
+            kept[attribute_of[name]] = name
         return cls(schema, tuple(kept.get(name) for name in schema.names))
 
     @property
