@@ -652,3 +652,33 @@ def test_what_measure_refuses_is_refused() -> None:
     near = family([2**53 - 20, 0])
     with pytest.raises(CountsError, match="so near to"):
         simulate(near, td.Plan("geometric", epsilon=1), ["raw"], 10, 1)
+
+
+# -- several queries --------------------------------------------------------------------------------------------------
+
+
+def test_several_queries_are_simulated_without_bias_and_with_the_variance_that_is_known(
+    geography: td.Geography,
+) -> None:
+    schema = td.Schema.from_mapping(
+        {"sex": ["f", "m"], "age": ["0", "1", "2"]}, {"age": {"minor": {"y": ["0"], "n": ["1", "2"]}}}
+    )
+    rng = np.random.default_rng(5)
+    leaves = geography.geoid[geography.tree.leaves]
+    frame = {"county": leaves} | {cell: rng.integers(0, 40, len(leaves)) for cell in schema.cells()}
+    counts = td.Counts.from_table(frame, geography, geoid="county", cells=schema.cells(), schema=schema)
+    shares = {level: {"total": "1/12", "minor*sex": "1/12", "detailed": "1/6"} for level in geography.levels}
+    plan = td.Plan("discrete-gaussian", rho=1, shares=shares)
+    methods = ["raw", "gls", "top-down/equality"]
+    table = td.simulate(counts, plan, methods, 4000, 2, distances=False)
+    for method in methods[1:]:
+        estimate = td.project(td.measure(counts, plan), method.removesuffix("/equality"), nonnegative=False)
+        assert estimate.variance is not None
+        assert np.abs(table[method, "bias"] / table[method, "bias_se"]).max() < 4.5
+        score = (table[method, "variance"] - estimate.variance) / table[method, "variance_se"]
+        assert np.abs(score).max() < 4.5
+        # Wrong by a tenth would be seen.
+        assert np.abs(score + 0.1 * estimate.variance / table[method, "variance_se"]).max() > 4.5
+    assert (table["gls", "variance"] < table["raw", "variance"]).mean() > 0.95
+    with pytest.raises(ConfigError, match="method 'top-down': x >= 0"):
+        td.simulate(counts, plan, ["top-down"], 10, 1)

@@ -12,6 +12,7 @@ import numpy as np
 from topdown.counts import Counts
 from topdown.door import measurable, require_room
 from topdown.errors import ConfigError
+from topdown.evaluation.draws import Asked, asked_queries, detailed_answers, draw_answers, drawn_law
 from topdown.evaluation.errors_table import ErrorTable
 from topdown.evaluation.histogram import BINS, bin_width
 from topdown.evaluation.methods import RAW, Method, parse_methods
@@ -22,6 +23,8 @@ from topdown.noise import Law, SeededSource
 from topdown.parallel import map_ordered, thread_pool, worker_pool
 from topdown.privacy.bounds import NONE, LevelBounds
 from topdown.privacy.plan import Plan
+from topdown.projection.components import Components
+from topdown.projection.histograms import solve
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.problem import Problem
 from topdown.tree import FloatArray, Tree
@@ -55,6 +58,8 @@ class Simulation:
     rules: tuple[Rule, ...]
     cells: tuple[str, ...]
     width: FloatArray | None  # (cells * nodes,), None without distances
+    queries: tuple[Asked, ...]  # where more than the cells are measured: everything that is
+    components: Components | None
     seed: int
     chunk: int
 
@@ -122,13 +127,17 @@ def _study(
     distances: bool | None,
 ) -> Simulation:
     geography, tree = counts.geography, counts.geography.tree
-    laws = tuple(plan.law(level, DETAILED, continuous=True) for level in geography.levels)
+    asked = asked_queries(counts.geography, counts.schema, plan, methods)
+    laws = tuple(drawn_law(plan, level, DETAILED) for level in geography.levels)
     variance = np.empty(geography.n_nodes)
     deviation = np.empty(geography.n_nodes)
     widest = 0.0
     for level, law in zip(geography.levels, laws, strict=True):
         nodes = geography.level_slice(level)
-        variance[nodes] = plan.variance(level, DETAILED, continuous=True)
+        variance[nodes] = np.inf if law is None and not plan.is_exact(level) else plan.variance(level, continuous=True)
+        for one in asked:
+            if geography.levels[one.level] == level and np.isfinite(one.variance):
+                widest = max(widest, one.variance**0.5)
         # A non-negative projection may hand a parent's whole error to one child.
         widest = max(widest, float(np.sqrt(law.variance)) if law is not None else 0.0)
         deviation[nodes] = float(np.sqrt(law.variance)) if law is not None else widest
@@ -152,6 +161,8 @@ def _study(
         width=np.tile(width, len(counts.cells)) if wanted else None,
         seed=seed,
         chunk=int(np.clip(_VALUES_AT_ONCE // rows, 1, _LARGEST_CHUNK)),
+        queries=asked,
+        components=Components(counts.schema, tuple(dict.fromkeys(one.query for one in asked))) if asked else None,
     )
 
 
@@ -174,6 +185,10 @@ def _run_task(task: tuple[Simulation, int, int]) -> Accumulated:
     while first < last:
         chunk, start = divmod(first, study.chunk)
         stop = min(start + last - first, study.chunk)
+        if study.components is not None:
+            _run_histograms(study, chunk, slice(start, stop), found)
+            first += stop - start
+            continue
         values = _draw(study, chunk)[start:stop]
         problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
         for method in study.methods:
@@ -181,6 +196,18 @@ def _run_task(task: tuple[Simulation, int, int]) -> Accumulated:
             _follow(study, method, method.apply(problem, ties), found)
         first += stop - start
     return found
+
+
+def _run_histograms(study: Simulation, chunk: int, rows: slice, found: Accumulated) -> None:
+    """The replicates ``rows`` of a chunk where several queries are measured."""
+    measured = draw_answers(study.queries, study.tree, study.truth, study.chunk, (study.seed, chunk), rows)
+    assert study.components is not None
+    for method in study.methods:
+        if method.projection == RAW:
+            x = detailed_answers(measured, study.tree, (rows.stop - rows.start, *study.truth.shape))
+        else:
+            x = solve(study.tree, study.components, measured, upward=method.projection != "top-down")[0].swapaxes(1, 2)
+        _follow(study, method, x, found)
 
 
 def _draw(study: Simulation, chunk: int) -> FloatArray:

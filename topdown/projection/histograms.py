@@ -7,6 +7,7 @@ covariances.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +16,7 @@ import numpy as np
 
 from topdown.measurements import Answers
 from topdown.projection import diffuse
-from topdown.projection.components import Block, Component, Components
+from topdown.projection.components import Block, Components
 from topdown.projection.equality import (
     downward,
     downward_variance,
@@ -78,43 +79,56 @@ def solve(tree: Tree, components: Components, measured: Measured, *, upward: boo
 
     ``upward``: argmin over the whole tree of the sum over nodes and queries of |A_q x_i - y_iq|^2 / v_iq subject to
     every family adding up; without, the root first and then family by family. What no measurement determines is
-    shared out equally among the leaves. Raises `Contradiction` for exact values that no table has.
+    shared out equally among the leaves. The answers may have a leading axis of replicates, which the histograms then
+    have too. Raises `Contradiction` for exact values that no table has.
     """
     shape = components.schema.shape
+    lead = next((a.values.shape[:-2] for level in measured for a in level.values()), ())
+    times = math.prod(lead)
     rotated = [{q: components.rotated(q, _finite(a)) for q, a in level.items()} for level in measured]
-    found = np.zeros((tree.n_nodes, *shape))
+    found = np.zeros((times * tree.n_nodes, *shape))
     known = []
     for component in components:
         taken = [
-            {q: components.taken(q, level[q], component) for q in level if q in component.queries} for level in rotated
+            {q: _side_by_side(components.taken(q, level[q], component), times) for q in level if q in component.queries}
+            for level in rotated
         ]
         size = sum(block.size for block in component.blocks)
-        coordinates = np.zeros((tree.n_nodes, component.copies, size))
+        coordinates = np.zeros((tree.n_nodes, times * component.copies, size))
         blocks = []
         for block in component.blocks:
             solver = _scalar if block.size == 1 else _vector
-            mean, covariance = solver(tree, component, block, taken, measured, upward)
+            mean, covariance = solver(tree, times * component.copies, block, taken, measured, upward)
             coordinates += mean @ block.basis.T
             blocks.append(covariance)
-        components.put(coordinates, component, found)
+        apart = coordinates.reshape(tree.n_nodes, times, component.copies, size).swapaxes(0, 1)
+        components.put(apart.reshape(-1, component.copies, size), component, found)
         known.append(tuple(blocks))
-    return components.back(found), Covariance(components, tuple(known))
+    x = components.back(found).reshape(*lead, tree.n_nodes, components.schema.n_cells)
+    return x, Covariance(components, tuple(known))
 
 
 def _finite(answers: Answers) -> FloatArray:
-    """The values, with 0 in place of what was not measured, where anything may stand."""
-    return np.where(np.isfinite(answers.variance)[:, None], answers.values, 0.0)
+    """The values (all nodes x answers), with 0 in place of what was not measured, where anything may stand."""
+    values = np.where(np.isfinite(answers.variance)[:, None], answers.values, 0.0)
+    return values.reshape(-1, values.shape[-1])
+
+
+def _side_by_side(taken: FloatArray, times: int) -> FloatArray:
+    """Replicates (times * nodes, copies, rows) as further copies of a problem: (nodes, times * copies, rows)."""
+    _, copies, rows = taken.shape
+    return taken.reshape(times, -1, copies, rows).swapaxes(0, 1).reshape(-1, times * copies, rows)
 
 
 def _scalar(
     tree: Tree,
-    component: Component,
+    copies: int,
     block: Block,
     taken: list[dict[Query, FloatArray]],
     measured: Measured,
     upward: bool,
 ) -> tuple[FloatArray, BlockCovariance]:
-    values = np.zeros((component.copies, tree.n_nodes))
+    values = np.zeros((copies, tree.n_nodes))
     variance = np.full(tree.n_nodes, np.inf)
     for index, level in enumerate(taken):
         nodes = tree.level(index)
@@ -157,7 +171,7 @@ def _pooled(pairs: list[tuple[FloatArray, FloatArray]], first: int) -> tuple[Flo
 
 def _vector(
     tree: Tree,
-    component: Component,
+    copies: int,
     block: Block,
     taken: list[dict[Query, FloatArray]],
     measured: Measured,
@@ -175,5 +189,5 @@ def _vector(
                 rows = strength[kept, None] * right[kept]
                 found.append(diffuse.Measured(rows, answers @ left[:, kept], variance))
         levels.append(found)
-    known = diffuse.solve(tree, levels, component.copies, block.size, upward=upward)
+    known = diffuse.solve(tree, levels, copies, block.size, upward=upward)
     return known.mean, BlockCovariance(known.finite, known.diffuse)
