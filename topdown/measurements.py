@@ -202,7 +202,7 @@ def _answers(geography: Geography, level: str, query: Query, values: Any, varian
             "not a number from 0 to inf; 0 means exact, inf not measured"
         )
     array = np.where(np.isinf(spread)[:, None], np.zeros((), array.dtype), array)
-    limit = LARGEST if array.dtype.kind == "f" else int(LARGEST)
+    limit = float(LARGEST_WHOLE) if array.dtype.kind == "f" else LARGEST_WHOLE
     beyond = np.argwhere(~((array <= limit) & (array >= -limit)))
     if len(beyond):
         node, answer = (int(k) for k in beyond[0])

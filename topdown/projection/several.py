@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from topdown.errors import ConfigError, ProjectionError
-from topdown.measurements import LARGEST, Answers, Measurements
+from topdown.measurements import Answers, Measurements
+from topdown.noise.exact import LARGEST_WHOLE
 from topdown.projection.certificate import certify
 from topdown.projection.components import Components
 from topdown.projection.estimate import Estimate
@@ -53,7 +54,7 @@ def project_histograms(
     residual = histogram_optimality(x, weighted, components, tree, upward=upward)
     variance = _node_variances(weighted, tree)
     certificate = certify(x.T, residual[None, :], variance, tree, nonnegative=False)
-    if not certificate.holds() or certificate.scale > LARGEST:
+    if not certificate.holds() or certificate.scale > LARGEST_WHOLE:
         raise ProjectionError(
             f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
             f"sums off by {certificate.consistency:.3g}, optimality off by {certificate.kkt:.3g}; "

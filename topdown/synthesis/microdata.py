@@ -21,7 +21,6 @@ from topdown.files import file_digest, locked, make_folder, whole_folder
 from topdown.noise import SecureSource, Source
 from topdown.progress import Silent, Stages
 from topdown.release import Release
-from topdown.workload.schema import Schema
 from topdown.synthesis.earlier import MANIFEST, aside, discard, settle, whole_microdata
 from topdown.synthesis.leaves import Leaves, leaves_of, read_leaves
 from topdown.synthesis.records import (
@@ -37,6 +36,7 @@ from topdown.synthesis.records import (
 from topdown.synthesis.room import require_countable, require_space
 from topdown.synthesis.tabulation import as_schema, tabulate
 from topdown.tables import write_json
+from topdown.workload.schema import Schema
 
 STATEMENT = (
     "These records are post-processing of the release: they were made from its tables alone, and they cost no budget "
