@@ -137,8 +137,8 @@ def test_it_carries_the_plan_with_its_equal_shares(counts: td.Counts) -> None:
         (td.Plan(epsilon=1, shares={"nation": 0.5, "tract": 0.5}), "level 'tract', which is not there"),
         (td.Plan(epsilon=1, invariants=["nation", "state", "county"]), "every level is invariant"),
         (
-            td.Plan(epsilon=1, shares={"nation": 0.2, "state": 0.3, "county": {"detailed": 0.4, "total": 0.1}}),
-            "level 'county' gives a share to query 'total'",
+            td.Plan(epsilon=1, shares={"nation": 0.2, "state": 0.3, "county": {"detailed": 0.4, "age": 0.1}}),
+            "level 'county': unknown part of query 'age'",
         ),
         (
             td.Plan(epsilon="1e-13", shares={"nation": "98/100", "state": "1/100", "county": "1/100"}),
@@ -159,3 +159,68 @@ def test_a_total_that_noise_could_push_beyond_2_53_is_refused_before_any_draw() 
         td.measure(near, plan, td.SeededSource(1))
     further = td.Counts.from_table({"g": ["a", "b"], "n": [2**53 - 2000, 0]}, geography, geoid="g", cells=["n"])
     td.project(td.measure(further, plan, td.SeededSource(1)), "gls")
+
+
+# -- several queries --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def histogram(geography: td.Geography) -> td.Counts:
+    minor = {"y": ["0"], "n": ["1", "2"]}
+    schema = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["0", "1", "2"]}, {"age": {"minor": minor}})
+    leaves = geography.geoid[geography.tree.leaves]
+    columns = {cell: np.arange(len(leaves)) * 7 + k for k, cell in enumerate(schema.cells())}
+    return td.Counts.from_table(
+        {"county": leaves, **columns}, geography, geoid="county", cells=schema.cells(), schema=schema
+    )
+
+
+def test_every_query_of_a_level_is_measured_with_its_own_noise(histogram: td.Counts) -> None:
+    state = {"sex*minor": "1/8", "detailed": "1/8"}
+    shares = {"nation": {"total": "1/4"}, "state": state, "county": {"detailed": "1/2"}}
+    plan = td.Plan(epsilon=1, shares=shares, invariants={"state": ["total"]})
+    measured = td.measure(histogram, plan, td.SeededSource(4))
+    assert measured.keys == (
+        ("nation", "total"),
+        ("state", "total"),
+        ("state", "sex * minor"),
+        ("state", "detailed"),
+        ("county", "detailed"),
+    )
+    states = histogram.values[histogram.geography.level_slice("state")]
+    exact = measured["state", "total"]
+    assert exact.values[:, 0].tolist() == states.sum(axis=1).tolist()
+    assert not exact.variance.any()
+    by_minor = measured["state", "minor * sex"]
+    assert by_minor.values.shape == (2, 4)
+    assert by_minor.variance[0, 0] == pytest.approx(td.noise.DiscreteLaplace(8).variance)
+    assert measured["nation", "total"].variance[0, 0] == pytest.approx(td.noise.DiscreteLaplace(4).variance)
+    assert np.isinf(measured.variance[0]).all()
+    with pytest.raises(KeyError, match="no query 'detailed' at level 'nation'"):
+        measured["nation", "detailed"]
+    frame = measured.to_frame()
+    rows = frame[(frame["level"] == "state") & (frame["query"] == "sex * minor")]
+    assert rows["cell"].tolist() == ["f_y", "f_n", "m_y", "m_n"] * 2
+
+
+def test_exact_and_noisy_answers_of_one_level_are_said_to_be_both(histogram: td.Counts) -> None:
+    plan = td.Plan(
+        epsilon=1,
+        shares={"nation": {"total": "1/2"}, "state": 0, "county": {"detailed": "1/2"}},
+        invariants={"county": ["sex"]},
+    )
+    guarantee = plan.guarantee(histogram.geography.levels)
+    assert guarantee.exact_levels == ()
+    assert guarantee.exact_queries == (("county", "sex"),)
+    assert guarantee.change is None
+    said = plan.describe(histogram.geography.levels)
+    assert "Published exactly: query sex of county" in said
+    assert "query sex: published exactly, without noise; not protected" in said
+    with pytest.raises(BudgetError, match="query 'sex' is invariant and has a share of 1/2"):
+        td.Plan(epsilon=1, shares={"county": {"sex": "1/2", "detailed": "1/2"}}, invariants={"county": ["sex"]})
+
+
+def test_two_spellings_of_a_query_are_one(histogram: td.Counts) -> None:
+    shares = {"nation": 0, "state": 0, "county": {"sex * age": "1/2", "detailed": "1/2"}}
+    with pytest.raises(BudgetError, match="level 'county' names query 'detailed' twice"):
+        td.measure(histogram, td.Plan(epsilon=1, shares=shares))

@@ -357,7 +357,12 @@ def test_rows_can_be_chosen(toy_run: Path) -> None:
         ('"adults"', '"seniors"', DataError, "no column 'seniors'; it has .*'adults'"),
         ("table.csv", "gone.csv", DataError, "gone.csv: .*[Nn]o such file"),
         ("county = 0.5 }", "tract = 0.5 }", BudgetError, "'tract', which is not there"),
-        ("county = 0.5 }", "county = { total = 0.5 } }", BudgetError, "query 'total', and only 'detailed' is measured"),
+        (
+            "county = 0.5 }",
+            "county = { total = 0.5 } }",
+            ConfigError,
+            "name queries, and a release projects with x >= 0",
+        ),
         (
             "[privacy]",
             '[projection]\nsolver = "OSPQ"\n[privacy]',

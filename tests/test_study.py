@@ -354,7 +354,11 @@ def test_only_the_owner_reads_what_a_study_writes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shares", "variant", "match"),
     [
-        ("shares = { nation = 0.2, state = 0.3, county = { detailed = 0.25, total = 0.25 } }", "", "query 'total'"),
+        (
+            "shares = { nation = 0.2, state = 0.3, county = { detailed = 0.25, age = 0.25 } }",
+            "",
+            "query 'age'",
+        ),
         (
             'shares = { nation = 0, state = "1e-14", county = "0.99999999999999" }',
             "",

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from topdown.config import RunConfig
+from topdown.config import RunConfig, StudyConfig
 from topdown.counts import Counts
 from topdown.door import measurable, measure, require_room
 from topdown.errors import BudgetError, ConfigError, DataError, ProjectionError
@@ -67,6 +67,7 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     stages = stages or Silent()
     plan = config.plan()
     _require_solver(config)
+    _require_non_negative(config)
     with stages.stage("reading the table"):
         digest, units = input_digest(config), units_digest(config)
         _require_list(config, digest, units)
@@ -94,6 +95,16 @@ def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
         raise ConfigError(
             f"geography.units = {config.geography.units!r} is the confidential table itself; give a list that is "
             "public whatever the table holds, or leave geography.units out"
+        )
+
+
+def _require_non_negative(config: RunConfig) -> None:
+    """Refuse a release of several queries, whose counts could not be made non-negative, before any noise is drawn."""
+    if config.asks_queries and not isinstance(config, StudyConfig):
+        raise ConfigError(
+            "privacy.shares or privacy.invariants name queries, and a release projects with x >= 0, which is there "
+            "where the cells alone are measured (query 'detailed'); measure them in Python (td.measure, td.project "
+            "with nonnegative=False), or study them with `topdown study`"
         )
 
 
