@@ -170,12 +170,21 @@ class Measurements:
             return
         for level in self.geography.levels:
             for query, one in self.at(level).items():
-                name, labels = query.name, self.cells if query.name == DETAILED else query.labels()
-                spread = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
-                columns = {"query": name, "value": one.values, "variance": spread}
-                made = np.isfinite(spread).any(axis=1)
-                for batch in tidy_batches(self.geography, labels, columns, rows=made, level=level):
+                labels = self.cells if query.name == DETAILED else query.labels()
+                for batch in self._level_batches(level, query.name, labels, one):
                     yield with_plain_strings(batch)
+
+    def _level_batches(self, level: str, query: str, labels: Sequence[str], one: Answers) -> Iterator[pa.RecordBatch]:
+        nodes = self.geography.level_slice(level)
+        spread = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
+        rows = np.zeros(self.geography.n_nodes, bool)
+        rows[nodes] = np.isfinite(spread).any(axis=1)
+
+        def of_level(values: npt.NDArray[Any]) -> Any:
+            return lambda chosen: values[np.arange(self.geography.n_nodes)[chosen] - nodes.start]
+
+        columns = {"query": query, "value": of_level(one.values), "variance": of_level(spread)}
+        return tidy_batches(self.geography, labels, columns, rows=rows)
 
     def to_frame(self) -> pd.DataFrame:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured."""
