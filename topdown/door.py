@@ -13,6 +13,7 @@ from topdown.noise import DiscreteLaplace, SecureSource, Source
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
 from topdown.privacy.shares import DETAILED
+from topdown.wording import shown
 
 _LARGEST_STANDARD_DEVIATION = 2.0**45
 """Noise of this size still stays below 2^53, with a probability of failure that cannot be met."""
@@ -32,13 +33,13 @@ def measurable(plan: Plan, levels: Iterable[str]) -> Plan:
     for level, query in plan.shares or ():
         if query != DETAILED:
             raise BudgetError(
-                f"level {level!r} gives a share to query {query!r}, and only {DETAILED!r} is measured; give the level "
-                "its whole share"
+                f"level {shown(level)} gives a share to query {shown(query)}, and only {DETAILED!r} is measured; give "
+                "the level its whole share"
             )
         law = plan.law(level)
         if law is not None and law.variance > _LARGEST_STANDARD_DEVIATION**2:
             raise BudgetError(
-                f"level {level!r}: noise with a standard deviation of {law.variance**0.5:.3g} does not fit whole "
+                f"level {shown(level)}: noise with a standard deviation of {law.variance**0.5:.3g} does not fit whole "
                 "numbers up to 2^53; give the level a larger budget, or a share of 0 to leave it out"
             )
     return plan

@@ -21,6 +21,7 @@ from topdown.privacy.plan import Plan
 from topdown.privacy.shares import DETAILED
 from topdown.tables import tidy_batches, to_frame
 from topdown.tree import FloatArray
+from topdown.wording import listed, shown
 
 
 class Measurement(NamedTuple):
@@ -77,8 +78,8 @@ class Measurements:
         if len(wrong):
             node, cell = (int(k) for k in wrong[0])
             raise DataError(
-                f"{geography.describe(node)}, cell {titles[cell]!r}: value {array[node, cell]} is not a finite number "
-                "of at most 2^53; correct it, or give variance inf if it was not measured"
+                f"{geography.describe(node)}, cell {shown(titles[cell])}: value {array[node, cell]} is not a finite "
+                "number of at most 2^53; correct it, or give variance inf if it was not measured"
             )
         return cls(geography, titles, np.asfortranarray(array), spread)
 
@@ -95,7 +96,7 @@ class Measurements:
     def __getitem__(self, key: tuple[str, str]) -> Measurement:
         level, query = key
         if query != DETAILED:
-            raise KeyError(f"no query {query!r} at level {level!r}; there is {DETAILED!r}")
+            raise KeyError(f"no query {shown(query)} at level {shown(level)}; there is {shown(DETAILED)}")
         nodes = self.geography.level_slice(level)
         return Measurement(level, query, self.values[nodes], self.variance[nodes])
 
@@ -130,7 +131,7 @@ def _node_variance(geography: Geography, variance: Any, shape: tuple[int, ...]) 
         unknown = [level for level in variance if level not in geography.levels]
         if unnamed or unknown:
             raise DataError(
-                f"variance names {', '.join(map(repr, variance))}, and the levels are {', '.join(geography.levels)}; "
+                f"variance names {listed(variance)}, and the levels are {listed(geography.levels)}; "
                 "give every level one"
             )
         variance = [variance[level] for level in geography.levels]

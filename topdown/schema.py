@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError
+from topdown.wording import shown, unquoted
 
 SEPARATORS = ("_", "-", " ", ".", ":", "/", ",", ", ", "|", "*", " x ")
 """What may join the categories in a cell's name."""
@@ -31,14 +32,20 @@ class Attribute:
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", tuple(self.categories))
         if not isinstance(self.name, str) or not self.name or self.name in RESERVED:
-            raise ConfigError(f"attribute {self.name!r}: give it a name of its own (not 'geoid', which is the unit's)")
+            raise ConfigError(
+                f"attribute {shown(self.name)}: give it a name of its own (not 'geoid', which is the unit's)"
+            )
         if not self.categories:
-            raise ConfigError(f"attribute {self.name!r} has no categories; give at least one")
+            raise ConfigError(f"attribute {shown(self.name)} has no categories; give at least one")
         for category in self.categories:
             if not isinstance(category, str) or not category:
-                raise ConfigError(f"attribute {self.name!r}, category {category!r}: give a text that is not empty")
+                raise ConfigError(
+                    f"attribute {shown(self.name)}, category {shown(category)}: give a text that is not empty"
+                )
             if self.categories.count(category) > 1:
-                raise ConfigError(f"attribute {self.name!r} has the category {category!r} twice; name each once")
+                raise ConfigError(
+                    f"attribute {shown(self.name)} has the category {shown(category)} twice; name each once"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +63,16 @@ class Schema:
             raise ConfigError("a schema needs an attribute; give its name and categories")
         for name in self.names:
             if self.names.count(name) > 1:
-                raise ConfigError(f"two attributes are called {name!r}; rename one of them")
+                raise ConfigError(f"two attributes are called {shown(name)}; rename one of them")
 
     @classmethod
     def from_mapping(cls, attributes: Mapping[str, Sequence[str]]) -> Schema:
         """The schema of ``attributes``, name to categories, in the mapping's order."""
         for name, categories in attributes.items():
             if isinstance(categories, str):
-                raise ConfigError(f"attribute {name!r}: give a list of categories, not the text {categories!r}")
+                raise ConfigError(
+                    f"attribute {shown(name)}: give a list of categories, not the text {shown(categories)}"
+                )
         return cls(tuple(Attribute(name, tuple(categories)) for name, categories in attributes.items()))
 
     @classmethod
@@ -101,7 +110,8 @@ class Schema:
         category changing fastest. Raises `ConfigError` where the numbers of cells differ.
         """
         if len(cells) != self.n_cells:
-            product = " x ".join(f"{len(a.categories)} {a.name}" for a in self.attributes)
+            product = " x ".join(f"{len(a.categories)} {unquoted(a.name)}" for a in self.attributes[:3])
+            product += " x ..." if len(self.attributes) > 3 else ""
             raise ConfigError(
                 f"the schema has {product} = {self.n_cells} cells and the table has {len(cells)}; give every attribute "
                 "all of its categories, and the table every combination"

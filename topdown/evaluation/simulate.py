@@ -26,6 +26,7 @@ from topdown.privacy.shares import DETAILED
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.problem import Problem
 from topdown.tree import FloatArray, Tree
+from topdown.wording import shown
 
 REFERENCES = ("noise", "continuous")
 
@@ -89,9 +90,9 @@ def simulate(
     `CountsError` where `measure` refuses the plan or the counts.
     """
     if reference not in REFERENCES:
-        raise ConfigError(f"unknown reference {reference!r}: give {' or '.join(map(repr, REFERENCES))}")
+        raise ConfigError(f"unknown reference {shown(reference)}: give {' or '.join(map(repr, REFERENCES))}")
     if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
-        raise ConfigError(f"replicates is {replicates!r}; give a whole number of 1 or more")
+        raise ConfigError(f"replicates is {shown(replicates)}; give a whole number of 1 or more")
     # What `measure` would refuse has no release whose errors could be asked for.
     plan = measurable(plan, counts.geography.levels)
     require_room(counts, plan)

@@ -23,6 +23,7 @@ from topdown.privacy.plan_inputs import (
 )
 from topdown.privacy.shares import DETAILED, Number, Shares, suggest
 from topdown.privacy.statement import describe_plan
+from topdown.wording import figure, listed, shown
 
 Law: TypeAlias = DiscreteLaplace | DiscreteGaussian | Laplace | Gaussian
 
@@ -90,13 +91,13 @@ class Plan:
         calibration: str = CALIBRATED,
     ) -> None:
         if mechanism not in MECHANISMS:
-            raise BudgetError(f"unknown mechanism {mechanism!r}; {suggest(mechanism, list(MECHANISMS))}")
+            raise BudgetError(f"unknown mechanism {shown(mechanism)}; {suggest(mechanism, list(MECHANISMS))}")
         if neighbours not in COUNTS_MOVED:
-            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(COUNTS_MOVED))}")
+            raise BudgetError(f"unknown neighbours {shown(neighbours)}; {suggest(neighbours, list(COUNTS_MOVED))}")
         if not isinstance(unit, str) or not unit.strip():
-            raise BudgetError(f"unit is {unit!r}; name what is protected, such as 'person' or 'household'")
+            raise BudgetError(f"unit is {shown(unit)}; name what is protected, such as 'person' or 'household'")
         if isinstance(grid_bits, bool) or not isinstance(grid_bits, int) or not 0 <= grid_bits <= MAX_GRID_BITS:
-            raise BudgetError(f"grid_bits is {grid_bits!r}; give a whole number from 0 to {MAX_GRID_BITS}")
+            raise BudgetError(f"grid_bits is {shown(grid_bits)}; give a whole number from 0 to {MAX_GRID_BITS}")
         pure_epsilon, gaussian_rho, stated_delta = total_budget(mechanism, epsilon, rho, delta)
         exact = invariant_levels(invariants)
         parsed = None if shares is None else Shares.parse(shares)
@@ -105,8 +106,8 @@ class Plan:
         for level in exact:
             if parsed is not None and parsed.of_level(level) > 0:
                 raise BudgetError(
-                    f"level {level!r} is invariant and has a share of {parsed.of_level(level)}; an invariant level "
-                    "is published exactly and takes no budget: drop it from one of the two"
+                    f"level {shown(level)} is invariant and has a share of {figure(str(parsed.of_level(level)))}; an "
+                    "invariant level is published exactly and takes no budget: drop it from one of the two"
                 )
         values = {
             "mechanism": mechanism,
@@ -160,7 +161,7 @@ class Plan:
         known = level_names(levels)
         for level in dict.fromkeys(self.levels + self.bounds.levels):
             if level not in known:
-                raise BudgetError(f"the plan names level {level!r}, which is not there; {suggest(level, known)}")
+                raise BudgetError(f"the plan names level {shown(level)}, which is not there; {suggest(level, known)}")
         if self.shares is None:
             if all(level in self.invariants for level in known):
                 raise BudgetError("every level is invariant: nothing is left to measure; make one level noisy")
@@ -168,8 +169,8 @@ class Plan:
         for level in known:
             if level not in self.levels:
                 raise BudgetError(
-                    f"level {level!r} has no share and is not invariant; give it a share (0 = not measured) or add "
-                    f"it to invariants (the plan names {', '.join(map(repr, self.levels)) or 'no level'})"
+                    f"level {shown(level)} has no share and is not invariant; give it a share (0 = not measured) or "
+                    f"add it to invariants (the plan names {listed(self.levels)})"
                 )
 
     def for_levels(self, levels: Iterable[str]) -> Plan:
@@ -187,7 +188,7 @@ class Plan:
             return Fraction(0)
         shares = self._resolved_shares()
         if level not in shares.levels:
-            raise BudgetError(f"the plan has no level {level!r}; {suggest(level, list(self.levels))}")
+            raise BudgetError(f"the plan has no level {shown(level)}; {suggest(level, list(self.levels))}")
         self._check_query(shares.queries(level), level, query)
         return shares[level, query]
 
@@ -215,7 +216,7 @@ class Plan:
         0 for an invariant. Raises BudgetError for a level that is not measured and for a Gaussian plan.
         """
         if not self.is_pure:
-            raise BudgetError(f"mechanism {self.mechanism!r} has no Laplace scale; ask for sigma2")
+            raise BudgetError(f"mechanism {shown(self.mechanism)} has no Laplace scale; ask for sigma2")
         if level in self.invariants:
             return Fraction(0)
         return self.bounds.at(level).scale(self._spent(level, query), self.neighbours)
@@ -226,7 +227,7 @@ class Plan:
         0 for an invariant. Raises BudgetError for a level that is not measured and for a Laplace plan.
         """
         if self.is_pure:
-            raise BudgetError(f"mechanism {self.mechanism!r} has no sigma2; ask for scale")
+            raise BudgetError(f"mechanism {shown(self.mechanism)} has no sigma2; ask for scale")
         if level in self.invariants:
             return Fraction(0)
         return self.sensitivity_squared / (2 * self._spent(level, query))
@@ -243,7 +244,9 @@ class Plan:
         try:
             return self._noise(level, query, continuous)
         except ConfigError as error:
-            raise BudgetError(f"level {level!r} has a budget of {self.budget(level, query)}: {error}") from None
+            raise BudgetError(
+                f"level {shown(level)} has a budget of {figure(str(self.budget(level, query)))}: {error}"
+            ) from None
 
     def variance(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> float:
         """Variance of the noise on every count, in counts^2: 0 for an invariant, inf if not measured.
@@ -333,12 +336,14 @@ class Plan:
 
     def _check_query(self, known: tuple[str, ...], level: str, query: str) -> None:
         if query not in known:
-            raise BudgetError(f"level {level!r} has no query {query!r}; {suggest(query, list(known))}")
+            raise BudgetError(f"level {shown(level)} has no query {shown(query)}; {suggest(query, list(known))}")
 
     def _spent(self, level: str, query: str) -> Fraction:
         budget = self.budget(level, query)
         if budget == 0:
-            raise BudgetError(f"level {level!r} is not measured (its share is 0), so it has no noise; ask for variance")
+            raise BudgetError(
+                f"level {shown(level)} is not measured (its share is 0), so it has no noise; ask for variance"
+            )
         return budget
 
     def _level_events(self, level: str) -> list[Event]:

@@ -19,6 +19,7 @@ from topdown.projection import equality
 from topdown.projection.nonnegative import project_families
 from topdown.projection.problem import Problem
 from topdown.tree import Families, FloatArray, IntArray, Tree
+from topdown.wording import LONGEST_LIST, unquoted
 
 cp: Any = cvxpy  # ships no usable types
 
@@ -218,8 +219,9 @@ def _quadratic(
         _solve(program, solver, _TIGHT.get(solver, {}) | options)
     except (cp.SolverError, ValueError, ArithmeticError) as error:
         raise ProjectionError(
-            f"cvxpy with {solver} failed: {error}; installed solvers are {', '.join(cp.installed_solvers())}"
-        ) from error
+            f"cvxpy with {solver} failed: {unquoted(str(error), LONGEST_LIST)}; installed solvers are "
+            f"{', '.join(cp.installed_solvers())}"
+        ) from None
     if e.value is None or program.status not in ("optimal", "optimal_inaccurate"):
         raise ProjectionError(f"cvxpy with {solver} ended as {program.status!r}; try another solver or engine='tree'")
     x = np.array(y)

@@ -22,6 +22,7 @@ from topdown.errors import ConfigError
 from topdown.noise import Source
 from topdown.schema import Schema
 from topdown.synthesis.leaves import Leaves
+from topdown.wording import shown
 
 Order = Literal["sorted", "shuffled"]
 IntArray = npt.NDArray[np.int64]
@@ -166,4 +167,4 @@ def require_order(order: str) -> Order:
         return "sorted"
     if order == "shuffled":
         return "shuffled"
-    raise ConfigError(f"order {order!r}: give 'sorted' (by GEOID) or 'shuffled'")
+    raise ConfigError(f"order {shown(order)}: give 'sorted' (by GEOID) or 'shuffled'")
