@@ -121,39 +121,39 @@ def test_whole_numbers_in_any_writing(geography: Geography, values: Any, read: l
 
 # -- what is no table of counts -------------------------------------------------------------------------------------
 
-WRONG = r"county '01003', cell 'people': the value "
+WRONG = r"county '01003', cell 'people' .row 1.: the value "
 
 
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ([1, -2, 3], WRONG + "-2 is negative; counts are 0 or more"),
-        (["1", "-2", "3"], WRONG + "'-2' is negative"),
-        ([1.0, -2.0, 3.0], WRONG + "-2.0 is negative"),
-        ([1, -(2**63), 3], WRONG + "-9223372036854775808 is negative"),
-        ([1, 2.5, 3], WRONG + "2.5 is a fraction; counts are whole"),
-        (["1", "2.50", "3"], WRONG + "'2.50' is a fraction"),
-        ([Decimal(1), Decimal("2.5"), Decimal(3)], WRONG + ".*2.5.* is a fraction"),
-        ([1, None, 3], WRONG + "None is missing; .*0 where nothing was counted"),
-        ([1.0, float("nan"), 3.0], WRONG + ".* is missing"),
-        (pa.array([1.0, float("nan"), 3.0]), WRONG + "nan is missing"),
-        (["1", None, "3"], WRONG + "None is missing"),
-        (["1", " ", "3"], WRONG + "' ' is missing"),
-        (["1", pd.NA, 3], WRONG + "None is missing"),
-        ([1.0, float("inf"), 3.0], WRONG + "inf is infinite"),
+        ([1, -2, 3], WRONG + "is negative; counts are 0 or more"),
+        (["1", "-2", "3"], WRONG + "is negative"),
+        ([1.0, -2.0, 3.0], WRONG + "is negative"),
+        ([1, -(2**63), 3], WRONG + "is negative"),
+        ([1, 2.5, 3], WRONG + "is a fraction; counts are whole"),
+        (["1", "2.50", "3"], WRONG + "is a fraction"),
+        ([Decimal(1), Decimal("2.5"), Decimal(3)], WRONG + "is a fraction"),
+        ([1, None, 3], WRONG + "is missing; .*0 where nothing was counted"),
+        ([1.0, float("nan"), 3.0], WRONG + "is missing"),
+        (pa.array([1.0, float("nan"), 3.0]), WRONG + "is missing"),
+        (["1", None, "3"], WRONG + "is missing"),
+        (["1", " ", "3"], WRONG + "is missing"),
+        (["1", pd.NA, 3], WRONG + "is missing"),
+        ([1.0, float("inf"), 3.0], WRONG + "is infinite"),
         (["1", "Infinity", "3"], WRONG + "'Infinity' is infinite"),
         (["1", "two", "3"], WRONG + "'two' is not a whole number; .*1,234"),
-        (["1", "12,34", "3"], WRONG + "'12,34' is not a whole number"),
-        (["1", "1e3", "3"], WRONG + "'1e3' is not a whole number"),
-        ([1, 2**53 + 1, 3], WRONG + r"9007199254740993 is more than 2\^53"),
-        ([1, 2**63 - 1, 3], WRONG + r"9223372036854775807 is more than 2\^53"),
-        (np.array([1, 2**63 + 1, 3], dtype=np.uint64), WRONG + r"9223372036854775809 is more than 2\^53"),
-        ([1, 2**70, 3], WRONG + r"'1180591620717411303424' is more than 2\^53"),
-        ([1.0, 2.0**60, 3.0], WRONG + r"1.152\S* is more than 2\^53"),
-        (["1", "9007199254740993", "3"], WRONG + r"'9007199254740993' is more than 2\^53"),
-        (["1", "99999999999999999999", "3"], WRONG + r"'99999999999999999999' is more than 2\^53"),
-        ([Decimal(1), Decimal(2**53 + 1), Decimal(3)], WRONG + r".* is more than 2\^53"),
-        ([-1, -2, 3], r"county '01001', cell 'people': the value -1 is negative .and 1 more"),
+        (["1", "12,34", "3"], WRONG + "is not a whole number"),
+        (["1", "1e3", "3"], WRONG + "is not a whole number"),
+        ([1, 2**53 + 1, 3], WRONG + r"is more than 2\^53"),
+        ([1, 2**63 - 1, 3], WRONG + r"is more than 2\^53"),
+        (np.array([1, 2**63 + 1, 3], dtype=np.uint64), WRONG + r"is more than 2\^53"),
+        ([1, 2**70, 3], WRONG + r"is more than 2\^53"),
+        ([1.0, 2.0**60, 3.0], WRONG + r"is more than 2\^53"),
+        (["1", "9007199254740993", "3"], WRONG + r"is more than 2\^53"),
+        (["1", "99999999999999999999", "3"], WRONG + r"is more than 2\^53"),
+        ([Decimal(1), Decimal(2**53 + 1), Decimal(3)], WRONG + r"is more than 2\^53"),
+        ([-1, -2, 3], r"county '01001', cell 'people' .row 0.: the value is negative .and 1 more"),
         ([True, False, True], "column 'people' holds bool"),
         (pd.to_datetime(["2020", "2021", "2022"]), "column 'people' holds timestamp"),
         ([1, 2], "column 'people' has 2 values for 3 GEOIDs"),
@@ -205,9 +205,9 @@ def test_extra_and_absent_rows_are_refused(geography: Geography) -> None:
 def test_rows_of_inner_units_must_agree_with_their_leaves(geography: Geography) -> None:
     geoids = ["US", *GEOIDS, "01"]
     assert leaves(count(geography, [6, 1, 2, 3, 3], geoids)) == [1, 2, 3]
-    with pytest.raises(CountsError, match=r"state '01', cell 'people': its row contradicts its leaves by \+4"):
+    with pytest.raises(CountsError, match=r"state '01', cell 'people': its row contradicts its leaves, it is more"):
         count(geography, [6, 1, 2, 3, 7], geoids)
-    with pytest.raises(CountsError, match=r"nation 'US', cell 'people': its row contradicts its leaves by -1"):
+    with pytest.raises(CountsError, match=r"nation 'US', cell 'people': its row contradicts its leaves, it is less"):
         count(geography, [5, 1, 2, 3, 3], geoids)
 
 
@@ -235,7 +235,7 @@ def test_a_csv_names_its_file_and_its_columns(frame: pd.DataFrame, geography: Ge
 
 def test_fractions_are_numbers_as_they_are_written(geography: Geography) -> None:
     assert leaves(count(geography, [Fraction(4), Fraction(6, 2), Fraction(0)])) == [4, 3, 0]
-    with pytest.raises(CountsError, match="'5/2' is not a whole number"):
+    with pytest.raises(CountsError, match="the value is not a whole number"):
         count(geography, [Fraction(4), Fraction(5, 2), Fraction(0)])
 
 

@@ -191,7 +191,7 @@ TABLE = {"nation": ["US"] * 3, "state": ["01", "01", "02"], "county": GEOIDS}
         ({"state": ["01", None, "02"]}, "row 1: level 'state' is missing, so '01003' is an orphan"),
         ({"state": ["01", "", "02"]}, "row 1: level 'state' is missing"),
         ({"county": ["01001", "01003", None]}, "row 2: level 'county' is missing"),
-        ({"county": [1001, 1003, 2001]}, "column 'county' holds numbers .*1001.*zero-padded strings.*zfill"),
+        ({"county": [1001, 1003, 2001]}, "column 'county' holds numbers .int64.*zero-padded strings.*zfill"),
         ({"county": [1001.0, None, 2001.0]}, "column 'county' holds numbers"),
         ({"county": ["01", "01003", "02001"]}, "duplicate GEOID '01': .*level 'state'.*level 'county'"),
         ({"county": ["01001", "01003"]}, "column 'county' has 2 rows"),
@@ -221,7 +221,7 @@ def test_tables_without_their_columns_are_refused(frame: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     ("geoids", "says"),
     [
-        ([1001, 1003, 2001], "geoids holds numbers .*such as 1001.*zero-padded.*'01001' becomes 1001"),
+        ([1001, 1003, 2001], "geoids holds numbers .int64.*zero-padded.*'01001' becomes 1001"),
         (["1001", "01003"], "row 0: GEOID '1001' has 4 char.*state 2, county 5.*zero was lost.*'01001' is meant"),
         ([" 01001", "01003"], "GEOID ' 01001' has 6 characters.*strip the blanks"),
         (["01001", "0100"], "GEOID '0100' has 4 characters"),

@@ -292,7 +292,7 @@ def _interrupted() -> None:
 def test_an_interrupt_that_no_signal_brought(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: Callable[[], None]
 ) -> None:
-    monkeypatch.setattr(cli, "_command", command)
+    monkeypatch.setattr(cli, "_outcome", command)
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 130

@@ -267,7 +267,7 @@ def test_missing_values_are_a_property_too() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "says"),
     [
-        ({"x": [1.0]}, {"y": [1.0]}, "has the columns x, the synthetic data y"),
+        ({"x": [1.0]}, {"y": [1.0]}, "has the columns 'x', the synthetic data 'y'"),
         ({"x": [1.0]}, {"x": ["a"]}, "number in one of the data sets only"),
         ({"x": [np.inf]}, {"x": [1.0]}, "infinite"),
         ({"x": []}, {"x": [1.0]}, "0 original and 1 synthetic records"),
@@ -286,7 +286,7 @@ def test_data_that_cannot_be_compared_is_refused(a: object, b: object, says: str
         ({"classifier": "cart", "null": "fitted"}, "known for logistic regression"),
         ({"null": "other"}, "null 'other'"),
         ({"permutations": 1}, "permutations is 1"),
-        ({"classifier": Cells(("z",))}, "no column 'z'; there are x1"),
+        ({"classifier": Cells(("z",))}, "no column 'z'; there are 'x1'"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, object], says: str) -> None:

@@ -6,15 +6,20 @@ What a command works with is imported inside it, so that --help does not wait fo
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import traceback
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from topdown import cli_ledger
-from topdown.errors import DataError, TopdownError
+from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.interrupts import INTERRUPTED, one_line
+from topdown.streams import OUTLIVES_OUTPUT, UNWRITABLE, lasting_streams
+from topdown.wording import LONGEST_MESSAGE, escaped, unquoted
 
 app = typer.Typer(
     add_completion=False,
@@ -28,9 +33,16 @@ app = typer.Typer(
         "release, [bold]topdown synthesize FILE[/bold] writes it as records, "
         "[bold]topdown study FILE[/bold] simulates what its projection does to the noise. "
         "[bold]topdown verify PUBLIC[/bold] checks a release that was received.\n\n"
-        "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget, 130 stopped by Ctrl-C (143 by SIGTERM)."
+        "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget, 130 stopped by Ctrl-C (143 by SIGTERM), "
+        "74 standard output cannot be written, 70 a fault of topdown."
     ),
 )
+
+FAULT = 70
+"""The exit code of what no message was written for; EX_SOFTWARE of sysexits.h."""
+
+# Typer has a copy of click of its own in some versions, and says of neither where its exceptions are.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 app.add_typer(cli_ledger.app, name="ledger")
 
@@ -50,7 +62,7 @@ def run(
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
-) -> None:
+) -> object:
     """Make the release that FILE describes: read, draw noise, project, round, write.
 
     Leaves a directory public/ with measurements.parquet (signed noisy numbers), estimates.parquet (least squares, and
@@ -65,6 +77,7 @@ def run(
     config = load_config(file)
     with Shown(_console(quiet), pipeline.STAGES + pipeline.RECORDS_STAGES * config.output.microdata) as stages:
         pipeline.run(config, output, Silent() if quiet else stages, workers=workers)
+    return OUTLIVES_OUTPUT
 
 
 @app.command()
@@ -78,7 +91,7 @@ def synthesize(
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
-) -> None:
+) -> object:
     """Write the release that `run` made from FILE as records, one per person or household.
 
     Reads public/release.parquet and its manifest alone: post-processing, which costs no budget. Leaves a directory
@@ -95,6 +108,7 @@ def synthesize(
     with Shown(_console(quiet), pipeline.RECORDS_STAGES) as stages:
         chosen = None if order is None else require_order(order)
         pipeline.synthesize(config, output, chosen, Silent() if quiet else stages)
+    return OUTLIVES_OUTPUT
 
 
 @app.command("study")
@@ -107,7 +121,7 @@ def study_errors(
     replicates: Annotated[int | None, typer.Option(min=1, help="In place of the file's study.replicates.")] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
-) -> None:
+) -> object:
     """Simulate the errors of the release that FILE describes, against the true counts.
 
     FILE is one that `run` takes, with a section \\[study]. Leaves a directory internal/ with report.html,
@@ -124,6 +138,7 @@ def study_errors(
         outcome = study.study(load_study(file), output, chosen, workers=workers, replicates=replicates)
     if outcome.stopped:
         raise typer.Exit(INTERRUPTED)
+    return OUTLIVES_OUTPUT
 
 
 @app.command()
@@ -178,20 +193,56 @@ def _set_logging(verbose: bool) -> None:
 
 
 def main() -> None:
-    """Run the command line; an error of Topdown's own, or an interrupt, becomes one message and an exit code."""
-    with one_line():
-        _command()
+    """Run the command line: one message and an exit code, whatever goes wrong, and never a traceback by itself."""
+    with lasting_streams() as output, one_line():
+        code, is_whole = _outcome()
+        output.flush()
+        if output.failure is not None and is_whole:
+            _say_error(
+                f"standard output cannot be written ({output.failure}); what the command makes is whole", "warning"
+            )
+        elif output.failure is not None and code == 0:
+            _say_error(f"standard output cannot be written: {output.failure}")
+            code = UNWRITABLE
+        raise SystemExit(code)
 
 
-def _command() -> None:
+def _outcome() -> tuple[int, bool]:
+    """The exit code of the command in ``sys.argv``, and whether it made what outlives its output."""
     try:
-        app(standalone_mode=True)
+        found = app(standalone_mode=False)
+        return (found, False) if isinstance(found, int) else (0, found is OUTLIVES_OUTPUT)
     except TopdownError as error:
-        _refuse(error)
+        _say_error(str(error))
+        return error.exit_code, False
     except MemoryError:
-        _refuse(DataError("the memory is full; free some, use a larger machine, or publish fewer cells at once"))
+        _say_error("the memory is full; free some, use a larger machine, or publish fewer cells at once")
+        return DataError.exit_code, False
+    except _UsageError as error:
+        said = unquoted(error.format_message(), 200)
+        _say_error(f"{said} (topdown --help, or topdown COMMAND --help, says what there is)")
+        return ConfigError.exit_code, False
+    except typer.Abort:
+        return INTERRUPTED, False
+    except Exception as error:
+        _report_fault(error)
+        return FAULT, False
 
 
-def _refuse(error: TopdownError) -> NoReturn:
-    Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
-    raise SystemExit(error.exit_code) from None
+def _report_fault(error: Exception) -> None:
+    """What no message was written for: its kind alone, since its text and its variables may be confidential."""
+    from topdown import __version__
+
+    _say_error(
+        f"{type(error).__name__}: a fault of topdown {__version__}, not of yours; please report it with the command. "
+        "TOPDOWN_TRACEBACK=1 shows where it arose, without any value"
+    )
+    if os.environ.get("TOPDOWN_TRACEBACK"):
+        sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
+
+
+def _say_error(message: str, kind: str = "error") -> None:
+    text = escaped(message)
+    if len(text) > LONGEST_MESSAGE:
+        text = f"{text[:LONGEST_MESSAGE]}..."
+    Console(stderr=True).print(f"{kind}: {text}", style="red", highlight=False, markup=False, soft_wrap=True)

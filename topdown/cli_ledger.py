@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from topdown.streams import OUTLIVES_OUTPUT
+from topdown.wording import escaped
+
 if TYPE_CHECKING:
     from topdown.privacy.ledger import Account
 
@@ -39,12 +42,13 @@ def init(
     neighbours: Annotated[
         str, typer.Option("--neighbours", help="add-remove or substitute, as in privacy.neighbours.")
     ] = "add-remove",
-) -> None:
+) -> object:
     """Open an account for a data set; makes PATH where there is none. A total that is set stays."""
     from topdown.privacy.ledger import Ledger
 
     account = Ledger(path).open_account(dataset, total, currency, unit=unit, neighbours=neighbours)
-    Console().print(_in_words(account), highlight=False, markup=False, soft_wrap=True)
+    Console().print(escaped(_in_words(account)), highlight=False, markup=False, soft_wrap=True)
+    return OUTLIVES_OUTPUT
 
 
 @app.command()
@@ -56,7 +60,7 @@ def show(path: LedgerPath) -> None:
     console = Console()
     for dataset in ledger.datasets():
         account = ledger.account(dataset)
-        console.print(_in_words(account), highlight=False, markup=False, soft_wrap=True)
+        console.print(escaped(_in_words(account)), highlight=False, markup=False, soft_wrap=True)
         if account.releases:
             console.print(_table(account))
 
@@ -86,7 +90,7 @@ def _in_words(account: Account) -> str:
 
 
 def _table(account: Account) -> Table:
-    table = Table(title=escape(account.dataset), title_justify="left")
+    table = Table(title=escape(escaped(account.dataset)), title_justify="left")
     for heading in ("release", "reserved", "state"):
         table.add_column(heading, overflow="fold")
     for heading in (account.currency, "spent"):
@@ -96,7 +100,13 @@ def _table(account: Account) -> Table:
         cost = account.cost(release)
         spent += cost
         state = "confirmed" if release.release in account.confirmed else "reserved"
-        table.add_row(escape(release.release), release.body["at"], state, _number(cost), _number(spent))
+        table.add_row(
+            escape(escaped(release.release)),
+            escape(escaped(str(release.body.get("at", "")))),
+            state,
+            _number(cost),
+            _number(spent),
+        )
     return table
 
 

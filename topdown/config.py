@@ -18,6 +18,7 @@ from topdown.evaluation.methods import parse_methods
 from topdown.evaluation.noise_comparison import UNBOUNDED
 from topdown.privacy.bounds import CALIBRATED, NONE
 from topdown.privacy.plan import Plan
+from topdown.wording import LONGEST_LIST, LONGEST_PIECE, listed, reason, shown, shown_path, unquoted
 from topdown.workload import DETAILED, Schema
 
 
@@ -25,6 +26,10 @@ def _as_written(value: Any) -> Any:
     """TOML numbers by their shortest decimal, so that 0.1 is 1/10 all the way."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
+
+_MOST_ERRORS = 3
+_LONGEST_SETTING = 25
+"""A message quotes at most so many settings, and so much of each."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -257,10 +262,10 @@ class StudyOptions(_Section):
             parse_methods(variant.methods or self.methods)
         names = [variant.name for variant in self.variant]
         if len({UNBOUNDED, *names}) != len(names) + 1:
-            raise ValueError(f"variant names {names}: give each variant its own, other than {UNBOUNDED!r}")
+            raise ValueError(f"variant names {listed(names)}: give each variant its own, other than {shown(UNBOUNDED)}")
         size_classes([], self.size_classes)
         if len(set(self.groups)) != len(self.groups):
-            raise ValueError(f"groups {self.groups}: name each column once")
+            raise ValueError(f"groups {listed(self.groups)}: name each column once")
         return self
 
 
@@ -288,8 +293,8 @@ def load_config(path: str | Path) -> RunConfig:
     settings = _settings(path)
     if "study" in settings:
         raise ConfigError(
-            f"{path}: describes a study (it has a section [study]), not a release: use `topdown study {path}`, or take "
-            "the section out"
+            f"{shown_path(path)}: describes a study (it has a section [study]), not a release: use `topdown study "
+            "FILE`, or take the section out"
         )
     return _validated(RunConfig, settings, Path(path))
 
@@ -302,8 +307,8 @@ def load_study(path: str | Path) -> StudyConfig:
     settings = _settings(path)
     if "study" not in settings:
         raise ConfigError(
-            f"{path}: describes a release, not a study: use `topdown run {path}`, or add a section [study], such as "
-            "one line `replicates = 1000` below it"
+            f"{shown_path(path)}: describes a release, not a study: use `topdown run FILE`, or add a section [study], "
+            "such as one line `replicates = 1000` below it"
         )
     return _validated(StudyConfig, settings, Path(path))
 
@@ -318,28 +323,34 @@ def _settings(path: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}; give the path of a TOML file") from error
+        raise ConfigError(
+            f"{shown_path(path)}: cannot be read: {reason(error)}; give the path of a TOML file"
+        ) from None
     except (ValueError, RecursionError) as error:
         # Also for a number of thousands of digits, and for brackets within thousands of others.
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+        raise ConfigError(f"{shown_path(path)}: not TOML: {unquoted(str(error), LONGEST_LIST)}") from None
 
 
 def _validated(model: type[Model], settings: dict[str, Any], path: Path) -> Model:
     if "folder" in settings:
-        raise ConfigError(f"{path}: unknown key folder; paths are relative to the file, output.directory among them")
+        raise ConfigError(
+            f"{shown_path(path)}: unknown key folder; paths are relative to the file, output.directory among them"
+        )
     try:
         return model.model_validate({**settings, "folder": path.parent})
     except ValidationError as error:
-        raise ConfigError(f"{path}: " + "; ".join(_in_words(one, model) for one in error.errors())) from None
+        found = error.errors()
+    more = f"; and {len(found) - _MOST_ERRORS} more" if len(found) > _MOST_ERRORS else ""
+    raise ConfigError(f"{shown_path(path)}: " + "; ".join(_in_words(one, model) for one in found[:_MOST_ERRORS]) + more)
 
 
 def _in_words(error: Any, model: type[BaseModel]) -> str:
     """One of pydantic's errors as a sentence that names the key and what to do."""
-    where = ".".join(str(part) for part in error["loc"] if not str(part).startswith("function-"))
+    where = unquoted(".".join(str(part) for part in error["loc"] if not str(part).startswith("function-")))
     if error["type"] == "missing":
         return f"{where} is missing; give it"
     if error["type"] != "extra_forbidden":
-        return f"{where}: {error['msg'].removeprefix('Value error, ')} (is {error['input']!r})"
+        return f"{where}: {error['msg'].removeprefix('Value error, ')} (is {shown(error['input'], _LONGEST_SETTING)})"
     key = str(error["loc"][-1])
     if "seed" in key.lower() and issubclass(model, StudyConfig):
         return f"unknown key {where}: a study's seed is study.seed"
@@ -350,8 +361,8 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
         )
     fields = _section(model, error["loc"][:-1]).model_fields
     known = [field.alias or name for name, field in fields.items() if name != "folder"]
-    near = get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = get_close_matches(key[:LONGEST_PIECE], known, n=1, cutoff=0.5)
+    hint = f"; did you mean {shown(near[0])}?" if near else ""
     return f"unknown key {where}{hint} (known: {', '.join(known)})"
 
 

@@ -13,12 +13,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.construction.labels import as_strings, column
-from topdown.errors import CountsError, GeographyError, require_known
+from topdown.construction import as_strings, code_shown, column, plain
+from topdown.errors import CountsError, DataError, GeographyError, require_known
 from topdown.geography import Geography
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.readers import read_table
 from topdown.tree import IntArray
+from topdown.wording import listed, of_the_value, shown, type_name
 from topdown.workload import Schema
 
 ABSENT = ("refuse", "zero")
@@ -88,8 +89,8 @@ class Counts:
             bottom[nodes[is_leaf] - leaves.start] = parsed[is_leaf]
             if bottom.sum(dtype=np.float64) > 2 * LARGEST_WHOLE or int(bottom.sum()) > LARGEST_WHOLE:
                 raise CountsError(
-                    f"{geography.describe(0)}, cell {title!r}: the total is more than 2^53 = {LARGEST_WHOLE}, beyond "
-                    "which sums are not exact; count in larger units or split the table"
+                    f"{geography.describe(0)}, cell {shown(title)}: the total is more than 2^53 = {LARGEST_WHOLE}, "
+                    "beyond which sums are not exact; count in larger units or split the table"
                 )
             values[index] = geography.tree.aggregate(bottom)
             _refuse_contradictions(values[index], parsed[~is_leaf], nodes[~is_leaf], title, geography)
@@ -104,7 +105,7 @@ class Counts:
 def _cell_names(cells: Sequence[str]) -> tuple[str, ...]:
     titles = (cells,) if isinstance(cells, str) else tuple(cells)
     if not titles or len(set(titles)) != len(titles):
-        raise CountsError(f"cells {list(titles)}: name at least one column of counts, and each of them once")
+        raise CountsError(f"cells {listed(titles)}: name at least one column of counts, and each of them once")
     return titles
 
 
@@ -123,22 +124,25 @@ def _rows_to_nodes(
     parts = []
     for name in names:
         try:
-            parts.append(as_strings(column(frame, name), f"column {name!r}"))
+            parts.append(as_strings(column(frame, name), f"column {shown(name)}"))
         except GeographyError as error:
             raise CountsError(str(error)) from None
     if len({len(part) for part in parts}) > 1:
-        raise CountsError(f"columns {', '.join(map(repr, names))} have different lengths; give every row its GEOID")
+        raise CountsError(f"columns {listed(names)} have different lengths; give every row its GEOID")
     identifiers = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
     if identifiers.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(identifiers)))[0])
-        raise CountsError(f"row {row}: the GEOID in column {names[0]!r} is missing; give every row its GEOID")
+        raise CountsError(f"row {row}: the GEOID in column {shown(names[0])} is missing; give every row its GEOID")
     nodes = geography.index_of(identifiers)
     unknown = np.flatnonzero(nodes < 0)
     if len(unknown):
         code = identifiers[int(unknown[0])].as_py()
+        hint = _unknown_hint(code, geography)
+        # Once a hint is known, the code is as good as one of the geography's.
+        said = shown(code) if hint else code_shown(code, identifiers)
         raise CountsError(
-            f"row {int(unknown[0])}: GEOID {code!r} is not in the geography ({len(unknown)} such rows); "
-            + _unknown_hint(code, geography, absent)
+            f"row {int(unknown[0])}: GEOID {said} is not in the geography ({len(unknown)} such rows); "
+            + (hint or f"correct it, or add the unit to the {'list of units' if absent == 'zero' else 'geography'}")
         )
     seen = np.bincount(nodes, minlength=geography.n_nodes)
     repeated = np.flatnonzero(seen > 1)
@@ -158,28 +162,24 @@ def _rows_to_nodes(
     return nodes
 
 
-def _unknown_hint(code: str, geography: Geography, absent: str) -> str:
+def _unknown_hint(code: str, geography: Geography) -> str:
     if code.strip() != code and geography.index_of([code.strip()])[0] >= 0:
         return "strip the blanks around it"
     padded = "0" + code
     if geography.index_of([padded])[0] >= 0:
-        return f"a leading zero was lost: {padded!r} is meant; read the column as strings"
-    return f"correct it, or add the unit to the {'list of units' if absent == 'zero' else 'geography'}"
+        return f"a leading zero was lost: {shown(padded)} is meant; read the column as strings"
+    return ""
 
 
 def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geography) -> IntArray:
-    """A column of counts as int64, exactly; refuses with the node, the level and the value what is not a count."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    try:
-        array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # Numbers among strings, or integers beyond 64 bits: read them as they are written.
-        array = pa.array([None if pd.isna(value) else str(value) for value in values], pa.string())
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+    """A column of counts as int64, exactly; refuses with the node, the level and the row what is not a count.
+
+    The value itself is shown only where it is a word: a number, however it is written, may be a true count.
+    """
+    what = f"column {shown(title)}"
+    array = _one_kind(values, what)
     if len(array) != len(nodes):
-        raise CountsError(f"column {title!r} has {len(array)} values for {len(nodes)} GEOIDs; give every row its value")
+        raise CountsError(f"{what} has {len(array)} values for {len(nodes)} GEOIDs; give every row its value")
 
     def refuse(wrong: npt.NDArray[np.bool_], what: str, remedy: str) -> None:
         rows = np.flatnonzero(wrong)
@@ -187,12 +187,14 @@ def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geograph
             row = int(rows[0])
             more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
             raise CountsError(
-                f"{geography.describe(int(nodes[row]))}, cell {title!r}: the value {array[row].as_py()!r} {what}"
-                f"{more}; {remedy}"
+                f"{geography.describe(int(nodes[row]))}, cell {shown(title)} (row {row}): the value"
+                f"{of_the_value(array[row].as_py())} {what}{more}; {remedy}"
             )
 
-    refuse(np.asarray(pc.is_null(array)), "is missing", "give a whole number, 0 where nothing was counted")
     kind = array.type
+    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        raise CountsError(f"{what} holds {type_name(kind)}; give whole numbers")
+    refuse(np.asarray(pc.is_null(array)), "is missing", "give a whole number, 0 where nothing was counted")
     if pa.types.is_integer(kind):
         numbers = array
     elif pa.types.is_floating(kind):
@@ -205,14 +207,32 @@ def _whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geograph
         numbers = pa.array(real.astype(np.int64))
     elif pa.types.is_decimal(kind):
         numbers = _from_text(array.cast(pa.string()), refuse)
-    elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         numbers = _from_text(array, refuse)
     else:
-        raise CountsError(f"column {title!r} holds {kind}; give whole numbers")
+        raise CountsError(f"{what} holds {type_name(kind)}; give whole numbers")
     whole = np.asarray(numbers)
     refuse(whole < 0, "is negative", "counts are 0 or more: correct it")
     refuse(whole > LARGEST_WHOLE, "is more than 2^53", "count in larger units")
     return whole.astype(np.int64)
+
+
+def _one_kind(values: Any, what: str) -> pa.Array:
+    """``values`` as one plain array; numbers among strings, and integers beyond 64 bits, as they are written."""
+    try:
+        return plain(values, what)
+    except DataError:
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            raise
+    try:
+        return pa.array([None if _is_missing(value) else str(value) for value in values], pa.string())
+    except (pa.ArrowException, TypeError, ValueError):
+        pass
+    raise CountsError(f"{what} holds values that cannot be read as numbers; give whole numbers")
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
 
 
 def _from_text(array: pa.Array, refuse: Any) -> pa.Array:
@@ -240,12 +260,16 @@ def _from_text(array: pa.Array, refuse: Any) -> pa.Array:
 def _refuse_contradictions(
     aggregated: IntArray, given: IntArray, nodes: IntArray, title: str, geography: Geography
 ) -> None:
-    """Refuse a row of an inner node that is not the sum of its leaves; the message says by how much, not the counts."""
+    """Refuse a row of an inner node that is not the sum of its leaves; the message says which is more.
+
+    Not by how much: a row of 0 would show the count.
+    """
     gap = given - aggregated[nodes]
     wrong = np.flatnonzero(gap)
     if len(wrong):
         node = int(nodes[wrong[0]])
         raise CountsError(
-            f"{geography.describe(node)}, cell {title!r}: its row contradicts its leaves by {int(gap[wrong[0]]):+d} "
-            "(row minus sum of leaves); correct the table, or leave the rows of inner units out"
+            f"{geography.describe(node)}, cell {shown(title)}: its row contradicts its leaves, it is "
+            f"{'more' if gap[wrong[0]] > 0 else 'less'} than their sum; correct the table, or leave the rows of inner "
+            "units out"
         )

@@ -15,6 +15,7 @@ from topdown.noise import SecureSource, Source
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
 from topdown.tree import IntArray
+from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 _LARGEST_STANDARD_DEVIATION = 2.0**45
@@ -36,10 +37,10 @@ def measurable(plan: Plan, levels: Iterable[str], schema: Schema) -> Plan:
         for query in plan.queries(level):
             law = plan.law(level, query)
             if law is not None and law.variance > _LARGEST_STANDARD_DEVIATION**2:
-                asked = "" if query == DETAILED else f", query {query!r}"
+                asked = "" if query == DETAILED else f", query {shown(query)}"
                 raise BudgetError(
-                    f"level {level!r}{asked}: noise with a standard deviation of {law.variance**0.5:.3g} does not fit "
-                    "whole numbers up to 2^53; give it a larger budget, or a share of 0 to leave it out"
+                    f"level {shown(level)}{asked}: noise with a standard deviation of {law.variance**0.5:.3g} does not "
+                    "fit whole numbers up to 2^53; give it a larger budget, or a share of 0 to leave it out"
                 )
     return plan
 

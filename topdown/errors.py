@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from topdown.wording import LONGEST_MESSAGE, LONGEST_PIECE, escaped, listed, shown
+
 
 class TopdownError(ValueError):
-    """Base of every error that Topdown raises on purpose."""
+    """Base of every error that Topdown raises on purpose.
+
+    A message is one line of printable characters, whatever it quotes, and no longer than a screen.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        text = escaped(message)
+        super().__init__(text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}...")
 
 
 class ConfigError(TopdownError):
@@ -26,9 +35,9 @@ def require_known(name: object, known: Iterable[str], what: str) -> None:
     """Raises `ConfigError` with the names that there are, and the nearest, unless ``name`` is one of ``known``."""
     names = list(known)
     if name not in names:
-        near = get_close_matches(str(name), names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown {what} {name!r}: give {', '.join(map(repr, names))}{hint}")
+        near = get_close_matches(str(name)[:LONGEST_PIECE], names, n=1)
+        hint = f"; did you mean {shown(near[0])}?" if near else ""
+        raise ConfigError(f"unknown {what} {shown(name)}: give {listed(names, 300)}{hint}")
 
 
 class DataError(TopdownError):

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from topdown import construction
 from topdown.errors import GeographyError
 from topdown.tree import IntArray, Tree
+from topdown.wording import WITHHELD, joined, listed, may_hold_a_count, shown, unquoted
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -44,11 +45,11 @@ class Geography:
     def __post_init__(self) -> None:
         if len(self.levels) != self.tree.n_levels:
             raise GeographyError(
-                f"{len(self.levels)} level names {list(self.levels)} for a tree of {self.tree.n_levels} levels; "
+                f"{len(self.levels)} level names {listed(self.levels)} for a tree of {self.tree.n_levels} levels; "
                 "give one name per level, the root's first"
             )
         if len(set(self.levels)) != len(self.levels):
-            raise GeographyError(f"level names repeat: {list(self.levels)}; give every level its own name")
+            raise GeographyError(f"level names repeat: {listed(self.levels)}; give every level its own name")
         if len(self.identifiers) != self.tree.n_nodes:
             raise GeographyError(f"{len(self.identifiers)} GEOIDs for {self.tree.n_nodes} nodes")
         self._refuse_unordered()
@@ -60,7 +61,7 @@ class Geography:
         if not after_sibling.all():
             node = int(np.flatnonzero(~after_sibling)[0]) + 1
             raise GeographyError(
-                f"{self.describe(node)} stands after its sibling {self.identifiers[node - 1].as_py()!r}; siblings go "
+                f"{self.describe(node)} stands after its sibling {self._code(node - 1)}; siblings go "
                 "by GEOID in code-point order: build the geography with one of its constructors, which see to it"
             )
 
@@ -186,7 +187,9 @@ class Geography:
     def level_slice(self, level: str) -> slice:
         """The nodes of the level called ``level``. Raises `GeographyError` for an unknown level."""
         if level not in self.levels:
-            raise GeographyError(f"no level {level!r}; the levels are {', '.join(self.levels)}")
+            raise GeographyError(
+                f"no level {shown(level)}; the levels are {joined([unquoted(one) for one in self.levels])}"
+            )
         return self.tree.level(self.levels.index(level))
 
     def level_name(self, node: int) -> str:
@@ -194,9 +197,22 @@ class Geography:
         return self.levels[self.tree.level_of(node)]
 
     def describe(self, node: int) -> str:
-        """``node`` as messages name it: its level, its GEOID and, where known, its name."""
+        """``node`` as messages name it: its level, its GEOID and, where known, its name.
+
+        A GEOID or name that may be a count, in the wrong column, is left out for the node's place in its level.
+        """
+        index, code = self.tree.level_of(node), self._code(node)
+        if code == WITHHELD:
+            return f"{unquoted(self.levels[index])} number {node - self.tree.level(index).start + 1:,} {WITHHELD}"
         name = self.names[node].as_py() if self.names is not None else None
-        return f"{self.level_name(node)} {self.identifiers[node].as_py()!r}" + (f" ({name})" if name else "")
+        called = f" ({unquoted(name)})" if name and not may_hold_a_count(name) else ""
+        return f"{unquoted(self.levels[index])} {code}{called}"
+
+    def _code(self, node: int) -> str:
+        """The GEOID of ``node`` as messages show it."""
+        nodes, parent = self.tree.level(self.tree.level_of(node)), int(self.parent[node])
+        above = self.identifiers[parent].as_py() if parent >= 0 else None
+        return construction.code_shown(self.identifiers[node].as_py(), self.identifiers[nodes], above)
 
     def index_of(self, geoids: Any) -> IntArray:
         """The node of every one of ``geoids`` (strings), -1 where there is none."""

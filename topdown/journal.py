@@ -27,6 +27,7 @@ from topdown.geography import Geography
 from topdown.measurements import Measurements
 from topdown.noise import KeyedSource
 from topdown.privacy.plan import Plan
+from topdown.wording import FAILED, reason, shown_path
 
 _FILE = "measurements.arrow"
 _SECRET = "key"
@@ -61,12 +62,14 @@ class Journal:
                 held.enter_context(locked(self.folder / "lock"))
             except BlockingIOError:
                 raise ConfigError(
-                    f"{self.folder.parent}: another run is writing here; wait for it, or give another --output"
+                    f"{shown_path(self.folder.parent)}: another run is writing here; wait for it, or give another "
+                    "--output"
                 ) from None
             except (OSError, ValueError) as error:
                 raise ConfigError(
-                    f"{self.folder}: cannot be written: {error}; correct the permissions, or give another --output"
-                ) from error
+                    f"{shown_path(self.folder)}: cannot be written: {reason(error, FAILED)}; correct the permissions, "
+                    "or give another --output"
+                ) from None
             yield
 
     def release_name(self) -> str:
@@ -86,18 +89,18 @@ class Journal:
             with path.open("rb") as file:
                 text = file.read(2 * _SECRET_BYTES + 64 + 1)
         except OSError as error:
-            raise DataError(f"{path}: cannot be written: {error}; free the space and run again") from error
+            raise DataError(f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space") from None
         secret = _from_hex(text[: 2 * _SECRET_BYTES])
         if secret is None or text[2 * _SECRET_BYTES :] != hashlib.sha256(secret).hexdigest().encode():
-            raise DataError(f"{path}: the release's secret is damaged; {_RESTORE}")
+            raise DataError(f"{shown_path(path)}: the release's secret is damaged; {_RESTORE}")
         return KeyedSource(secret)
 
     def _require_nothing_sealed(self, path: Path) -> None:
         """Refuse to draw a secret where a release was begun under another."""
         if (self.folder / _EARLIER).exists() or (self.folder / _FILE).exists():
             raise DataError(
-                f"{path}: the release's secret is missing; if an earlier version of Topdown began this release, finish "
-                f"it with that version; if not, {_RESTORE}"
+                f"{shown_path(path)}: the release's secret is missing; if an earlier version of Topdown began this "
+                f"release, finish it with that version; if not, {_RESTORE}"
             )
 
     @property
@@ -135,8 +138,9 @@ class Journal:
                 else "the noise that was drawn is forgotten"
             )
             raise DataError(
-                f"{path}: cannot be written: {error}; free the space and run again: nothing was released, and {noise}"
-            ) from error
+                f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: "
+                f"nothing was released, and {noise}"
+            ) from None
 
     def read(self, geography: Geography, plan: Plan, cells: Sequence[str]) -> tuple[Measurements, KeyedSource] | None:
         """The measurements of ``cells`` that were drawn before and their stream of ties; None where there are none yet.
@@ -145,28 +149,34 @@ class Journal:
         another configuration or input.
         """
         path = self.folder / _FILE
-        if not path.exists():
-            return None
         # What a record of this release can take, its columns' names and metadata included.
         largest = 8 * geography.n_nodes * len(cells) + sum(1024 + 8 * len(cell.encode()) for cell in cells) + (1 << 16)
         try:
+            if not path.exists():
+                return None
             table = pa.ipc.open_file(self._sealed(largest)).read_all()
             metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
             ties = KeyedSource(bytes.fromhex(metadata["ties"]))
         except DataError:
             raise
         except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-            raise DataError(f"{path}: the record of the noise cannot be read: {error}; {_RESTORE}") from error
+            raise DataError(
+                f"{shown_path(path)}: the record of the noise cannot be read: {reason(error)}; {_RESTORE}"
+            ) from None
         remedy = (
             "it is a different release (so is one with a changed list of units): give it another --output directory"
         )
         if metadata.get("configuration") != self.configuration:
-            raise ConfigError(f"{self.folder.parent} holds noise that was drawn under another configuration; {remedy}")
+            raise ConfigError(
+                f"{shown_path(self.folder.parent)} holds noise that was drawn under another configuration; {remedy}"
+            )
         if metadata.get("input") != self.input:
-            raise DataError(f"{self.folder.parent} holds noise that was drawn for another input file; {remedy}")
+            raise DataError(
+                f"{shown_path(self.folder.parent)} holds noise that was drawn for another input file; {remedy}"
+            )
         if table.num_rows != geography.n_nodes:
             raise DataError(
-                f"{path}: holds {table.num_rows} nodes, and the geography has {geography.n_nodes}; restore "
+                f"{shown_path(path)}: holds {table.num_rows} nodes, and the geography has {geography.n_nodes}; restore "
                 "it from a copy"
             )
         values = np.stack([np.asarray(column) for column in table.columns])
@@ -188,20 +198,20 @@ class Journal:
         path = self.folder / _FILE
         secret = self._secret()
         if not path.is_file():
-            raise DataError(f"{path}: the record of the noise is not a file; {_RESTORE}")
+            raise DataError(f"{shown_path(path)}: the record of the noise is not a file; {_RESTORE}")
         size = path.stat().st_size
         if size > largest:
             raise DataError(
-                f"{path}: the record of the noise has {size:,} bytes, and this release's has at most {largest:,}: "
-                f"it is damaged, or another release's; {_RESTORE}"
+                f"{shown_path(path)}: the record of the noise has {size:,} bytes, and this release's has at most "
+                f"{largest:,}: it is damaged, or another release's; {_RESTORE}"
             )
         with pa.OSFile(str(path), "rb") as source:
             content = source.read_buffer(size)
         sealed = content.slice(0, max(0, content.size - _SEAL_BYTES))
         if not hmac.compare_digest(_seal(secret, sealed), content.slice(sealed.size).to_pybytes()):
             raise DataError(
-                f"{path}: the record of the noise is not what was written: it is damaged, or another release's; "
-                f"{_RESTORE}"
+                f"{shown_path(path)}: the record of the noise is not what was written: it is damaged, or another "
+                f"release's; {_RESTORE}"
             )
         return sealed
 

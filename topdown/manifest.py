@@ -17,6 +17,7 @@ from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.release import Release
+from topdown.spreadsheet import CSV_TEXT_RULE
 from topdown.workload import DETAILED
 
 SCHEMA_VERSION = "1.2"
@@ -91,7 +92,7 @@ def describe_release(
         },
         "fit_for_release": release.fit_for_release,
         "ledger": None if entry is None else asdict(entry),
-        "files": {name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for name, path in files.items()},
+        "files": {name: _file(path) for name, path in files.items()},
     }
 
 
@@ -114,6 +115,11 @@ def describe_units(digest: str | None) -> dict[str, Any]:
             "of 0, like one whose row says 0, so that the list says nothing about the table."
         ),
     }
+
+
+def _file(path: Path) -> dict[str, Any]:
+    facts = {"sha256": file_digest(path), "bytes": path.stat().st_size}
+    return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
 
 
 def _residuals(estimate: Estimate) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
 from topdown.tables import tidy_batches, to_frame, with_plain_strings
 from topdown.tree import FloatArray
+from topdown.wording import listed, shown
 from topdown.workload import DETAILED, Query, Schema
 
 
@@ -82,7 +83,7 @@ class Measurements:
             require_known(level, geography.levels, "level")
             query = Query.parse(text, schema)
             if (level, query.name) in found:
-                raise ConfigError(f"level {level!r}: query {query.name!r} is given twice; give it once")
+                raise ConfigError(f"level {shown(level)}: query {shown(query.name)} is given twice; give it once")
             found[level, query.name] = _answers(geography, level, query, values, variance)
         if not any(np.isfinite(one.variance).any() for one in found.values()):
             raise DataError("no node was measured: give at least one answer with a finite variance")
@@ -123,8 +124,8 @@ class Measurements:
         if len(wrong):
             node, cell = (int(k) for k in wrong[0])
             raise DataError(
-                f"{geography.describe(node)}, cell {titles[cell]!r}: value {array[node, cell]} is not a finite number "
-                "of at most 2^53; correct it, or give variance inf if it was not measured"
+                f"{geography.describe(node)}, cell {shown(titles[cell])}: value {array[node, cell]} is not a finite "
+                "number of at most 2^53; correct it, or give variance inf if it was not measured"
             )
         return cls(geography, titles, np.asfortranarray(array), spread)
 
@@ -152,8 +153,7 @@ class Measurements:
             query = Query.parse(text, self.schema)
             one = self.at(level)[query]
         except (KeyError, ConfigError, GeographyError):
-            listed = ", ".join(f"({where!r}, {name!r})" for where, name in self.keys)
-            raise KeyError(f"no query {text!r} at level {level!r}; there is {listed}") from None
+            raise KeyError(f"no query {shown(text)} at level {shown(level)}; there is {listed(self.keys)}") from None
         variance = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
         return Measurement(level, query.name, one.values, variance)
 
@@ -195,7 +195,7 @@ def _answers(geography: Geography, level: str, query: Query, values: Any, varian
     """One entry of `Measurements.from_answers`, checked."""
     nodes = geography.level_slice(level)
     shape = (nodes.stop - nodes.start, query.n_answers)
-    what = f"level {level!r}, query {query.name!r}"
+    what = f"level {shown(level)}, query {shown(query.name)}"
     array = np.asarray(values)
     array = array[:, None] if array.ndim == 1 and shape[1] == 1 else array
     if array.shape != shape or array.dtype.kind not in "iuf":
@@ -207,8 +207,8 @@ def _answers(geography: Geography, level: str, query: Query, values: Any, varian
     wrong = np.flatnonzero(~(spread >= 0))
     if len(wrong):
         raise DataError(
-            f"{geography.describe(nodes.start + int(wrong[0]))}, query {query.name!r}: variance {spread[wrong[0]]} is "
-            "not a number from 0 to inf; 0 means exact, inf not measured"
+            f"{geography.describe(nodes.start + int(wrong[0]))}, query {shown(query.name)}: variance "
+            f"{spread[wrong[0]]} is not a number from 0 to inf; 0 means exact, inf not measured"
         )
     array = np.where(np.isinf(spread)[:, None], np.zeros((), array.dtype), array)
     limit = float(LARGEST_WHOLE) if array.dtype.kind == "f" else LARGEST_WHOLE
@@ -216,8 +216,8 @@ def _answers(geography: Geography, level: str, query: Query, values: Any, varian
     if len(beyond):
         node, answer = (int(k) for k in beyond[0])
         raise DataError(
-            f"{geography.describe(nodes.start + node)}, query {query.name!r}, {query.labels()[answer]!r}: value "
-            f"{array[node, answer]} is not a finite number of at most 2^53; correct it, or give variance inf"
+            f"{geography.describe(nodes.start + node)}, query {shown(query.name)}, {shown(query.labels()[answer])}: "
+            f"value {array[node, answer]} is not a finite number of at most 2^53; correct it, or give variance inf"
         )
     return Answers(array, spread)
 
@@ -241,7 +241,7 @@ def _node_variance(geography: Geography, variance: Any, shape: tuple[int, ...]) 
         unknown = [level for level in variance if level not in geography.levels]
         if unnamed or unknown:
             raise DataError(
-                f"variance names {', '.join(map(repr, variance))}, and the levels are {', '.join(geography.levels)}; "
+                f"variance names {listed(variance)}, and the levels are {listed(geography.levels)}; "
                 "give every level one"
             )
         variance = [variance[level] for level in geography.levels]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from topdown.errors import DataError
+from topdown.wording import shown_path
 
 
 def available_memory() -> int | None:
@@ -92,6 +93,7 @@ def most_at_once() -> int | None:
 def too_large(path: Path, what: str, most: int) -> DataError:
     """The error of a file that would take ``what``, more than ``most``."""
     return DataError(
-        f"{path}: is {gibibytes(path.stat().st_size)} on disk and takes {what}, more than the {gibibytes(most)} that "
-        "can be given to it here; correct the file, leave rows or columns out, or use a larger machine"
+        f"{shown_path(path)}: is {gibibytes(path.stat().st_size)} on disk and takes {what}, more than the "
+        f"{gibibytes(most)} that can be given to it here; correct the file, leave rows or columns out, or use a "
+        "larger machine"
     )

@@ -27,12 +27,14 @@ from topdown.projection.crosscheck import CrossCheck, cross_check
 from topdown.projection.estimate import Estimate
 from topdown.projection.project import project
 from topdown.publication import publish
+from topdown.readers import require_encodable
 from topdown.reading import input_digest, read_input, units_digest
 from topdown.release import round_counts
 from topdown.synthesis import microdata
 from topdown.synthesis.microdata import Microdata
 from topdown.synthesis.records import Order
 from topdown.verify import MANIFEST, verify_files
+from topdown.wording import reason, shown, shown_path
 
 STAGES = 7
 """How many stages `run` has, for a progress bar."""
@@ -75,9 +77,9 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
         plan = measurable(plan, geography.levels, counts.schema)
         require_room(counts, plan)
         if input_digest(config) != digest:
-            raise DataError(f"{config.input_path}: it changed while it was read; run again when it is complete")
-        if units_digest(config) != units:
-            raise DataError(f"{config.units_path}: it changed while it was read; run again when it is complete")
+            raise _changed(config.input_path)
+        if config.units_path is not None and units_digest(config) != units:
+            raise _changed(config.units_path)
         give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
@@ -89,11 +91,15 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     return Prepared(counts, plan, digest, units)
 
 
+def _changed(path: Path) -> DataError:
+    return DataError(f"{shown_path(path)}: it changed while it was read; run again when it is complete")
+
+
 def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
     """Refuse the confidential table as the public list of units, whose digest the manifest states."""
     if units == digest:
         raise ConfigError(
-            f"geography.units = {config.geography.units!r} is the confidential table itself; give a list that is "
+            f"geography.units = {shown(config.geography.units)} is the confidential table itself; give a list that is "
             "public whatever the table holds, or leave geography.units out"
         )
 
@@ -117,7 +123,7 @@ def _require_solver(config: RunConfig) -> None:
     installed: list[str] = cvxpy.installed_solvers()  # type: ignore[no-untyped-call]
     if config.projection.solver.upper() not in installed:
         raise ConfigError(
-            f"projection.solver = {config.projection.solver!r} is not installed; cvxpy has {', '.join(installed)}"
+            f"projection.solver = {shown(config.projection.solver)} is not installed; cvxpy has {', '.join(installed)}"
         )
 
 
@@ -133,7 +139,7 @@ def run(
     `DataError`, `ProjectionError` or `BudgetError`; nothing is then left half-written.
     """
     stages = stages or Silent()
-    directory = config.output_path if output is None else output
+    directory = require_encodable(config.output_path if output is None else output)
     prepared = check(config, stages)
     journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
     with journal.locked():
@@ -210,7 +216,7 @@ def synthesize(
     They lie in microdata/ beside public/ and are post-processing of it alone. Meanwhile no `run` works in the same
     directory. Raises `ConfigError` and `DataError` as `topdown.synthesis.microdata.synthesize` does.
     """
-    directory = config.output_path if output is None else output
+    directory = require_encodable(config.output_path if output is None else output)
     with ExitStack() as held:
         # Where a release was handed on without its internal/, no run can be at work.
         if os.path.isdir(directory / "internal"):  # no error where the directory cannot be read: that comes later
@@ -239,13 +245,14 @@ def _released(config: RunConfig, public: Path, *, recorded: bool) -> bool:
     Raises `ConfigError` where the noise behind it is not ``recorded``, `DataError` naming a file that is not what was
     written, `BudgetError` where the ledger lacks the record that the manifest names.
     """
-    if public.exists() and not recorded:
+    if _exists(public) and not recorded:
         raise ConfigError(
-            f"{public} exists, and the record of the noise behind it does not; give another --output directory"
+            f"{shown_path(public)} exists, and the record of the noise behind it does not; give another --output "
+            "directory"
         )
-    if not public.exists() or _is_empty(public):
+    if not _exists(public) or _is_empty(public):
         return False
-    again = f"move {public} away and run again: the same release is made from the noise that was kept"
+    again = f"move {shown_path(public)} away and run again: the same release is made from the noise that was kept"
     entry = verify_files(public, remedy=again)["ledger"]
     if config.ledger is not None and entry is not None:
         Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)
@@ -278,6 +285,19 @@ def _measurements(
     return found
 
 
+def _exists(public: Path) -> bool:
+    try:
+        return public.exists()
+    except OSError as error:
+        raise _unreadable(public, error) from None
+
+
+def _unreadable(public: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{shown_path(public)}: cannot be read: {reason(error)}; correct the permissions, or give another --output"
+    )
+
+
 def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, drawn: bool) -> None:
     """Set the release's budget aside in the ledger, where there is one. Raises `BudgetError` if too little is left.
 
@@ -291,8 +311,9 @@ def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, drawn: 
     account = ledger.reserve(config.ledger.dataset, release, prepared.plan.events(prepared.counts.geography.levels))
     if not drawn and release in account.confirmed:
         raise BudgetError(
-            f"{journal.folder}: the ledger {ledger.path} says that release {release} drew its noise, and its record is "
-            "not here; restore it from a copy: a new release in another --output spends its budget anew"
+            f"{shown_path(journal.folder)}: the ledger {shown_path(ledger.path)} says that release {release} drew its "
+            "noise, and its record is not here; restore it from a copy: a new release in another --output spends its "
+            "budget anew"
         )
 
 

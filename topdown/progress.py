@@ -19,6 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from topdown.wording import escaped
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -97,4 +99,4 @@ class Shown:
 
     def say(self, line: str) -> None:
         """Print ``line`` above the bar."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print("\n".join(map(escaped, line.split("\n"))), highlight=False, markup=False, soft_wrap=True)

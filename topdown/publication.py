@@ -17,6 +17,7 @@ from topdown.parallel import map_ordered
 from topdown.projection.estimate import Estimate
 from topdown.release import Release
 from topdown.tables import tidy_batches, write_csv, write_json, write_parquet
+from topdown.wording import FAILED, reason, shown_path
 
 
 def publish(
@@ -55,9 +56,9 @@ def publish(
             write_json(staging / "manifest.json", manifest({name: staging / name for name in writers}))
     except (OSError, pa.ArrowException) as error:
         raise DataError(
-            f"{public}: cannot be written: {error}; free the space or correct the path, and run again: no noise will "
-            "be drawn again"
-        ) from error
+            f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
+            "and run again: no noise will be drawn again"
+        ) from None
 
 
 def _failure(write: Callable[[], None]) -> Exception | None:

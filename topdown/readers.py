@@ -20,9 +20,10 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from topdown.errors import DataError
+from topdown.errors import ConfigError, DataError
 from topdown.memory import available_memory, gibibytes, most_at_once, too_large
 from topdown.parquet import parquet_batches, parquet_columns
+from topdown.wording import column_name, column_names, reason, shown, shown_path, unquoted
 
 _LONGEST_HEADER = 1 << 20
 
@@ -52,7 +53,7 @@ def table_batches(
         yield from _watched(_batches(path, columns), path, watch)
         return
     except _UNREADABLE as error:
-        said = str(error)
+        said = reason(error)
     # Out of reach of that error, which may hold the data: nothing that prints this one can find it.
     raise _unreadable(path, said)
 
@@ -61,7 +62,7 @@ _UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, zlib.er
 
 
 def _unreadable(path: Path, said: str) -> DataError:
-    return DataError(f"{path}: cannot be read as {path.suffix.lstrip('.')}: {said}")
+    return DataError(f"{shown_path(path)}: cannot be read as {unquoted(path.suffix.lstrip('.'))}: {said}")
 
 
 def table_columns(path: str | Path) -> list[str]:
@@ -70,7 +71,7 @@ def table_columns(path: str | Path) -> list[str]:
     try:
         return _columns(path)
     except _UNREADABLE as error:
-        said = str(error)
+        said = reason(error)
     raise _unreadable(path, said)
 
 
@@ -79,7 +80,7 @@ def _columns(path: Path) -> list[str]:
         return parquet_columns(path)
     if path.name.endswith((".csv", ".csv.gz")):
         return _csv_header(path)
-    raise DataError(f"{path}: unknown kind of file; give .parquet, .csv or .csv.gz")
+    raise DataError(f"{shown_path(path)}: unknown kind of file; give .parquet, .csv or .csv.gz")
 
 
 def require_file(path: str | Path) -> Path:
@@ -88,10 +89,24 @@ def require_file(path: str | Path) -> Path:
     try:
         found = path.is_file()
     except OSError as error:
-        raise DataError(f"{str(path)[:200]}: cannot be read: {error.strerror}; correct the path") from None
+        raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct the path") from None
     if not found:
-        what = f"{str(path)[:200]!r}: no such file" if "\0" in str(path) else f"{path}: no such file"
-        raise DataError(what + (" (it is a directory)" if path.is_dir() else "") + "; correct the path")
+        folder = " (it is a directory)" if path.is_dir() else ""
+        raise DataError(f"{shown_path(path)}: no such file{folder}; correct the path")
+    return require_encodable(path) if path.suffix == ".parquet" else path
+
+
+def require_encodable(path: Path) -> Path:
+    """``path``, after making sure that every library can open it. Raises `ConfigError` for a name that is no UTF-8.
+
+    Asked before anything is drawn: Arrow opens no such file.
+    """
+    try:
+        is_name = "\0" not in str(path) and bool(str(path).encode())
+    except UnicodeError:
+        is_name = False
+    if not is_name:
+        raise ConfigError(f"{shown_path(path)}: the name is not UTF-8; rename the folder, or give another")
     return path
 
 
@@ -117,11 +132,11 @@ def _watched(batches: Iterator[pa.RecordBatch], path: Path, watch: Watch | None)
 def _require(columns: Sequence[str] | None, known: Sequence[str], path: Path) -> None:
     repeated = [name for name, times in Counter(known).items() if times > 1]
     if repeated:
-        raise DataError(f"{path}: two columns are called {repeated[0]!r}; rename one of them")
+        raise DataError(f"{shown_path(path)}: two columns are called {column_name(repeated[0])}; rename one of them")
     there = set(known)
     for name in columns or ():
         if name not in there:
-            raise DataError(f"{path}: no column {name!r}; it has {', '.join(map(repr, known))}")
+            raise DataError(f"{shown_path(path)}: no column {shown(name)}; it has {column_names(known)}")
 
 
 # -- CSV ------------------------------------------------------------------------------------------------------------
@@ -132,13 +147,15 @@ def _csv_batches(path: Path, header: Sequence[str], names: Sequence[str]) -> Ite
     try:
         with _unpacked(path) as stream, _parsed_csv(stream, header, names) as found:
             if found.schema.names != names:
-                raise DataError(f"{path}: the header cannot be read; give it one line with every column's name")
+                raise DataError(
+                    f"{shown_path(path)}: the header cannot be read; give it one line with every column's name"
+                )
             yield from found
         return
     except pa.ArrowInvalid as error:
         if "columns, got" not in str(error):
             raise
-    raise DataError(f"{path}: {_torn_row(path, header)}; put values with commas or line breaks into quotes")
+    raise DataError(f"{shown_path(path)}: {_torn_row(path, header)}; put values with commas or line breaks into quotes")
 
 
 class _Unpacked(io.BufferedIOBase):
@@ -172,7 +189,7 @@ def _csv_header(path: Path) -> list[str]:
     with _unpacked(path) as stream:
         head = stream.read(_LONGEST_HEADER)
     if not head.strip():
-        raise DataError(f"{path}: the file is empty; it needs a header line and rows")
+        raise DataError(f"{shown_path(path)}: the file is empty; it needs a header line and rows")
     text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
     return next((row for row in csv.reader(io.StringIO(text, newline="")) if row), [])
 

@@ -10,12 +10,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.config import GeographyOptions, RunConfig
+from topdown.construction import as_text, with_rows
 from topdown.counts import Counts
 from topdown.errors import ConfigError, DataError, GeographyError
 from topdown.files import file_digest
 from topdown.geography import Geography
 from topdown.memory import available_memory
 from topdown.readers import read_table, require_file, table_columns
+from topdown.wording import reason, shown, shown_path, unquoted
 
 _BYTES_PER_ROW = 150
 _BYTES_PER_CELL = 120
@@ -82,7 +84,7 @@ def _listed(path: Path, config: RunConfig) -> Geography:
     try:
         return _geography(table, config)
     except GeographyError as error:
-        raise GeographyError(f"{path}: {error}") from None
+        raise GeographyError(f"{shown_path(path)}: {error}") from None
 
 
 def _name_columns(options: GeographyOptions) -> list[str]:
@@ -105,8 +107,8 @@ def _identifier_columns(config: RunConfig) -> list[str]:
     if config.geography.levels is not None:
         if config.input.geoid not in (None, config.geography.levels[-1]):
             raise ConfigError(
-                f"input.geoid is {config.input.geoid!r}, and with geography.levels the leaves are identified by their "
-                f"column {config.geography.levels[-1]!r}; leave input.geoid out"
+                f"input.geoid is {shown(config.input.geoid)}, and with geography.levels the leaves are identified by "
+                f"their column {shown(config.geography.levels[-1])}; leave input.geoid out"
             )
         return config.geography.levels
     if config.input.geoid is None:
@@ -127,10 +129,14 @@ def _filtered(table: pa.Table, config: RunConfig) -> pa.Table:
     """The rows whose columns have the values of ``input.where``."""
     for name, value in config.input.where.items():
         if name not in table.column_names:
-            raise DataError(f"{config.input_path}: no column {name!r}, by which input.where chooses rows")
-        table = table.filter(pc.equal(table[name].cast(pa.string()), value))
+            raise DataError(
+                f"{shown_path(config.input_path)}: no column {shown(name)}, by which input.where chooses rows"
+            )
+        table = with_rows(table, pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value))
         if table.num_rows == 0:
-            raise DataError(f"{config.input_path}: no row has {name} = {value!r}; correct input.where")
+            raise DataError(
+                f"{shown_path(config.input_path)}: no row has {unquoted(name)} = {shown(value)}; correct input.where"
+            )
     return table
 
 
@@ -139,7 +145,9 @@ def input_digest(config: RunConfig) -> str:
     try:
         return file_digest(require_file(config.input_path))
     except OSError as error:
-        raise DataError(f"{config.input_path}: cannot be read: {error}; correct input.path") from error
+        raise DataError(
+            f"{shown_path(config.input_path)}: cannot be read: {reason(error)}; correct input.path"
+        ) from None
 
 
 def units_digest(config: RunConfig) -> str | None:
@@ -149,7 +157,9 @@ def units_digest(config: RunConfig) -> str | None:
     try:
         return file_digest(require_file(config.units_path))
     except OSError as error:
-        raise DataError(f"{config.units_path}: cannot be read: {error}; correct geography.units") from error
+        raise DataError(
+            f"{shown_path(config.units_path)}: cannot be read: {reason(error)}; correct geography.units"
+        ) from None
 
 
 def require_memory(path: Path, cells: int) -> None:
@@ -166,8 +176,9 @@ def require_memory(path: Path, cells: int) -> None:
     available = available_memory()
     if available is not None and needed > available:
         raise DataError(
-            f"{path}: a run on about {rows:,} rows x {cells} cells needs about {needed / 2**30:.1f} GiB of memory, and "
-            f"{available / 2**30:.1f} GiB are free; free some, use a larger machine, or publish fewer cells at once"
+            f"{shown_path(path)}: a run on about {rows:,} rows x {cells} cells needs about {needed / 2**30:.1f} GiB of "
+            f"memory, and {available / 2**30:.1f} GiB are free; free some, use a larger machine, or publish fewer "
+            "cells at once"
         )
 
 

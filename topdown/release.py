@@ -20,6 +20,7 @@ from topdown.projection.invariants import lower_bounds
 from topdown.projection.rounding import round_top_down
 from topdown.tables import tidy_batches, to_frame
 from topdown.tree import IntArray
+from topdown.wording import shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,8 @@ class Release:
         if self.values.min(initial=0) < 0:
             node, cell = (int(k) for k in np.argwhere(self.values < 0)[0])
             raise ProjectionError(
-                f"{self.geography.describe(node)}, cell {self.cells[cell]!r}: {self.values[node, cell]} is negative"
+                f"{self.geography.describe(node)}, cell {shown(self.cells[cell])}: {self.values[node, cell]} is "
+                "negative"
             )
         tree = self.geography.tree
         for cells in tree.blocks(len(self.cells)):
@@ -59,8 +61,8 @@ class Release:
                     cell, family = (int(k) for k in wrong[0])
                     raise ProjectionError(
                         f"{self.geography.describe(families.parents.start + family)}, "
-                        f"cell {self.cells[cells.start + cell]!r}: its children add up to {int(gap[cell, family])} "
-                        "more than it has"
+                        f"cell {shown(self.cells[cells.start + cell])}: its children add up to "
+                        f"{int(gap[cell, family])} more than it has"
                     )
 
     @property
@@ -119,7 +121,7 @@ def round_counts(estimate: Estimate, *, method: str = "family", source: Source |
     require_known(method, ROUNDINGS, "rounding")
     if not estimate.nonnegative:
         raise ProjectionError(
-            f"the estimate by {estimate.method!r} may be negative, and a release may not; project with "
+            f"the estimate by {shown(estimate.method)} may be negative, and a release may not; project with "
             "nonnegative=True (method 'top-down', 'gls-top-down' or 'joint')"
         )
     _require_whole(estimate)
@@ -142,6 +144,6 @@ def _require_whole(estimate: Estimate) -> None:
         if len(wrong):
             node = int(wrong[0])
             raise ProjectionError(
-                f"{estimate.geography.describe(node)}, cell {estimate.cells[cell]!r}: its exact value "
+                f"{estimate.geography.describe(node)}, cell {shown(estimate.cells[cell])}: its exact value "
                 f"{values[node]} is not whole, so no consistent whole numbers exist; correct it"
             )

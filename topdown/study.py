@@ -6,7 +6,9 @@ configuration declares the input public.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.config import StudyConfig
+from topdown.construction import as_strings, as_text, with_rows
 from topdown.counts import Counts
 from topdown.door import measurable, require_room
 from topdown.errors import ConfigError, DataError
@@ -30,7 +33,7 @@ from topdown.files import make_folder, whole_file
 from topdown.geography import Geography
 from topdown.privacy.plan import Plan
 from topdown.progress import Silent, Stages
-from topdown.readers import read_table, table_columns
+from topdown.readers import read_table, require_encodable, table_columns
 from topdown.reading import read_input
 from topdown.report.geometry import Outlines, read_outlines
 from topdown.report.noise_comparison import compare
@@ -39,6 +42,7 @@ from topdown.report.records import records_frame, records_summary
 from topdown.report.residuals import residual_rows
 from topdown.report.summary import Groupings, rounded, summarise
 from topdown.tables import write_parquet
+from topdown.wording import FAILED, column_names, listed, reason, shown, shown_path
 
 STAGES = 4
 """How many stages `study` has, for a progress bar."""
@@ -127,7 +131,7 @@ def study(
         if records is not None:
             summary["unit"] = plan.unit
             summary["records"] = rounded(records_summary(table, records))
-    with stages.stage("writing"):
+    with stages.stage("writing"), _writing(directory):
         report = _write(directory, table, plan, summary, config)
         if records is not None:
             batches = pa.Table.from_pandas(records, preserve_index=False).to_batches()
@@ -191,10 +195,11 @@ def _variants(
 
 def _confidential_directory(output: Path) -> Path:
     """``output``/internal, unless something on the way there is called public."""
-    if any(part.lower() == "public" for part in output.resolve().parts):
+    # `realpath` and not `Path.resolve`, which stops at a loop of links.
+    if any(part.lower() == "public" for part in Path(os.path.realpath(require_encodable(output))).parts):
         raise ConfigError(
-            f"{output}: a study compares with the true counts and is not written under a directory called public; give "
-            "another --output"
+            f"{shown_path(output)}: a study compares with the true counts and is not written under a directory called "
+            "public; give another --output"
         )
     return output / "internal"
 
@@ -220,26 +225,28 @@ def _group_columns(config: StudyConfig, geography: Geography) -> Mapping[str, tu
     known = table_columns(config.input_path)
     for name in wanted:
         if name not in known:
-            raise ConfigError(f"study.groups names {name!r}; {config.input_path} has {', '.join(known)}")
+            raise ConfigError(
+                f"study.groups names {shown(name)}; {shown_path(config.input_path)} has {column_names(known)}"
+            )
     # Where units are named by their path, the identifiers join the levels below the root.
     path = [c for c in levels[1:] if c in known] if options.separator else levels[-1:]
     table = read_table(config.input_path, list(dict.fromkeys([*path, *wanted, *config.input.where])))
     for name, value in config.input.where.items():
-        table = table.filter(pc.equal(table[name].cast(pa.string()), value))
-    parts = [table[name].cast(pa.string()) for name in path]
+        table = with_rows(table, pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value))
+    parts = [as_strings(table[name], f"column {shown(name)}") for name in path]
     joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, options.separator)
     node = geography.index_of(joined) - geography.tree.leaves.start
     found = {}
     for name in wanted:
-        label = table[name].cast(pa.string()).to_pylist()
+        label = as_text(table[name], f"study.groups: column {shown(name)}").to_pylist()
         labels = ["missing"] * geography.n_leaves
         for row, leaf in enumerate(node):
             if leaf >= 0:
                 labels[leaf] = label[row] if label[row] is not None else "missing"
         if len(set(labels)) > MOST_GROUPS:
             raise ConfigError(
-                f"study.groups: column {name!r} has {len(set(labels)):,} distinct values, more than {MOST_GROUPS}; "
-                "give a column of a few classes, such as quartiles"
+                f"study.groups: column {shown(name)} has {len(set(labels)):,} distinct values, more than "
+                f"{MOST_GROUPS}; give a column of a few classes, such as quartiles"
             )
         found[name] = tuple(labels)
     return found
@@ -260,7 +267,7 @@ def _rules(config: StudyConfig, counts: Counts, groupings: Groupings) -> list[tu
         asked = [rule.cell, *getattr(rule, "among", ())]  # type: ignore[attr-defined]
         for cell in asked:
             if cell is not None and cell not in counts.cells:
-                raise ConfigError(f"study.{kind} names cell {cell!r}; the cells are {', '.join(counts.cells)}")
+                raise ConfigError(f"study.{kind} names cell {shown(cell)}; the cells are {listed(counts.cells)}")
     return [*fund, *thresholds, *means]
 
 
@@ -290,17 +297,25 @@ def _summary(
 def _write(directory: Path, table: ErrorTable, plan: Plan, summary: dict[str, Any], config: StudyConfig) -> Path:
     report = directory / "report.html"
     marks = {"notice": table.notice, "replicates": str(table.replicates)}
-    try:
-        make_folder(directory, private=True)
-        table.write(directory / "errors.parquet")
-        write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), marks, private=True)
-        densities = residual_rows(table, plan, config.projection.method)
-        write_parquet(directory / "densities.parquet", _batch(densities, table), marks, private=True)
-        with whole_file(report, private=True) as partial:
-            partial.write_text(render(summary), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{directory}: cannot be written: {error}; free the space or correct the path") from error
+    make_folder(directory, private=True)
+    table.write(directory / "errors.parquet")
+    write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), marks, private=True)
+    densities = residual_rows(table, plan, config.projection.method)
+    write_parquet(directory / "densities.parquet", _batch(densities, table), marks, private=True)
+    with whole_file(report, private=True) as partial:
+        partial.write_text(render(summary), encoding="utf-8")
     return report
+
+
+@contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    """What goes wrong with the files in ``directory`` as a `DataError`."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
+        ) from None
 
 
 def _batch(frame: pd.DataFrame, table: ErrorTable) -> Iterator[pa.RecordBatch]:

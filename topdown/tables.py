@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from topdown.files import whole_file
 from topdown.geography import Geography
+from topdown.spreadsheet import as_plain_table
 from topdown.tree import IntArray
 
 _ROWS_PER_GROUP = 1 << 20
@@ -124,14 +125,14 @@ def write_parquet(
 
 
 def write_csv(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
-    """``batches`` as a CSV file with a header at ``path``."""
+    """``batches`` as a CSV file with a header at ``path``, text by `CSV_TEXT_RULE`."""
     batch = next(batches)
     plain = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in batch.schema])
     with whole_file(path) as partial, pacsv.CSVWriter(partial, plain) as writer:
         while batch is not None:
             for begin in range(0, batch.num_rows, _CSV_ROWS_AT_ONCE):
                 part = batch.slice(begin, _CSV_ROWS_AT_ONCE)
-                writer.write_table(pa.Table.from_batches([part]).cast(plain))
+                writer.write_table(as_plain_table(pa.Table.from_batches([part])))
             del batch, part  # Before the next one is made.
             batch = next(batches, None)
 

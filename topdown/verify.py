@@ -20,6 +20,7 @@ from topdown.errors import DataError
 from topdown.files import file_digest
 from topdown.manifest import SCHEMA_VERSION
 from topdown.tree import IntArray
+from topdown.wording import reason, shown, shown_path, unquoted
 
 MANIFEST = "manifest.json"
 
@@ -58,8 +59,8 @@ def verify_release(public: str | Path) -> Verified:
         raise
     except (pa.ArrowException, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            f"{folder / _RELEASE}: cannot be read as the manifest describes it: {error}; {_FETCH}"
-        ) from error
+            f"{shown_path(folder / _RELEASE)}: cannot be read as the manifest describes it: {reason(error)}; {_FETCH}"
+        ) from None
     return Verified(folder, tuple(sorted(manifest["files"])), file_digest(folder / MANIFEST))
 
 
@@ -74,13 +75,13 @@ def verify_files(public: Path, remedy: str = _FETCH) -> dict[str, Any]:
         defects = [] if isinstance(manifest, str) else _defects(there, manifest["files"])
     except OSError as error:
         raise DataError(
-            f"{public}: cannot be read as a release: {error}; correct the path or the permissions"
-        ) from error
+            f"{shown_path(public)}: cannot be read as a release: {reason(error)}; correct the path or the permissions"
+        ) from None
     if isinstance(manifest, str):
-        raise DataError(f"{public / MANIFEST}: {manifest}; {remedy}")
+        raise DataError(f"{shown_path(public / MANIFEST)}: {manifest}; {remedy}")
     if defects:
         more = f" and {len(defects) - _MOST_DEFECTS} more" if len(defects) > _MOST_DEFECTS else ""
-        raise DataError(f"{public}: {', '.join(defects[:_MOST_DEFECTS])}{more}; {remedy}")
+        raise DataError(f"{shown_path(public)}: {', '.join(defects[:_MOST_DEFECTS])}{more}; {remedy}")
     return manifest
 
 
@@ -103,22 +104,22 @@ def _read_manifest(path: Path | None) -> dict[str, Any] | str:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "is not what was written"
     if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
-        return f"is of version {version[:20]!r}, and this version of Topdown knows {SCHEMA_VERSION}"
+        return f"is of version {shown(version[:20])}, and this version of Topdown knows {SCHEMA_VERSION}"
     return manifest if whole else "does not list the release's files"
 
 
 def _defects(there: dict[str, Path], files: dict[str, dict[str, Any]]) -> list[str]:
     """What is wrong with the files, one by one."""
-    found = [f"{name} is missing" for name in sorted(files) if name not in there]
+    found = [f"{unquoted(name)} is missing" for name in sorted(files) if name not in there]
     for name in sorted(set(files) & set(there)):
         path, known = there[name], files[name]
         if path.is_symlink() or not path.is_file():
-            found.append(f"{name} is not a file")
+            found.append(f"{unquoted(name)} is not a file")
         elif path.stat().st_size != known["bytes"]:
-            found.append(f"{name} has {path.stat().st_size:,} bytes and not {known['bytes']:,}")
+            found.append(f"{unquoted(name)} has {path.stat().st_size:,} bytes and not {known['bytes']:,}")
         elif file_digest(path) != known["sha256"]:
-            found.append(f"{name} is not what was written (its SHA-256 is another)")
-    return found + [f"{name!r} is not of this release" for name in sorted(set(there) - set(files) - {MANIFEST})]
+            found.append(f"{unquoted(name)} is not what was written (its SHA-256 is another)")
+    return found + [f"{shown(name)} is not of this release" for name in sorted(set(there) - set(files) - {MANIFEST})]
 
 
 def _require_sums(path: Path, manifest: dict[str, Any]) -> None:
@@ -135,7 +136,9 @@ def _require_sums(path: Path, manifest: dict[str, Any]) -> None:
             codes = pc.utf8_slice_codeunits(units[children], 0, int(widths[upper]))
             place = pc.index_in(codes, value_set=units[parents])
             if place.null_count:
-                raise DataError(f"{path}: a unit of level {lower!r} lies in none of level {upper!r}; {_FETCH}")
+                raise DataError(
+                    f"{shown_path(path)}: a unit of level {shown(lower)} lies in none of level {shown(upper)}; {_FETCH}"
+                )
             family = place.to_numpy()
         else:
             # Without codes this much is known: all units of a level together are the root.
@@ -147,8 +150,8 @@ def _require_sums(path: Path, manifest: dict[str, Any]) -> None:
         if len(wrong):
             node, cell = (int(k) for k in wrong[0])
             raise DataError(
-                f"{path}: unit {units[parents][node].as_py()!r}, cell {cells[cell]!r}: it has {wanted[node, cell]}, "
-                f"and its units of level {lower!r} add up to {sums[node, cell]}; {_FETCH}"
+                f"{shown_path(path)}: unit {shown(units[parents][node].as_py())}, cell {shown(cells[cell])}: it has "
+                f"{wanted[node, cell]}, and its units of level {shown(lower)} add up to {sums[node, cell]}; {_FETCH}"
             )
 
 
@@ -158,8 +161,8 @@ def _read_counts(path: Path, sizes: dict[str, int], cells: list[str]) -> tuple[p
     with pq.ParquetFile(path) as file:
         if file.metadata.num_rows != n_nodes * n_cells:
             raise DataError(
-                f"{path}: has {file.metadata.num_rows:,} rows, and the manifest {n_nodes:,} units x {n_cells} cells; "
-                f"{_FETCH}"
+                f"{shown_path(path)}: has {file.metadata.num_rows:,} rows, and the manifest {n_nodes:,} units x "
+                f"{n_cells} cells; {_FETCH}"
             )
         table = file.read(columns=["geoid", "level", "cell", "value"]).combine_chunks()
     level, cell = (
@@ -177,13 +180,15 @@ def _read_counts(path: Path, sizes: dict[str, int], cells: list[str]) -> tuple[p
         and units.take(pa.array(np.repeat(np.arange(n_nodes), n_cells))).equals(geoids)
     ):
         raise DataError(
-            f"{path}: its rows are not the units of every level with their cells, in whole numbers; {_FETCH}"
+            f"{shown_path(path)}: its rows are not the units of every level with their cells, in whole numbers; "
+            f"{_FETCH}"
         )
     values: IntArray = table["value"].to_numpy().astype(np.int64).reshape(n_nodes, n_cells)
     negative = np.argwhere(values < 0)
     if len(negative):
         node, k = (int(j) for j in negative[0])
         raise DataError(
-            f"{path}: unit {units[node].as_py()!r}, cell {cells[k]!r}: {values[node, k]} is negative; {_FETCH}"
+            f"{shown_path(path)}: unit {shown(units[node].as_py())}, cell {shown(cells[k])}: {values[node, k]} is "
+            f"negative; {_FETCH}"
         )
     return units, values

@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.construction.labels import as_strings, encode, first_repeat
+from topdown.construction.labels import as_strings, code_shown, encode, first_repeat
 from topdown.construction.table import Assembled, Parts, assemble
 from topdown.errors import GeographyError
 from topdown.tree import IntArray, Tree
+from topdown.wording import LONGEST_LIST, WITHHELD, joined, may_hold_a_count, shown, unquoted
 
 _ROWS_AT_ONCE = 1 << 20
 
@@ -23,7 +24,7 @@ def from_geoids(geoids: Any, widths: dict[str, int], root: str, root_level: str,
     levels = (root_level, *widths)
     steps = list(widths.values())
     if not steps or any(b <= a for a, b in zip([0, *steps], steps, strict=False)):
-        raise GeographyError(f"widths must increase level by level from above 0, and are {widths}")
+        raise GeographyError(f"widths must increase level by level from above 0, and are {shown(widths, LONGEST_LIST)}")
     values = as_strings(geoids, "geoids")
     if len(values) == 0:
         raise GeographyError("no GEOIDs; a geography needs at least one leaf")
@@ -38,7 +39,7 @@ def from_geoids(geoids: Any, widths: dict[str, int], root: str, root_level: str,
         leaf_names = labels.filter(pa.array(is_leaf)) if labels is not None else None
     if len(leaves) == 0:
         raise GeographyError(
-            f"no GEOID has the width of a leaf ({levels[-1]}, {steps[-1]} characters); correct the widths"
+            f"no GEOID has the width of a leaf ({unquoted(levels[-1])}, {steps[-1]} characters); correct the widths"
         )
     parts = _sorted_codes(leaves, steps, root)
     leaf_rows: IntArray | None = None
@@ -52,7 +53,7 @@ def from_geoids(geoids: Any, widths: dict[str, int], root: str, root_level: str,
         leaf_rows = parts.first_row[-1]
     tree, identifiers = parts.tree, parts.identifiers
     if pc.index(identifiers.slice(1), root).as_py() >= 0:
-        raise GeographyError(f"duplicate GEOID {root!r}: it names the root and a unit below it; name another root")
+        raise GeographyError(f"duplicate GEOID {shown(root)}: it names the root and a unit below it; name another root")
     if not is_leaf.all():
         _require_leaves_below(values.filter(pa.array(~is_leaf)), lengths[~is_leaf], identifiers, widths)
     if labels is None:
@@ -77,14 +78,16 @@ def _checked_lengths(values: pa.Array, widths: Mapping[str, int]) -> IntArray:
     wrong = np.flatnonzero(~np.isin(lengths, list(widths.values())))
     if len(wrong):
         row, code = int(wrong[0]), values[int(wrong[0])].as_py()
-        wanted = ", ".join(f"{level} {width}" for level, width in widths.items())
+        wanted = joined([f"{unquoted(level)} {width}" for level, width in widths.items()])
+        said = min(_code_shown(code, widths), code_shown(code, values), key=lambda text: text == WITHHELD)
         hint = "correct the code or the widths"
         if code.isdigit() and len(code) + 1 in widths.values():
-            hint = f"a leading zero was lost, probably when the column was read as numbers: {'0' + code!r} is meant"
+            meant = f": {shown('0' + code)} is meant" if said != WITHHELD else ""
+            hint = f"a leading zero was lost, probably when the column was read as numbers{meant}"
         elif code != code.strip():
             hint = "strip the blanks around it"
         raise GeographyError(
-            f"row {row}: GEOID {code!r} has {len(code)} characters, and the widths are {wanted}; {hint}"
+            f"row {row}: GEOID {said} has {len(code)} characters, and the widths are {wanted}; {hint}"
             + (f" (so in {len(wrong)} rows)" if len(wrong) > 1 else "")
         )
     return lengths
@@ -133,14 +136,25 @@ def _require_leaves_below(inner: pa.Array, lengths: IntArray, identifiers: pa.Ar
     """Refuse a code of an inner level that no leaf's code begins with, and one that stands there twice."""
     if pc.count_distinct(inner).as_py() != len(inner):
         row = first_repeat(encode(inner)[0])
-        raise GeographyError(f"duplicate GEOID {inner[row].as_py()!r}; give every unit one row")
+        raise GeographyError(f"duplicate GEOID {_code_shown(inner[row].as_py(), widths)}; give every unit one row")
     childless = np.flatnonzero(~np.asarray(pc.is_in(inner, value_set=identifiers)))
     if len(childless):
         row = int(childless[0])
         level = next(name for name, width in widths.items() if width == lengths[row])
         last = list(widths)[-1]
-        lost = f", or restore its leading zero if {'0' + inner[row].as_py()!r} is meant"
+        code = inner[row].as_py()
+        lost = f", or restore its leading zero if {shown('0' + code)} is meant"
         raise GeographyError(
-            f"{level} {inner[row].as_py()!r} has no {last} below it: a leaf above the leaf level; add its leaves or "
-            f"leave it out{lost if lengths[row] + 1 in widths.values() else ''}"
+            f"{unquoted(level)} {_code_shown(code, widths)} has no {unquoted(last)} below it: a leaf above the leaf "
+            f"level; add its leaves or leave it out{lost if lengths[row] + 1 in widths.values() else ''}"
         )
+
+
+def _code_shown(code: str, widths: Mapping[str, int]) -> str:
+    """``code`` as a message may show it: a long number only where it has a code's width, or has it with its lost zero.
+
+    In a row that is shifted by a field a count may stand where the code should.
+    """
+    length = len(code.strip())
+    as_code = length in widths.values() or length + 1 in widths.values()
+    return shown(code) if as_code or not may_hold_a_count(code) else WITHHELD

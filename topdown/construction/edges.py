@@ -10,10 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.construction.labels import as_strings, listed, missing
+from topdown.construction.labels import as_strings, missing
 from topdown.construction.table import Parts
 from topdown.errors import GeographyError
 from topdown.tree import IntArray, Tree
+from topdown.wording import listed, shown, unquoted
 
 
 def from_edges(child: Any, parent: Any, levels: Sequence[str] | None, names: Any) -> Parts:
@@ -23,7 +24,7 @@ def from_edges(child: Any, parent: Any, levels: Sequence[str] | None, names: Any
         raise GeographyError(f"{len(below)} children and {len(above)} parents; every child needs its parent")
     if missing(below).any():
         row = int(np.flatnonzero(missing(below))[0])
-        raise GeographyError(f"row {row}: the child is missing (its parent is {above[row].as_py()!r})")
+        raise GeographyError(f"row {row}: the child is missing (its parent is {shown(above[row].as_py())})")
     rooted = np.asarray(pc.is_valid(above)) & ~np.asarray(pc.fill_null(pc.equal(above, ""), True))
     nodes = pc.unique(pa.concat_arrays([below, above.filter(pa.array(rooted))]))
     nodes = nodes.take(pc.array_sort_indices(nodes))
@@ -59,7 +60,7 @@ def from_edges(child: Any, parent: Any, levels: Sequence[str] | None, names: Any
         raise GeographyError(f"a cycle: {_cycle_from(int(lost[0]), up, nodes)}; no unit may lie in itself")
     titles = tuple(levels) if levels is not None else tuple(f"level {k}" for k in range(len(order)))
     if len(titles) != len(order):
-        raise GeographyError(f"{len(titles)} level names {list(titles)} for a tree of {len(order)} levels")
+        raise GeographyError(f"{len(titles)} level names {listed(titles)} for a tree of {len(order)} levels")
     identifiers = nodes.take(pa.array(ordered))
     return titles, Tree.from_family_sizes(sizes), identifiers, _edge_names(names, below, identifiers)
 
@@ -73,9 +74,11 @@ def _refuse_second_parents(child_code: IntArray, parent_code: IntArray, nodes: p
     parents = parent_code[child_code == unit]
     name = nodes[unit].as_py()
     if len(np.unique(parents)) == 1:
-        raise GeographyError(f"duplicate GEOID {name!r}: it is listed {len(parents)} times as a child; list it once")
-    both = ["none" if p < 0 else repr(nodes[int(p)].as_py()) for p in pd.unique(parents)[:2]]
-    raise GeographyError(f"{name!r} has two parents: {both[0]} and {both[1]}; keep one of them")
+        raise GeographyError(
+            f"duplicate GEOID {shown(name)}: it is listed {len(parents)} times as a child; list it once"
+        )
+    both = ["none" if p < 0 else shown(nodes[int(p)].as_py()) for p in pd.unique(parents)[:2]]
+    raise GeographyError(f"{shown(name)} has two parents: {both[0]} and {both[1]}; keep one of them")
 
 
 def _only_root(up: IntArray, nodes: pa.Array) -> int:
@@ -87,7 +90,7 @@ def _only_root(up: IntArray, nodes: pa.Array) -> int:
     childless = roots[~np.isin(roots, up)]
     if len(childless) and len(childless) < len(roots):
         raise GeographyError(
-            f"{nodes[int(childless[0])].as_py()!r} is an orphan: it has no parent and no children; connect it or "
+            f"{shown(nodes[int(childless[0])].as_py())} is an orphan: it has no parent and no children; connect it or "
             "leave it out"
         )
     raise GeographyError(
@@ -103,15 +106,15 @@ def _cycle_from(start: int, up: IntArray, nodes: pa.Array) -> str:
         seen[node] = len(seen)
         node = int(up[node])
     cycle = [n for n in seen if seen[n] >= seen[node]]
-    shown = [nodes[n].as_py() for n in cycle[:5]] + (["..."] if len(cycle) > 5 else []) + [nodes[node].as_py()]
-    return " in ".join(map(repr, shown))
+    first = [shown(nodes[n].as_py()) for n in cycle[:3]] + (["..."] if len(cycle) > 3 else [])
+    return " in ".join([*first, shown(nodes[node].as_py())])
 
 
 def _refuse_shallow_leaf(nodes: pa.Array, leaf: int, depth: int, levels: Sequence[str] | None) -> None:
     level = levels[depth] if levels is not None and depth < len(levels) else f"level {depth}"
     raise GeographyError(
-        f"{nodes[int(leaf)].as_py()!r} ({level}) is a leaf above the leaf level: its siblings have children and it has "
-        "none; continue it with a chain of single children down to the leaf level"
+        f"{shown(nodes[int(leaf)].as_py())} ({unquoted(level)}) is a leaf above the leaf level: its siblings have "
+        "children and it has none; continue it with a chain of single children down to the leaf level"
     )
 
 
@@ -133,10 +136,10 @@ def from_networkx(graph: Any, levels: Sequence[str] | None) -> Parts:
     labels = {node: str(node) for node in graph}
     if len(set(labels.values())) != len(labels):
         twice = next(label for label in labels.values() if list(labels.values()).count(label) > 1)
-        raise GeographyError(f"duplicate GEOID {twice!r}: two nodes of the graph have it as their name in letters")
+        raise GeographyError(f"duplicate GEOID {shown(twice)}: two nodes of the graph have it as their name in letters")
     if not nx.is_directed_acyclic_graph(graph):
         ring = [labels[edge[0]] for edge in nx.find_cycle(graph)]
-        raise GeographyError(f"a cycle: {' -> '.join(map(repr, [*ring, ring[0]]))}; no unit may lie in itself")
+        raise GeographyError(f"a cycle: {' -> '.join(map(shown, [*ring[:3], ring[0]]))}; no unit may lie in itself")
     roots = [labels[node] for node in graph if graph.in_degree(node) == 0]
     edges = [(labels[c], labels[p]) for p, c in graph.edges]
     pairs = [(root, None) for root in roots] + edges

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,34 +10,99 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.errors import GeographyError
+from topdown.errors import DataError, GeographyError
 from topdown.tree import IntArray
+from topdown.wording import WITHHELD, column_names, may_hold_a_count, reason, shown, type_name
+
+
+def plain(values: Any, what: str) -> pa.Array:
+    """``values`` as one Arrow array that says what it holds: dictionaries, run-ends and views undone.
+
+    An extension type stays: what is stored (a number of months, say) need not be what is meant.
+
+    Raises `DataError` for what Arrow cannot lay out as one array.
+    """
+    try:
+        if isinstance(values, pa.ChunkedArray):
+            # A chunk at a time: not every type can be concatenated before it is undone.
+            chunks = [_undone(chunk) for chunk in values.chunks]
+            if len(chunks) == 1:
+                return chunks[0]
+            return pa.concat_arrays(chunks) if chunks else pa.array([], _undone(pa.array([], values.type)).type)
+        array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)
+        return plain(array, what) if isinstance(array, pa.ChunkedArray) else _undone(array)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        said = reason(error, "its values are not of one kind")
+    # Out of reach of that error, which may hold the data.
+    raise DataError(f"{what} cannot be read: {said}; give every row a text, or every row a number")
+
+
+def _undone(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _undone(array.dictionary).take(array.indices)
+    if pa.types.is_run_end_encoded(kind):
+        return _undone(pc.run_end_decode(array))
+    if pa.types.is_string_view(kind):
+        return array.cast(pa.string())
+    if pa.types.is_binary_view(kind):
+        return array.cast(pa.binary())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        array.validate(full=True)  # Arrow makes strings of any bytes, and stops at them later
+    return array
 
 
 def as_strings(values: Any, what: str, *, allow_integers: bool = False) -> pa.Array:
     """``values`` as one Arrow string array; refuses numbers, which have lost their leading zeros, unless allowed."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
     try:
-        array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise GeographyError(f"{what}: identifiers must all be strings ({error}); convert them first") from error
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        array = plain(values, what)
+    except DataError as error:
+        raise GeographyError(f"{error} (identifiers must all be strings)") from None
     if pa.types.is_string(array.type):
         return array
-    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
+    if pa.types.is_large_string(array.type):
         return array.cast(pa.string())
     if pa.types.is_null(array.type) or (allow_integers and pa.types.is_integer(array.type)):
         return array.cast(pa.string())
-    example = next((x for x in array.slice(0, 100).to_pylist() if x is not None), None)
     if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
-        raise GeographyError(f"{what} holds bytes, such as {example!r}; decode them to strings first")
+        raise GeographyError(f"{what} holds bytes; decode them to strings first")
+    if pa.types.is_nested(array.type) or isinstance(array.type, pa.BaseExtensionType):
+        raise GeographyError(f"{what} holds {type_name(array.type)}, and identifiers are strings; give every row one")
     raise GeographyError(
-        f"{what} holds numbers ({array.type}, such as {example!r}), and GEOIDs are zero-padded strings: as a number "
+        f"{what} holds numbers ({type_name(array.type)}), and GEOIDs are zero-padded strings: as a number "
         "'01001' becomes 1001 and can no longer be told from another code; read the column as strings "
         '(pandas: dtype={"geoid": str}), or restore the zeros with .astype(str).str.zfill(width)'
     )
+
+
+def as_text(values: Any, what: str) -> pa.Array:
+    """``values`` of any plain kind as Arrow strings, to be compared with text. Raises `DataError` for nested kinds."""
+    array = plain(values, what)
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowException:
+        kind = type_name(array.type)
+    raise DataError(f"{what} holds {kind}, which cannot be read as text; give a column of text or numbers")
+
+
+def with_rows(table: pa.Table, chosen: pa.Array) -> pa.Table:
+    """The rows of ``table`` that are ``chosen`` (booleans). Raises `DataError` for a column of which none can be."""
+    try:
+        return table.filter(chosen)
+    except pa.ArrowException:
+        pass
+    # A layout that Arrow chooses no rows from, such as a view: one column after the other, undone.
+    kept = {}
+    for name in table.column_names:
+        values = plain(table[name], f"column {shown(name)}")
+        try:
+            kept[name] = values.filter(chosen)
+        except pa.ArrowException:
+            kept[name] = None
+        if kept[name] is None:
+            kind = type_name(values.type)
+            raise DataError(f"column {shown(name)} holds {kind}, of which rows cannot be chosen; leave the column out")
+    return pa.table(kept)
 
 
 def column(frame: Any, name: str) -> Any:
@@ -49,10 +113,28 @@ def column(frame: Any, name: str) -> Any:
         times = int((frame.columns == name).sum()) if isinstance(frame, pd.DataFrame) else int(name in frame)
     if not times:
         known = frame.column_names if isinstance(frame, pa.Table) else list(frame)
-        raise GeographyError(f"the table has no column {name!r}; it has {', '.join(map(repr, known)) or 'none'}")
+        raise GeographyError(f"the table has no column {shown(name)}; it has {column_names(known)}")
     if times > 1:
-        raise GeographyError(f"two columns of the table are called {name!r}; rename one of them")
+        raise GeographyError(f"two columns of the table are called {shown(name)}; rename one of them")
     return frame[name]
+
+
+def code_shown(code: str, others: pa.Array, parent: str | None = None) -> str:
+    """The identifier ``code``, one of ``others``, as a message may show it.
+
+    Identifiers are public, but a row that is shifted by a field has a count where a code should be. So a long number is
+    shown only where it reads as a code: as long as most of ``others`` (or one digit shorter, where its zero was lost),
+    and begun by its ``parent``'s code, or in a column of zero-padded codes.
+    """
+    if not may_hold_a_count(code):
+        return shown(code)
+    lengths = pc.mode(pc.utf8_length(others), 1)
+    usual = lengths[0]["mode"].as_py() if len(lengths) else None
+    if parent and parent.isdecimal():
+        is_code = any(len(c) == usual and c.startswith(parent) for c in (code, "0" + code))
+    else:
+        is_code = len(code) == usual and pc.any(pc.starts_with(others, "0")).as_py()
+    return shown(code) if is_code and code.isdecimal() else WITHHELD
 
 
 def missing(values: pa.Array) -> npt.NDArray[np.bool_]:
@@ -90,7 +172,3 @@ def _stays(values: pa.Array) -> npt.NDArray[np.bool_]:
 
 def first_repeat(codes: IntArray) -> int:
     return int(np.flatnonzero(pd.Series(codes).duplicated().to_numpy())[0])
-
-
-def listed(items: Iterable[Any]) -> str:
-    return ", ".join(map(repr, items))

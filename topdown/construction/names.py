@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from topdown.construction.labels import code_shown
 from topdown.errors import GeographyError
 from topdown.tree import IntArray
+from topdown.wording import WITHHELD, may_hold_a_count, shown, unquoted
 
 
 def only_names(written: pa.Array, codes: IntArray, units: pa.Array, level: str) -> pa.Array:
@@ -27,7 +29,11 @@ def only_names(written: pa.Array, codes: IntArray, units: pa.Array, level: str) 
         unit = int(codes[row])
         both = sorted(encoded.dictionary[int(k)].as_py() for k in (name[row], found[unit]))
         raise GeographyError(
-            f"{level} {units[unit].as_py()!r} has two names: {both[0]!r} and {both[1]!r}; give it one in all of its "
-            "rows, or leave the names of this level out"
+            f"{unquoted(level)} {code_shown(units[unit].as_py(), units)} has two names: {_shown(both[0])} "
+            f"and {_shown(both[1])}; give it one in all of its rows, or leave the names of this level out"
         )
     return encoded.dictionary.take(pa.array(found, mask=found < 0))
+
+
+def _shown(name: str) -> str:
+    return WITHHELD if may_hold_a_count(name) else shown(name)

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.construction.labels import as_strings, column, encode, first_repeat, listed, missing
+from topdown.construction.labels import as_strings, code_shown, column, encode, first_repeat, missing
 from topdown.construction.names import only_names
 from topdown.errors import GeographyError
 from topdown.tree import IntArray, Tree
+from topdown.wording import shown, unquoted
 
 Parts = tuple[tuple[str, ...], Tree, pa.Array, pa.Array | None]
 """``(levels, tree, identifiers, names)``, the fields of a `Geography`."""
@@ -35,9 +36,9 @@ def from_table(
     def identifiers(level: str) -> pa.Array:
         if level == levels[0] and level not in known and root is not None:
             return pa.array([root]).take(pa.array(np.zeros(rows, np.int64)))
-        values = as_strings(column(frame, level), f"column {level!r}")
+        values = as_strings(column(frame, level), f"column {shown(level)}")
         if len(values) != rows:
-            raise GeographyError(f"column {level!r} has {len(values)} rows, and the table has {rows}")
+            raise GeographyError(f"column {shown(level)} has {len(values)} rows, and the table has {rows}")
         return values
 
     plain, coded = [], []
@@ -47,10 +48,10 @@ def from_table(
         values = identifiers(level)
         if values.null_count or pc.any(pc.equal(values, "")).as_py():
             row = int(np.flatnonzero(missing(values))[0])
-            every = (identifiers(name)[row].as_py() for name in reversed(levels))
-            below = next((identifier for identifier in every if identifier), None)
+            columns = (identifiers(name) for name in reversed(levels))
+            below = next((code_shown(c[row].as_py(), c) for c in columns if c[row].as_py()), "the row")
             raise GeographyError(
-                f"row {row}: level {level!r} is missing, so {below!r} is an orphan; give every unit its unit at "
+                f"row {row}: level {shown(level)} is missing, so {below} is an orphan; give every unit its unit at "
                 "every level"
             )
         if separator is not None:
@@ -84,11 +85,12 @@ def _refuse_lost_zero(upper: str, lower: str, parents: pa.Array, codes: pa.Array
     lost = ~own & restored & ~longest
     if lost.any() and (own | lost).all():
         row = int(np.flatnonzero(lost)[0])
-        code = codes[row].as_py()
+        # That all the others are built in this way shows that these are codes, too.
+        code, parent = codes[row].as_py(), parents[row].as_py()
         raise GeographyError(
-            f"row {row}: {lower} {code!r} lies in {upper} {parents[row].as_py()!r} and lost its leading zero "
-            f"({int(lost.sum())} rows did), probably when the column was read as numbers: {'0' + code!r} is meant; "
-            "read the column as strings"
+            f"row {row}: {unquoted(lower)} {shown(code)} lies in {unquoted(upper)} {shown(parent)} and lost its "
+            f"leading zero ({int(lost.sum())} rows did), probably when the column was read as numbers: "
+            f"{shown('0' + code)} is meant; read the column as strings"
         )
 
 
@@ -108,11 +110,10 @@ def _table_names(
     for index, (level, (codes, units)) in enumerate(zip(levels, coded, strict=True)):
         rows = pa.array(parts.first_row[index])
         if level in columns:
-            written = as_strings(column(frame, columns[level]), f"column {columns[level]!r}")
+            what = f"column {shown(columns[level])}"
+            written = as_strings(column(frame, columns[level]), what)
             if len(written) != len(codes):
-                raise GeographyError(
-                    f"column {columns[level]!r} has {len(written)} rows, and the table has {len(codes)}"
-                )
+                raise GeographyError(f"{what} has {len(written)} rows, and the table has {len(codes)}")
             found.append(only_names(written, codes, units, level).take(pa.array(codes[parts.first_row[index]])))
         elif plain is not None:
             found.append(plain[index].take(rows))
@@ -133,9 +134,10 @@ def assemble(levels: Sequence[str], codes: list[IntArray], labels: list[pa.Array
     """The tree in which row r lies in unit ``codes[level][r]`` at every level, siblings in the order of their codes."""
     rows = len(codes[0])
     if len(labels[0]) != 1:
+        some = ", ".join(code_shown(label, labels[0]) for label in labels[0].slice(0, 3).to_pylist())
         raise GeographyError(
-            f"level {levels[0]!r} has {len(labels[0])} units ({listed(labels[0].slice(0, 3).to_pylist())}), so more "
-            "than one root; add a level above it with one unit"
+            f"level {shown(levels[0])} has {len(labels[0])} units ({some}), so more than one root; add a level above "
+            "it with one unit"
         )
     order = np.zeros(1, np.int64)
     position = np.zeros(1, np.int64)
@@ -149,11 +151,13 @@ def assemble(levels: Sequence[str], codes: list[IntArray], labels: list[pa.Array
         if len(torn):
             row = int(torn[0])
             unit = int(codes[level][row])
-            both = [labels[level - 1][int(p)].as_py() for p in (parent[unit], codes[level - 1][row])]
+            above = labels[level - 1]
+            first, second = (above[int(p)].as_py() for p in (parent[unit], codes[level - 1][row]))
+            said = code_shown(labels[level][unit].as_py(), labels[level], first)
             raise GeographyError(
-                f"{levels[level]} {labels[level][unit].as_py()!r} has two parents at level {levels[level - 1]!r}: "
-                f"{both[0]!r} and {both[1]!r} (row {row}); correct the row, or where names repeat under different "
-                "parents identify units by their path (separator='/')"
+                f"{unquoted(levels[level])} {said} has two parents at level {shown(levels[level - 1])}: "
+                f"{code_shown(first, above)} and {code_shown(second, above)} (row {row}); correct the row, or where "
+                "names repeat under different parents identify units by their path (separator='/')"
             )
         sizes.append(np.bincount(position[parent], minlength=len(order)))
         order = np.argsort(position[parent], kind="stable")
@@ -163,9 +167,10 @@ def assemble(levels: Sequence[str], codes: list[IntArray], labels: list[pa.Array
         first_rows.append(first_row[order])
     if len(labels[-1]) != rows:
         row = first_repeat(codes[-1])
+        within = labels[-2][int(codes[-2][row])].as_py() if len(levels) > 1 else None
+        said = code_shown(labels[-1][int(codes[-1][row])].as_py(), labels[-1], within)
         raise GeographyError(
-            f"{levels[-1]} {labels[-1][int(codes[-1][row])].as_py()!r}: duplicate GEOID (row {row}); the table must "
-            "have one row per leaf"
+            f"{unquoted(levels[-1])} {said}: duplicate GEOID (row {row}); the table must have one row per leaf"
         )
     together = pa.concat_arrays(identifiers)
     _refuse_reuse(levels, identifiers, together)
@@ -182,8 +187,8 @@ def _refuse_reuse(levels: Sequence[str], per_level: list[pa.Array], together: pa
         for lower in range(upper + 1, len(levels)):
             shared = np.flatnonzero(np.asarray(pc.is_in(per_level[lower], value_set=per_level[upper])))
             if len(shared):
+                said = code_shown(per_level[lower][int(shared[0])].as_py(), per_level[lower])
                 raise GeographyError(
-                    f"duplicate GEOID {per_level[lower][int(shared[0])].as_py()!r}: it names a unit at level "
-                    f"{levels[upper]!r} and one at level {levels[lower]!r}; make identifiers unique, for example by "
-                    "their path (separator='/')"
+                    f"duplicate GEOID {said}: it names a unit at level {shown(levels[upper])} and one at level "
+                    f"{shown(levels[lower])}; make identifiers unique, for example by their path (separator='/')"
                 )

@@ -15,6 +15,7 @@ from topdown.noise import Law, SeededSource
 from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.plan import Plan
 from topdown.tree import FloatArray, Tree
+from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 
@@ -44,7 +45,7 @@ def asked_queries(geography: Geography, schema: Schema, plan: Plan, methods: Seq
     for method in methods:
         if method.nonnegative:
             raise ConfigError(
-                f"method {method.label!r}: x >= 0 is there where the cells alone are measured, and the plan asks "
+                f"method {shown(method.label)}: x >= 0 is there where the cells alone are measured, and the plan asks "
                 f"{len({query for _, query in named})} queries; study 'gls' or '/equality' methods"
             )
     return tuple(

@@ -14,6 +14,7 @@ from topdown.errors import ConfigError
 from topdown.geography import Geography
 from topdown.tables import tidy_batches, to_frame, with_plain_strings, write_parquet
 from topdown.tree import FloatArray, IntArray
+from topdown.wording import listed, shown
 
 STATISTICS = (
     "bias",
@@ -65,9 +66,9 @@ class ErrorTable:
         """``table[method, statistic]``: (nodes x cells). Raises `ConfigError` naming what there is."""
         method, statistic = key
         if method not in self.statistics:
-            raise ConfigError(f"no method {method!r} in the study; it has {', '.join(map(repr, self.methods))}")
+            raise ConfigError(f"no method {shown(method)} in the study; it has {listed(self.methods)}")
         if statistic not in STATISTICS:
-            raise ConfigError(f"no statistic {statistic!r}; there are {', '.join(STATISTICS)}")
+            raise ConfigError(f"no statistic {shown(statistic)}; there are {', '.join(STATISTICS)}")
         return self.statistics[method][statistic]
 
     @property

@@ -37,6 +37,7 @@ from topdown.evaluation.noise_laws import family_variance
 from topdown.evaluation.tree_variance import topdown_equality_variance
 from topdown.projection.equality import least_squares_variance
 from topdown.tree import FloatArray, Tree
+from topdown.wording import listed, shown
 
 __all__ = [
     "PER_MILLION",
@@ -118,7 +119,7 @@ class GroupMean:
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
         """(..., leaves): at every leaf the mean over its group."""
         if self.cell not in cells:
-            raise ConfigError(f"a group mean asks for cell {self.cell!r}, and the cells are {', '.join(cells)}")
+            raise ConfigError(f"a group mean asks for cell {shown(self.cell)}, and the cells are {listed(cells)}")
         _, code = _codes(self.groups, tree.n_leaves)
         leaves = values[..., list(cells).index(self.cell), tree.leaves]
         order = np.argsort(code, kind="stable")
@@ -246,7 +247,7 @@ def by_group(
     """
     titles = table.cells if cell is None else (cell,)
     if cell is not None and cell not in table.cells:
-        raise ConfigError(f"no cell {cell!r} in the study; it has {', '.join(table.cells)}")
+        raise ConfigError(f"no cell {shown(cell)} in the study; it has {listed(table.cells)}")
     labels, code = _codes(groups, table.geography.n_leaves)
     leaves, size = table.geography.tree.leaves, np.bincount(code)
     frames = []
@@ -337,7 +338,7 @@ def _with_intervals(
     confidence: float,
 ) -> dict[str, FloatArray]:
     if not 0.0 < confidence < 1.0:
-        raise ConfigError(f"confidence is {confidence!r}; give a number between 0 and 1")
+        raise ConfigError(f"confidence is {shown(confidence)}; give a number between 0 and 1")
     z = float(ndtri((1.0 + confidence) / 2.0))
     root = np.sqrt(np.maximum(mse[0], 0.0))
     # d sqrt(m) = dm / (2 sqrt(m)).

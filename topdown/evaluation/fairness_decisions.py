@@ -14,6 +14,7 @@ from topdown.errors import ConfigError
 from topdown.evaluation.errors_table import ErrorTable
 from topdown.evaluation.rules import Rule
 from topdown.tree import FloatArray
+from topdown.wording import listed, shown
 
 PER_MILLION = 1e6
 """The fund to which shares are scaled."""
@@ -100,7 +101,7 @@ def flips(table: ErrorTable, method: str, rule: str | Rule) -> pd.DataFrame:
     """
     found = _followed(table, method, rule)
     if not np.isin(found["truth"], (0.0, 1.0)).all():
-        raise ConfigError(f"{_label(rule)!r} is no yes-or-no decision; flips are counted for thresholds")
+        raise ConfigError(f"{shown(_label(rule))} is no yes-or-no decision; flips are counted for thresholds")
     frame = _leaves(table)
     frame["decision"] = found["truth"] > 0
     frame["probability"] = found["mean_absolute_error"]
@@ -140,8 +141,8 @@ def _followed(table: ErrorTable, method: str, rule: str | Rule) -> dict[str, Flo
     if key not in table.rules:
         known = sorted({name for _, name in table.rules}) or ["none"]
         raise ConfigError(
-            f"the study did not follow {key[1]!r} for method {method!r}; it has rules {', '.join(known)} and methods "
-            f"{', '.join(table.methods)}: give the rule to simulate(..., rules=[...])"
+            f"the study did not follow {shown(key[1])} for method {shown(method)}; it has rules {listed(known)} "
+            f"and methods {listed(table.methods)}: give the rule to simulate(..., rules=[...])"
         )
     return dict(table.rules[key])
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from topdown.errors import ConfigError
 from topdown.tree import FloatArray, Tree
+from topdown.wording import joined, shown, unquoted
 
 
 class Rule(Protocol):
@@ -27,7 +28,9 @@ class Rule(Protocol):
 
 def _cell_index(cell: str, cells: Sequence[str]) -> int:
     if cell not in cells:
-        raise ConfigError(f"a rule asks for cell {cell!r}, and the cells are {', '.join(cells)}")
+        raise ConfigError(
+            f"a rule asks for cell {shown(cell)}, and the cells are {joined([unquoted(one) for one in cells])}"
+        )
     return list(cells).index(cell)
 
 

@@ -28,6 +28,7 @@ from topdown.projection.histograms import solve
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.problem import Problem
 from topdown.tree import FloatArray, Tree
+from topdown.wording import shown
 from topdown.workload import DETAILED
 
 REFERENCES = ("noise", "continuous")
@@ -94,9 +95,9 @@ def simulate(
     `CountsError` where `measure` refuses the plan or the counts.
     """
     if reference not in REFERENCES:
-        raise ConfigError(f"unknown reference {reference!r}: give {' or '.join(map(repr, REFERENCES))}")
+        raise ConfigError(f"unknown reference {shown(reference)}: give {' or '.join(map(repr, REFERENCES))}")
     if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
-        raise ConfigError(f"replicates is {replicates!r}; give a whole number of 1 or more")
+        raise ConfigError(f"replicates is {shown(replicates)}; give a whole number of 1 or more")
     # What `measure` would refuse has no release whose errors could be asked for.
     plan = measurable(plan, counts.geography.levels, counts.schema)
     require_room(counts, plan)

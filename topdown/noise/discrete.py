@@ -23,6 +23,7 @@ from topdown.noise.exact import ExactNumber, exact_fraction
 from topdown.noise.quantiles import FloatArray, integer_quantile, scalar_or_array
 from topdown.noise.randomness import Source
 from topdown.noise.sampling import Size, fill
+from topdown.wording import shown
 
 # exp(-745) is about the smallest positive double.
 _REACH = 745.0
@@ -147,7 +148,7 @@ class DiscreteGaussian:
         object.__setattr__(law, "grid_bits", _checked_grid(grid_bits))
         object.__setattr__(law, "sigma2", exact)
         if exact <= 0:
-            raise ConfigError(f"sigma2 {sigma2!r}: give a positive number")
+            raise ConfigError(f"sigma2 {shown(sigma2)}: give a positive number")
         _check_scale(Fraction(math.isqrt(math.ceil(exact))), law.grid_bits, "the root of sigma2", sigma2)
         return law
 
@@ -215,15 +216,17 @@ def _checked_grid(grid_bits: int) -> int:
     except TypeError:
         bits = -1
     if not 0 <= bits <= 40:
-        raise ConfigError(f"grid_bits {grid_bits!r}: give a whole number from 0 (integers) to 40 (multiples of 2^-40)")
+        raise ConfigError(
+            f"grid_bits {shown(grid_bits)}: give a whole number from 0 (integers) to 40 (multiples of 2^-40)"
+        )
     return bits
 
 
 def _check_scale(exact: Fraction, grid_bits: int, name: str, given: object) -> None:
     if exact <= 0:
-        raise ConfigError(f"{name} {given!r}: give a positive number")
+        raise ConfigError(f"{name} {shown(given)}: give a positive number")
     if exact * (1 << grid_bits) > (_LARGEST_GRID_SCALE if grid_bits else _LARGEST_SCALE):
-        raise ConfigError(f"{name} {given!r} is too large for draws of 64 bits (grid_bits {grid_bits})")
+        raise ConfigError(f"{name} {shown(given)} is too large for draws of 64 bits (grid_bits {grid_bits})")
 
 
 def _grid_units(x: ArrayLike, grid_bits: int) -> FloatArray:

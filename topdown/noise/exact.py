@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from topdown.errors import ConfigError
+from topdown.wording import shown
 
 ExactNumber: TypeAlias = int | float | Fraction | Decimal | str
 
@@ -33,20 +34,20 @@ def exact_fraction(value: ExactNumber) -> Fraction:
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return Fraction(int(value))
     if not isinstance(value, float | np.floating | Decimal | str):
-        raise ConfigError(f'{value!r} is not a number: give an int, a float, a Fraction or a text such as "1/3"')
+        raise ConfigError(f'{shown(value)} is not a number: give an int, a float, a Fraction or a text such as "1/3"')
     # str() of a numpy float is the shortest decimal of its own width: float32(0.1) is 1/10 as well.
     text = str(value).strip()
     try:
         exponent = int(text.lower().partition("e")[2] or "0")
         if abs(exponent) > _LARGEST_EXPONENT:
-            raise ConfigError(f"{value!r} has a decimal exponent beyond {_LARGEST_EXPONENT}: rescale it")
+            raise ConfigError(f"{shown(value)} has a decimal exponent beyond {_LARGEST_EXPONENT}: rescale it")
         return Fraction(text)
     except ZeroDivisionError:
-        raise ConfigError(f"{value!r} divides by zero") from None
+        raise ConfigError(f"{shown(value)} divides by zero") from None
     except ConfigError:
         raise
     except ValueError:
-        raise ConfigError(f'{value!r} is not a finite number: give one such as 0.1 or "1/3"') from None
+        raise ConfigError(f'{shown(value)} is not a finite number: give one such as 0.1 or "1/3"') from None
 
 
 def enclose_exp(x: Fraction, precision: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 from topdown.errors import BudgetError
 from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
 from topdown.privacy.shares import Number, exact_number
+from topdown.wording import LONGEST_LIST, figure, shown, unquoted
 from topdown.workload import DETAILED
 
 
@@ -133,19 +134,20 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 def event_from_dict(values: dict[str, Any]) -> Event:
     """The event that ``event_to_dict`` wrote, here or in an older version; `BudgetError` for what this one cannot know:
     a newer version, a kind or a field."""
-    version = values.get("version", EVENT_VERSION)
+    named = values.get("kind") if isinstance(values, dict) else values
+    version = values.get("version", EVENT_VERSION) if isinstance(values, dict) else EVENT_VERSION
     if not isinstance(version, int) or version > EVENT_VERSION:
         raise BudgetError(
-            f"an event of version {version!r} was written by a newer Topdown, this one knows up to {EVENT_VERSION}; "
-            "update it"
+            f"an event of version {shown(version)} was written by a newer Topdown, this one knows up to "
+            f"{EVENT_VERSION}; update it"
         )
-    kind = _KINDS.get(values.get("kind", ""))
-    if kind is None:
-        raise BudgetError(f"unknown kind of event {values.get('kind')!r}; known: {', '.join(_KINDS)}")
+    if not isinstance(named, str) or named not in _KINDS:
+        raise BudgetError(f"unknown kind of event {shown(named)}; known: {', '.join(_KINDS)}")
+    kind = _KINDS[named]
     try:
         return kind(**{k: v for k, v in values.items() if k not in ("kind", "version")})
     except TypeError as error:
-        raise BudgetError(f"a {values['kind']} event does not read: {error}") from None
+        raise BudgetError(f"a {values['kind']} event does not read: {unquoted(str(error), LONGEST_LIST)}") from None
 
 
 def parallel(events: Iterable[Event]) -> Event:
@@ -163,8 +165,8 @@ def parallel(events: Iterable[Event]) -> Event:
     for part in parts:
         if (part.level, part.query) != (first.level, first.query):
             raise BudgetError(
-                f"level {part.level!r}, query {part.query!r} and level {first.level!r}, query {first.query!r} are "
-                "not disjoint parts of one measurement; add them with an accountant"
+                f"level {shown(part.level)}, query {shown(part.query)} and level {shown(first.level)}, query "
+                f"{shown(first.query)} are not disjoint parts of one measurement; add them with an accountant"
             )
         if part.kind != first.kind:
             raise BudgetError(f"parallel composition of {part.kind} and {first.kind} noise; compose each kind apart")
@@ -250,7 +252,9 @@ class PureAccountant(_Accountant):
         if isinstance(event, ExactEvent):
             return Fraction(0)
         if event.epsilon is None:
-            raise BudgetError(f"level {event.level!r}: {event.mechanism} has no pure epsilon; use ZCDPAccountant")
+            raise BudgetError(
+                f"level {shown(event.level)}: {unquoted(event.mechanism)} has no pure epsilon; use ZCDPAccountant"
+            )
         return event.epsilon
 
 
@@ -278,8 +282,9 @@ def _check_same_protection(events: Sequence[Event]) -> None:
     for event in events:
         if (event.unit, event.neighbours) != (events[0].unit, events[0].neighbours):
             raise BudgetError(
-                f"level {event.level!r} protects one {event.unit} under {event.neighbours!r}, level "
-                f"{events[0].level!r} one {events[0].unit} under {events[0].neighbours!r}; their budgets do not add"
+                f"level {shown(event.level)} protects one {unquoted(event.unit)} under {shown(event.neighbours)}, "
+                f"level {shown(events[0].level)} one {unquoted(events[0].unit)} under {shown(events[0].neighbours)}; "
+                "their budgets do not add"
             )
 
 
@@ -287,5 +292,5 @@ def _set_positive(event: object, *names: str) -> None:
     for name in names:
         value = exact_number(getattr(event, name), name)
         if value <= 0:
-            raise BudgetError(f"{name} is {value}; give a number above 0")
+            raise BudgetError(f"{name} is {figure(value)}; give a number above 0")
         object.__setattr__(event, name, value)

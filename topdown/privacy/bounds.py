@@ -22,6 +22,7 @@ from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, truncated_loss
 from topdown.privacy.mechanism import GEOMETRIC, Mechanism
 from topdown.privacy.shares import suggest
+from topdown.wording import shown
 
 NONE = "none"
 BOUNDARY_INFLATED = "boundary-inflated"
@@ -117,19 +118,23 @@ class Bounds:
         if isinstance(bounds, Bounds):
             return bounds
         if calibration not in CALIBRATIONS:
-            raise BudgetError(f"unknown calibration {calibration!r}; {suggest(str(calibration), list(CALIBRATIONS))}")
+            raise BudgetError(
+                f"unknown calibration {shown(calibration)}; {suggest(str(calibration), list(CALIBRATIONS))}"
+            )
         kinds = dict(bounds) if isinstance(bounds, Mapping) else {}
         default = NONE if isinstance(bounds, Mapping) else bounds
         for kind in (default, *kinds.values()):
             if kind not in KINDS:
-                raise BudgetError(f"unknown bounds {kind!r}; {suggest(str(kind), list(KINDS))}")
+                raise BudgetError(f"unknown bounds {shown(kind)}; {suggest(str(kind), list(KINDS))}")
         uppers = dict(upper) if isinstance(upper, Mapping) else {}
         everywhere = None if isinstance(upper, Mapping) else upper
         for level, value in uppers.items():
             if kinds.get(level, default) == NONE:
-                raise BudgetError(f"upper bound {value!r} of level {level!r}, whose counts are not bounded; set bounds")
+                raise BudgetError(
+                    f"upper bound {shown(value)} of level {shown(level)}, whose counts are not bounded; set bounds"
+                )
         if everywhere is not None and all(kind == NONE for kind in (default, *kinds.values())):
-            raise BudgetError(f"upper bound {upper!r}, and no level's counts are bounded; set bounds")
+            raise BudgetError(f"upper bound {shown(upper)}, and no level's counts are bounded; set bounds")
         if calibration == UNCORRECTED and not any(
             kind in (TRUNCATED, NORMALIZED) for kind in (default, *kinds.values())
         ):
@@ -166,19 +171,21 @@ class Bounds:
         """Raises BudgetError for bounds with a mechanism that has none, and for bounds of an invariant."""
         if self.any and not mechanism.bounded:
             raise BudgetError(
-                f"mechanism {mechanism.name!r} cannot be bounded; bounds are for counts of mechanism "
+                f"mechanism {shown(mechanism.name)} cannot be bounded; bounds are for counts of mechanism "
                 f"{GEOMETRIC.name!r}, or take bounds = 'none' and project with x >= 0"
             )
         for level in invariants:
             if level in self.levels and self.at(level).kind != NONE:
-                raise BudgetError(f"level {level!r} is invariant and has bounds; an exact level has no noise to bound")
+                raise BudgetError(
+                    f"level {shown(level)} is invariant and has bounds; an exact level has no noise to bound"
+                )
 
 
 def _upper(value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or value != int(value):
-        raise BudgetError(f"upper bound {value!r}; give a whole number that is public, or leave it out")
+        raise BudgetError(f"upper bound {shown(value)}; give a whole number that is public, or leave it out")
     if not 1 <= value <= LARGEST_WHOLE:
-        raise BudgetError(f"upper bound {value!r}; give a whole number from 1 to 2^53, or leave it out")
+        raise BudgetError(f"upper bound {shown(value)}; give a whole number from 1 to 2^53, or leave it out")
     return int(value)

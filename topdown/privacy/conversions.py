@@ -21,6 +21,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr
 
 from topdown.errors import BudgetError
+from topdown.wording import figure
 
 Real: TypeAlias = float | Fraction
 Exact = TypeVar("Exact", float, Fraction)
@@ -241,14 +242,14 @@ def _check(name: str, value: Real, *, zero: bool = False) -> float:
     except (OverflowError, TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise BudgetError(f"{name} is {value}; give a finite number {'of 0 or more' if zero else 'above 0'}")
+        raise BudgetError(f"{name} is {figure(value)}; give a finite number {'of 0 or more' if zero else 'above 0'}")
     return number
 
 
 def _check_delta(delta: Real) -> float:
     number = float(delta)
     if not 0 < number < 1:
-        raise BudgetError(f"delta is {delta}; give a number above 0 and below 1, such as 1e-10")
+        raise BudgetError(f"delta is {figure(delta)}; give a number above 0 and below 1, such as 1e-10")
     return number
 
 

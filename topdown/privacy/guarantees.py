@@ -12,6 +12,7 @@ from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.accounting import ApproxDP, Event, ExactEvent, PureAccountant, PureEvent, ZCDPAccountant
 from topdown.privacy.conversions import zcdp_to_epsilon
 from topdown.privacy.shares import suggest
+from topdown.wording import shown
 
 # Moving one unit, or changing its cell, takes one away and puts one in. Under "substitute" that is one step;
 # under "add-remove" it doubles the L1 and the squared L2 sensitivity, since the two counts are different ones.
@@ -128,14 +129,14 @@ def guarantee(events: Iterable[Event], delta: float | None = None, *, levels: It
     unit, neighbours = everything[0].unit, everything[0].neighbours
     steps = _STEPS_OF_A_MOVE.get(neighbours)
     if steps is None:
-        raise BudgetError(f"unknown neighbours {neighbours!r}; known: {', '.join(_STEPS_OF_A_MOVE)}")
+        raise BudgetError(f"unknown neighbours {shown(neighbours)}; known: {', '.join(_STEPS_OF_A_MOVE)}")
     ZCDPAccountant(everything)  # refuses events that protect different things
     order = None if levels is None else tuple(levels)
     measured = tuple(dict.fromkeys(event.level for event in everything))
     if order is not None:
         for name in measured:
             if name not in order:
-                raise BudgetError(f"level {name!r} is measured and not in levels; {suggest(name, list(order))}")
+                raise BudgetError(f"level {shown(name)} is measured and not in levels; {suggest(name, list(order))}")
         measured = tuple(name for name in order if name in measured)
     return Guarantee(
         unit=unit,

@@ -25,6 +25,7 @@ from topdown.privacy.accounting import (
 )
 from topdown.privacy.ledger_file import Record, errors_in_words, read_records, transaction
 from topdown.privacy.shares import Number, exact_number, suggest
+from topdown.wording import figure, shown, shown_path, unquoted
 
 ACCOUNTANTS = {"epsilon": PureAccountant, "rho": ZCDPAccountant}
 """What a data set's total may be counted in, and who adds it up."""
@@ -82,18 +83,21 @@ class Ledger:
         """
         allowed = exact_number(total, "total")
         if allowed <= 0:
-            raise BudgetError(f"total is {total}; give a number above 0")
+            raise BudgetError(f"total is {figure(total)}; give a number above 0")
         if currency not in ACCOUNTANTS:
-            raise BudgetError(f"unknown currency {currency!r}; {suggest(currency, list(ACCOUNTANTS))}")
+            raise BudgetError(f"unknown currency {shown(currency)}; {suggest(currency, list(ACCOUNTANTS))}")
         if neighbours not in COUNTS_MOVED:
-            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(COUNTS_MOVED))}")
+            raise BudgetError(f"unknown neighbours {shown(neighbours)}; {suggest(neighbours, list(COUNTS_MOVED))}")
         for what, name in (("dataset", dataset), ("unit", unit)):
             if not isinstance(name, str) or not name.strip():
-                raise BudgetError(f"{what} is {name!r}; give it a name")
+                raise BudgetError(f"{what} is {shown(name)}; give it a name")
         body = {"total": str(allowed), "currency": currency, "unit": unit.strip(), "neighbours": neighbours}
         with transaction(self.path, create=True) as ledger:
             if any(record.dataset == dataset for record in ledger.records):
-                raise BudgetError(f"{self.path}: data set {dataset!r} has an account already; its total stays as it is")
+                raise BudgetError(
+                    f"{shown_path(self.path)}: data set {shown(dataset)} has an account already; its total stays as "
+                    "it is"
+                )
             ledger.append(dataset, "open", "", body)
         return self.account(dataset)
 
@@ -105,7 +109,7 @@ class Ledger:
         account of pure epsilon, for a release that reserved something else before, and for one without a name.
         """
         if not release:
-            raise BudgetError(f"{self.path}: a release without a name cannot reserve a budget; give it one")
+            raise BudgetError(f"{shown_path(self.path)}: a release without a name cannot reserve a budget; give it one")
         measured = tuple(events)
         with transaction(self.path) as ledger:
             account = self._account(ledger.records, dataset)
@@ -113,8 +117,8 @@ class Ledger:
             if earlier is not None:
                 if _charges(account.currency, _events([earlier])) != _charges(account.currency, measured):
                     raise BudgetError(
-                        f"{self.path}: release {release} has reserved another budget before; a changed plan is another "
-                        "release: give it another --output directory"
+                        f"{shown_path(self.path)}: release {unquoted(release)} has reserved another budget before; a "
+                        "changed plan is another release: give it another --output directory"
                     )
                 return account
             self._require_addable(account, measured)
@@ -122,9 +126,9 @@ class Ledger:
             after = accountant.would_be(measured)
             if after > account.total:
                 raise BudgetError(
-                    f"{self.path}: the release would bring {account.currency} of data set {dataset!r} to {after}, "
-                    f"beyond the total of {account.total}; {account.left} is left. Nothing was drawn: lower this "
-                    "release's budget"
+                    f"{shown_path(self.path)}: the release would bring {account.currency} of data set "
+                    f"{shown(dataset)} to {figure(str(after))}, beyond the total of {figure(str(account.total))}; "
+                    f"{figure(str(account.left))} is left. Nothing was drawn: lower this release's budget"
                 )
             ledger.append(
                 dataset,
@@ -144,13 +148,17 @@ class Ledger:
         with transaction(self.path) as ledger:
             account = self._account(ledger.records, dataset)
             if all(record.release != release for record in account.releases):
-                raise BudgetError(f"{self.path}: release {release} of data set {dataset!r} has reserved nothing")
+                raise BudgetError(
+                    f"{shown_path(self.path)}: release {unquoted(release)} of data set {shown(dataset)} has reserved "
+                    "nothing"
+                )
             for record in ledger.records:
                 if (record.dataset, record.kind, record.release) == (dataset, "confirm", release):
                     if record.body["measurements"] != measurements:
                         raise BudgetError(
-                            f"{self.path}: release {release} was confirmed with other measurements; only those may be "
-                            "released: restore them, or give another --output directory, which spends its budget anew"
+                            f"{shown_path(self.path)}: release {unquoted(release)} was confirmed with other "
+                            "measurements; only those may be released: restore them, or give another --output "
+                            "directory, which spends its budget anew"
                         )
                     return record.hash
             return ledger.append(dataset, "confirm", release, {"measurements": measurements}).hash
@@ -174,11 +182,13 @@ class Ledger:
         hashes = [record.hash for record in read_records(self.path)]
         if head is not None and head not in hashes:
             raise BudgetError(
-                f"{self.path}: the hash {head} is not in the ledger: records were cut off or rewritten; restore "
-                "it from a copy"
+                f"{shown_path(self.path)}: the hash {unquoted(head, 64)} is not in the ledger: records were cut off or "
+                "rewritten; restore it from a copy"
             )
         if not hashes:
-            raise BudgetError(f"{self.path}: the ledger holds no record: all were removed; restore it from a copy")
+            raise BudgetError(
+                f"{shown_path(self.path)}: the ledger holds no record: all were removed; restore it from a copy"
+            )
         return hashes[-1]
 
     def require_record(self, record: str, manifest: Path) -> None:
@@ -198,14 +208,14 @@ class Ledger:
         if opened is None:
             known = sorted({record.dataset for record in records})
             raise BudgetError(
-                f"{self.path}: data set {dataset!r} has no account; {suggest(dataset, known)}. Open one with 'topdown "
-                "ledger init'"
+                f"{shown_path(self.path)}: data set {shown(dataset)} has no account; {suggest(dataset, known)}. Open "
+                "one with 'topdown ledger init'"
             )
         releases = tuple(record for record in own if record.kind == "reserve")
         return Account(
             dataset=dataset,
             currency=opened["currency"],
-            total=Fraction(opened["total"]),
+            total=exact_number(opened["total"], "the total"),
             spent=_cost(opened["currency"], releases),
             unit=opened["unit"],
             neighbours=opened["neighbours"],
@@ -218,14 +228,15 @@ class Ledger:
         for event in events:
             if (event.unit, event.neighbours) != (account.unit, account.neighbours):
                 raise BudgetError(
-                    f"{self.path}: data set {account.dataset!r} is accounted for one {account.unit} under "
-                    f"{account.neighbours!r}, and the release protects one {event.unit} under {event.neighbours!r}; "
-                    "their budgets do not add"
+                    f"{shown_path(self.path)}: data set {shown(account.dataset)} is accounted for one "
+                    f"{unquoted(account.unit)} under {shown(account.neighbours)}, and the release protects one "
+                    f"{unquoted(event.unit)} under {shown(event.neighbours)}; their budgets do not add"
                 )
             if account.currency == "epsilon" and isinstance(event, GaussianEvent):
                 raise BudgetError(
-                    f"{self.path}: data set {account.dataset!r} is accounted in pure epsilon, which {event.mechanism} "
-                    "noise does not have; take the mechanism 'geometric', or account for the data set in rho"
+                    f"{shown_path(self.path)}: data set {shown(account.dataset)} is accounted in pure epsilon, which "
+                    f"{unquoted(event.mechanism)} noise does not have; take the mechanism 'geometric', or account for "
+                    "the data set in rho"
                 )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from topdown.errors import BudgetError, TopdownError
+from topdown.wording import LONGEST_LIST, reason, shown_path, unquoted
 
 START = "0" * 64
 """What stands for the hash of the record before the first."""
@@ -118,7 +119,7 @@ def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
 def _require_file(path: Path) -> None:
     with errors_in_words(path):
         if not path.is_file():
-            raise BudgetError(f"{path}: there is no ledger; make one with 'topdown ledger init'")
+            raise BudgetError(f"{shown_path(path)}: there is no ledger; make one with 'topdown ledger init'")
 
 
 def _real(path: Path) -> Path:
@@ -131,8 +132,8 @@ def _require_one_name(path: Path) -> None:
     names = path.stat().st_nlink
     if names > 1:
         raise BudgetError(
-            f"{path}: the ledger's file has {names} names (hard links), and runs under different names do not see what "
-            "the others spend; while no run is at work, remove all names but one"
+            f"{shown_path(path)}: the ledger's file has {names} names (hard links), and runs under different names do "
+            "not see what the others spend; while no run is at work, remove all names but one"
         )
 
 
@@ -152,7 +153,8 @@ def _verified(connection: sqlite3.Connection, path: Path) -> tuple[Record, ...]:
         expected = _hash(before, sequence, dataset, kind, release, text)
         if (sequence, previous, mark) != (number, before, expected):
             raise BudgetError(
-                f"{path}: record {number} is not what was written: the ledger was edited; restore it from a copy"
+                f"{shown_path(path)}: record {number} is not what was written: the ledger was edited; restore it from "
+                "a copy"
             )
         records.append(Record(sequence, dataset, kind, release, json.loads(text), previous, mark))
     return tuple(records)
@@ -165,12 +167,22 @@ def errors_in_words(path: Path) -> Iterator[None]:
         yield
     except TopdownError:
         raise
-    except (sqlite3.Error, OSError, KeyError, TypeError, ValueError) as error:
+    except (sqlite3.Error, OSError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
         if "locked" in str(error):
-            raise BudgetError(f"{path}: another process holds the ledger; run again when it is done") from error
+            raise BudgetError(
+                f"{shown_path(path)}: another process holds the ledger; run again when it is done"
+            ) from None
         raise BudgetError(
-            f"{path}: the ledger cannot be used: {error}; correct its path or permissions, or restore it from a copy"
-        ) from error
+            f"{shown_path(path)}: the ledger cannot be used: {_said(error)}; correct its path or permissions, or "
+            "restore it from a copy"
+        ) from None
+
+
+def _said(error: Exception) -> str:
+    """SQLite's words, which speak of the file; of what was in it only that it does not read."""
+    if isinstance(error, sqlite3.Error):
+        return unquoted(str(error), LONGEST_LIST)
+    return reason(error, "a record does not read as one")
 
 
 def _hash(previous: str, sequence: int, dataset: str, kind: str, release: str, text: str) -> str:

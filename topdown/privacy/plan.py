@@ -18,6 +18,7 @@ from topdown.privacy.mechanism import EPSILON, GEOMETRIC, MECHANISMS, Mechanism
 from topdown.privacy.plan_inputs import invariant_queries, level_names, total_budget
 from topdown.privacy.shares import Number, Shares, suggest
 from topdown.privacy.statement import describe_plan
+from topdown.wording import figure, listed, shown
 from topdown.workload import DETAILED, Query, Schema, normal_name
 
 MAX_GRID_BITS = 32
@@ -87,13 +88,13 @@ class Plan:
         exact_queries: Iterable[tuple[str, str]] = (),
     ) -> None:
         if mechanism not in MECHANISMS:
-            raise BudgetError(f"unknown mechanism {mechanism!r}; {suggest(mechanism, list(MECHANISMS))}")
+            raise BudgetError(f"unknown mechanism {shown(mechanism)}; {suggest(mechanism, list(MECHANISMS))}")
         if neighbours not in COUNTS_MOVED:
-            raise BudgetError(f"unknown neighbours {neighbours!r}; {suggest(neighbours, list(COUNTS_MOVED))}")
+            raise BudgetError(f"unknown neighbours {shown(neighbours)}; {suggest(neighbours, list(COUNTS_MOVED))}")
         if not isinstance(unit, str) or not unit.strip():
-            raise BudgetError(f"unit is {unit!r}; name what is protected, such as 'person' or 'household'")
+            raise BudgetError(f"unit is {shown(unit)}; name what is protected, such as 'person' or 'household'")
         if isinstance(grid_bits, bool) or not isinstance(grid_bits, int) or not 0 <= grid_bits <= MAX_GRID_BITS:
-            raise BudgetError(f"grid_bits is {grid_bits!r}; give a whole number from 0 to {MAX_GRID_BITS}")
+            raise BudgetError(f"grid_bits is {shown(grid_bits)}; give a whole number from 0 to {MAX_GRID_BITS}")
         pure_epsilon, gaussian_rho, stated_delta = total_budget(MECHANISMS[mechanism], epsilon, rho, delta)
         exact, single = invariant_queries(invariants)
         single = tuple(dict.fromkeys([*single, *exact_queries]))
@@ -103,14 +104,14 @@ class Plan:
         for level in exact:
             if parsed is not None and parsed.of_level(level) > 0:
                 raise BudgetError(
-                    f"level {level!r} is invariant and has a share of {parsed.of_level(level)}; an invariant level "
-                    "is published exactly and takes no budget: drop it from one of the two"
+                    f"level {shown(level)} is invariant and has a share of {figure(str(parsed.of_level(level)))}; an "
+                    "invariant level is published exactly and takes no budget: drop it from one of the two"
                 )
         for key in single:
             if parsed is not None and parsed.get(key):
                 raise BudgetError(
-                    f"level {key[0]!r}, query {key[1]!r} is invariant and has a share of {parsed[key]}; what is "
-                    "published exactly takes no budget: drop it from one of the two"
+                    f"level {shown(key[0])}, query {shown(key[1])} is invariant and has a share of "
+                    f"{figure(parsed[key])}; what is published exactly takes no budget: drop it from one of the two"
                 )
         values = {
             "mechanism": mechanism,
@@ -171,7 +172,7 @@ class Plan:
         known = level_names(levels)
         for level in dict.fromkeys(self.levels + self.bounds.levels):
             if level not in known:
-                raise BudgetError(f"the plan names level {level!r}, which is not there; {suggest(level, known)}")
+                raise BudgetError(f"the plan names level {shown(level)}, which is not there; {suggest(level, known)}")
         if self.shares is None:
             if all(level in self.invariants for level in known):
                 raise BudgetError("every level is invariant: nothing is left to measure; make one level noisy")
@@ -179,8 +180,8 @@ class Plan:
         for level in known:
             if level not in self.levels:
                 raise BudgetError(
-                    f"level {level!r} has no share and is not invariant; give it a share (0 = not measured) or add "
-                    f"it to invariants (the plan names {', '.join(map(repr, self.levels)) or 'no level'})"
+                    f"level {shown(level)} has no share and is not invariant; give it a share (0 = not measured) or "
+                    f"add it to invariants (the plan names {listed(self.levels)})"
                 )
 
     def for_levels(self, levels: Iterable[str]) -> Plan:
@@ -203,7 +204,7 @@ class Plan:
         for (level, text), share in self.shares.items_:
             key = (level, _query_name(level, text, schema))
             if key in named:
-                raise BudgetError(f"level {level!r} names query {key[1]!r} twice; give it one share")
+                raise BudgetError(f"level {shown(level)} names query {shown(key[1])} twice; give it one share")
             named[key] = share
         exact = tuple((level, _query_name(level, text, schema)) for level, text in self.exact_queries)
         return replace(self, shares=Shares(tuple(named.items())), exact_queries=exact)
@@ -218,7 +219,7 @@ class Plan:
             return Fraction(0)
         shares = self._resolved_shares()
         if level not in shares.levels:
-            raise BudgetError(f"the plan has no level {level!r}; {suggest(level, list(self.levels))}")
+            raise BudgetError(f"the plan has no level {shown(level)}; {suggest(level, list(self.levels))}")
         self._check_query(shares.queries(level), level, query)
         return shares[level, query]
 
@@ -246,7 +247,7 @@ class Plan:
         0 for an invariant. Raises BudgetError for a level that is not measured and for a Gaussian plan.
         """
         if not self.is_pure:
-            raise BudgetError(f"mechanism {self.mechanism!r} has no Laplace scale; ask for sigma2")
+            raise BudgetError(f"mechanism {shown(self.mechanism)} has no Laplace scale; ask for sigma2")
         return self._parameter(level, query)
 
     def sigma2(self, level: str, query: str = DETAILED) -> Fraction:
@@ -255,7 +256,7 @@ class Plan:
         0 for an invariant. Raises BudgetError for a level that is not measured and for a Laplace plan.
         """
         if self.is_pure:
-            raise BudgetError(f"mechanism {self.mechanism!r} has no sigma2; ask for scale")
+            raise BudgetError(f"mechanism {shown(self.mechanism)} has no sigma2; ask for scale")
         return self._parameter(level, query)
 
     def smooth_law(self, level: str, query: str = DETAILED) -> Law:
@@ -274,7 +275,9 @@ class Plan:
         try:
             return self.noise.law(self._parameter(level, query), self.grid_bits, continuous=continuous)
         except ConfigError as error:
-            raise BudgetError(f"level {level!r} has a budget of {self.budget(level, query)}: {error}") from None
+            raise BudgetError(
+                f"level {shown(level)} has a budget of {figure(str(self.budget(level, query)))}: {error}"
+            ) from None
 
     def variance(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> float:
         """Variance of the noise on every count, in counts^2: 0 for an invariant, inf if not measured.
@@ -379,12 +382,14 @@ class Plan:
 
     def _check_query(self, known: tuple[str, ...], level: str, query: str) -> None:
         if query not in known:
-            raise BudgetError(f"level {level!r} has no query {query!r}; {suggest(query, list(known))}")
+            raise BudgetError(f"level {shown(level)} has no query {shown(query)}; {suggest(query, list(known))}")
 
     def _spent(self, level: str, query: str) -> Fraction:
         budget = self.budget(level, query)
         if budget == 0:
-            raise BudgetError(f"level {level!r} is not measured (its share is 0), so it has no noise; ask for variance")
+            raise BudgetError(
+                f"level {shown(level)} is not measured (its share is 0), so it has no noise; ask for variance"
+            )
         return budget
 
     def _level_events(self, level: str) -> list[Event]:
@@ -413,4 +418,4 @@ def _query_name(level: str, text: str, schema: Schema) -> str:
     try:
         return Query.parse(text, schema).name
     except ConfigError as error:
-        raise BudgetError(f"level {level!r}: {error}") from None
+        raise BudgetError(f"level {shown(level)}: {error}") from None

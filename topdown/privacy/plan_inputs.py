@@ -9,6 +9,7 @@ from topdown.errors import BudgetError
 from topdown.privacy.conversions import conservative_rho
 from topdown.privacy.mechanism import EPSILON, Mechanism
 from topdown.privacy.shares import Number, exact_number
+from topdown.wording import figure, shown
 from topdown.workload import DETAILED, normal_name
 
 DEFAULT_DELTA = 1e-10
@@ -16,19 +17,21 @@ DEFAULT_DELTA = 1e-10
 
 def level_names(levels: Iterable[str]) -> list[str]:
     if isinstance(levels, str):
-        raise BudgetError(f"levels is the text {levels!r}; give a list of level names, root first")
+        raise BudgetError(f"levels is the text {shown(levels)}; give a list of level names, root first")
     return list(levels)
 
 
 def invariant_levels(invariants: Iterable[str]) -> tuple[str, ...]:
     if isinstance(invariants, str):
-        raise BudgetError(f"invariants is the text {invariants!r}; give a list of level names, [{invariants!r}]")
+        raise BudgetError(
+            f"invariants is the text {shown(invariants)}; give a list of level names, [{shown(invariants)}]"
+        )
     names = tuple(invariants)
     for position, name in enumerate(names):
         if not isinstance(name, str) or not name:
-            raise BudgetError(f"invariants contains {name!r}; give names of levels")
+            raise BudgetError(f"invariants contains {shown(name)}; give names of levels")
         if name in names[:position]:
-            raise BudgetError(f"invariants names level {name!r} twice; name it once")
+            raise BudgetError(f"invariants names level {shown(name)} twice; name it once")
     return names
 
 
@@ -42,7 +45,9 @@ def invariant_queries(
     for level, queries in invariants.items():
         names = [queries] if isinstance(queries, str) else list(queries)
         if not names or not all(isinstance(name, str) and name.strip() for name in names):
-            raise BudgetError(f"invariants of level {level!r}: {queries!r}; give a list of queries, such as ['total']")
+            raise BudgetError(
+                f"invariants of level {shown(level)}: {shown(queries)}; give a list of queries, such as ['total']"
+            )
         names = [normal_name(name) for name in names]
         if DETAILED in names:
             whole.append(level)
@@ -57,32 +62,34 @@ def total_budget(
     """The (epsilon, rho, delta) to keep, of which the mechanism's family uses either epsilon or rho."""
     stated_delta = None if delta is None else float(exact_number(delta, "delta"))
     if stated_delta is not None and not 0 < stated_delta < 1:
-        raise BudgetError(f"delta is {delta}; give a number above 0 and below 1, such as 1e-10")
+        raise BudgetError(f"delta is {figure(delta)}; give a number above 0 and below 1, such as 1e-10")
     name = mechanism.name
     if mechanism.currency == EPSILON:
         if rho is not None:
             raise BudgetError(
-                f"mechanism {name!r} spends epsilon and rho = {rho} was given; give epsilon, or take "
+                f"mechanism {shown(name)} spends epsilon and rho = {figure(rho)} was given; give epsilon, or take "
                 "mechanism 'discrete-gaussian'"
             )
         if stated_delta is not None:
-            raise BudgetError(f"mechanism {name!r} gives pure epsilon; leave out delta = {delta}")
+            raise BudgetError(f"mechanism {shown(name)} gives pure epsilon; leave out delta = {figure(delta)}")
         if epsilon is None:
-            raise BudgetError(f"mechanism {name!r} needs epsilon, the total budget, above 0")
+            raise BudgetError(f"mechanism {shown(name)} needs epsilon, the total budget, above 0")
         return _positive(epsilon, "epsilon"), None, None
     if rho is not None and epsilon is not None:
-        raise BudgetError(f"epsilon = {epsilon} and rho = {rho} were both given; give one of them")
+        raise BudgetError(f"epsilon = {figure(epsilon)} and rho = {figure(rho)} were both given; give one of them")
     if rho is not None:
         return None, _positive(rho, "rho"), stated_delta or DEFAULT_DELTA
     if epsilon is None:
-        raise BudgetError(f"mechanism {name!r} needs rho, the total budget, or epsilon and delta")
+        raise BudgetError(f"mechanism {shown(name)} needs rho, the total budget, or epsilon and delta")
     if stated_delta is None:
-        raise BudgetError(f"mechanism {name!r} has no pure epsilon; give rho, or a delta with epsilon = {epsilon}")
+        raise BudgetError(
+            f"mechanism {shown(name)} has no pure epsilon; give rho, or a delta with epsilon = {figure(epsilon)}"
+        )
     return None, conservative_rho(float(_positive(epsilon, "epsilon")), stated_delta), stated_delta
 
 
 def _positive(value: Number, what: str) -> Fraction:
     number = exact_number(value, what)
     if number <= 0:
-        raise BudgetError(f"{what} is {value}; give a number above 0")
+        raise BudgetError(f"{what} is {figure(value)}; give a number above 0")
     return number

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError
 from topdown.noise import ExactNumber, exact_fraction
+from topdown.wording import LONGEST_PIECE, figure, joined, listed, shown
 from topdown.workload import DETAILED, normal_name
 
 Number: TypeAlias = ExactNumber
@@ -22,9 +23,8 @@ _MOST_BITS = 1100
 
 def suggest(name: object, known: list[str]) -> str:
     """Returns "known names are a, b; did you mean a?", the second half only where a name is near."""
-    listed = ", ".join(repr(k) for k in known) if known else "none"
-    near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
-    return f"known: {listed}" + (f"; did you mean {near[0]!r}?" if near else "")
+    near = get_close_matches(str(name)[:LONGEST_PIECE].lower(), known, n=1, cutoff=0.5)
+    return f"known: {listed(known)}" + (f"; did you mean {shown(near[0])}?" if near else "")
 
 
 def exact_number(value: Any, what: str) -> Fraction:
@@ -43,8 +43,7 @@ def exact_number(value: Any, what: str) -> Fraction:
 
 
 def _shown(value: object) -> str:
-    text = "a whole number beyond 300 digits" if isinstance(value, int) and abs(value) >> _MOST_BITS else repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."
+    return "a whole number beyond 300 digits" if isinstance(value, int) and abs(value) >> _MOST_BITS else shown(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +105,13 @@ class Shares(Mapping[Key, Fraction]):
         if isinstance(shares, cls):
             return shares
         if not isinstance(shares, Mapping):
-            raise BudgetError(f"shares is {shares!r}; give a mapping from level to share")
+            raise BudgetError(f"shares is {shown(shares)}; give a mapping from level to share")
         parsed: dict[Key, Fraction] = {}
         for (level, text), value in _entries(shares):
             query = normal_name(text)
             share = exact_number(value, f"the share of {_name(level, query)}")
             if share < 0:
-                raise BudgetError(f"the share of {_name(level, query)} is {value}; a share is 0 or more")
+                raise BudgetError(f"the share of {_name(level, query)} is {shown(value)}; a share is 0 or more")
             if (level, query) in parsed:
                 raise BudgetError(f"{_name(level, query)} has two shares; give one")
             parsed[level, query] = share
@@ -129,27 +128,29 @@ def _entries(shares: Mapping[Any, Any]) -> Iterator[tuple[Key, object]]:
     for name, value in shares.items():
         key = (name, DETAILED) if isinstance(name, str) else name
         if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, str) and part for part in key)):
-            raise BudgetError(f"shares has the key {name!r}; a key is the name of a level")
+            raise BudgetError(f"shares has the key {shown(name)}; a key is the name of a level")
         if not isinstance(value, Mapping):
             yield key, value
             continue
         if not isinstance(name, str):
-            raise BudgetError(f"shares has {value!r} for {name!r}; give one number for a level and query")
+            raise BudgetError(f"shares has {shown(value)} for {shown(name)}; give one number for a level and query")
         for query, part in value.items():
             if not (isinstance(query, str) and query):
-                raise BudgetError(f"the shares of level {name!r} have the key {query!r}; a key is a query's name")
+                raise BudgetError(
+                    f"the shares of level {shown(name)} have the key {shown(query)}; a key is a query's name"
+                )
             yield (name, query), part
 
 
 def _name(level: str, query: str) -> str:
-    return f"level {level!r}" if query == DETAILED else f"level {level!r}, query {query!r}"
+    return f"level {shown(level)}" if query == DETAILED else f"level {shown(level)}, query {shown(query)}"
 
 
 def _check_sum(shares: Mapping[Key, Fraction]) -> None:
     total = sum(shares.values(), Fraction(0))
     if total == 1:
         return
-    listed = ", ".join(f"{_name(*key)} {_decimal(share)}" for key, share in shares.items()) or "no level at all"
+    given = joined([f"{_name(*key)} {figure(_decimal(share))}" for key, share in shares.items()]) or "no level at all"
     # A third as 0.3333333333333333, or 0.1 * 3, is off by a rounding error only: say which fraction was meant.
     rounded = {key: share.limit_denominator(1000) for key, share in shares.items()}
     meant = [
@@ -157,8 +158,8 @@ def _check_sum(shares: Mapping[Key, Fraction]) -> None:
         for key, share in shares.items()
         if rounded[key] != share and abs(rounded[key] - share) < Fraction(1, 10**9)
     ]
-    advice = f"write {', '.join(meant)}" if meant else 'write shares as exact fractions, such as "3/10"'
-    raise BudgetError(f"the shares add up to {_decimal(total)}, not to exactly 1 ({listed}); {advice}")
+    advice = f"write {joined(meant)}" if meant else 'write shares as exact fractions, such as "3/10"'
+    raise BudgetError(f"the shares add up to {figure(_decimal(total))}, not to exactly 1 ({given}); {advice}")
 
 
 def _decimal(value: Fraction) -> str:

@@ -19,6 +19,7 @@ from topdown.projection import equality
 from topdown.projection.nonnegative import project_families
 from topdown.projection.problem import Problem
 from topdown.tree import Families, FloatArray, IntArray, Tree
+from topdown.wording import LONGEST_LIST, unquoted
 
 cp: Any = cvxpy  # ships no usable types
 
@@ -226,8 +227,9 @@ def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: str
         _solve(program, solver, _TIGHT.get(solver, {}) | options)
     except (cp.SolverError, ValueError, ArithmeticError) as error:
         raise ProjectionError(
-            f"cvxpy with {solver} failed: {error}; installed solvers are {', '.join(cp.installed_solvers())}"
-        ) from error
+            f"cvxpy with {solver} failed: {unquoted(str(error), LONGEST_LIST)}; installed solvers are "
+            f"{', '.join(cp.installed_solvers())}"
+        ) from None
     if unknown.value is None or program.status not in ("optimal", "optimal_inaccurate"):
         raise ProjectionError(f"cvxpy with {solver} ended as {program.status!r}; try another solver or engine='tree'")
 

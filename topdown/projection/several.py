@@ -16,6 +16,7 @@ from topdown.projection.histogram_certificate import histogram_optimality
 from topdown.projection.histograms import solve
 from topdown.projection.invariants import Contradiction
 from topdown.tree import FloatArray, Tree
+from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
 EXACT = 1e-12
@@ -91,8 +92,9 @@ def _answers(measurements: Measurements) -> list[dict[Query, Answers]]:
             if variance.ndim == 2:
                 if (variance != variance[:, :1]).any():
                     raise ConfigError(
-                        f"level {level!r}, query {query.name!r}: the answers of a node have different variances, and "
-                        "several queries are combined with one variance per node and query; give every query's own"
+                        f"level {shown(level)}, query {shown(query.name)}: the answers of a node have different "
+                        "variances, and several queries are combined with one variance per node and "
+                        "query; give every query's own"
                     )
                 variance = variance[:, 0]
             entries[query] = Answers(np.asarray(one.values, dtype=np.float64), np.asarray(variance, dtype=np.float64))

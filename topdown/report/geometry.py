@@ -14,9 +14,16 @@ import numpy as np
 from topdown.errors import ConfigError
 from topdown.geography import Geography
 from topdown.tree import FloatArray, IntArray
+from topdown.wording import reason, shown, shown_path
 
 _MOST_POINTS = 80_000
 """Points that a page can hold; outlines are snapped to a grid coarse enough for it."""
+
+_FARTHEST = 1e9
+_FINEST = 1e-9
+"""No map shows steps below this; a degree, a metre, whatever the file's unit is."""
+
+_MALFORMED = (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 
 Ring = FloatArray  # (points, 2): longitude, latitude
 
@@ -37,24 +44,28 @@ def read_outlines(path: Path, geography: Geography) -> Outlines:
     Features are matched to leaves by their id or by the property that fits most of them. Raises `ConfigError` for a
     file that is neither, or in which no feature is a leaf.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"{path}: study.geometry cannot be read as JSON: {error}; correct the path") from error
+    document = _document(path)
     kind = document.get("type") if isinstance(document, dict) else None
+    readers = {"FeatureCollection": _features, "Topology": _topology}
+    if not isinstance(kind, str) or kind not in readers:
+        raise ConfigError(
+            f"{shown_path(path)}: study.geometry is of type {shown(kind)}; give a GeoJSON FeatureCollection or a "
+            "TopoJSON"
+        )
+    features: list[tuple[dict[str, Any], list[list[Ring]]]] = []
     try:
-        if kind == "FeatureCollection":
-            features = [(one, _polygons(one.get("geometry"))) for one in document["features"]]
-        elif kind == "Topology":
-            features = list(_topology(document))
-        else:
-            raise ConfigError(f"{path}: study.geometry is {kind!r}; give a GeoJSON FeatureCollection or a TopoJSON")
+        features.extend(readers[kind](document))
         leaf = _match([one for one, _ in features], geography)
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{path}: study.geometry is malformed: {error!r}; give valid GeoJSON or TopoJSON") from error
+    except _MALFORMED:
+        raise ConfigError(
+            f"{shown_path(path)}: study.geometry is malformed; give valid GeoJSON or TopoJSON, of which every point "
+            "is two finite numbers"
+        ) from None
     found = [(index, polygons) for index, (_, polygons) in zip(leaf, features, strict=True) if index >= 0 and polygons]
     if not found:
-        raise ConfigError(f"{path}: no feature's id or property is the GEOID of a leaf; correct study.geometry")
+        raise ConfigError(
+            f"{shown_path(path)}: no feature's id or property is the GEOID of a leaf; correct study.geometry"
+        )
     points = np.concatenate([ring for _, polygons in found for polygon in polygons for ring in polygon])
     return Outlines(
         np.array([index for index, _ in found], dtype=np.int64),
@@ -63,33 +74,71 @@ def read_outlines(path: Path, geography: Geography) -> Outlines:
     )
 
 
-def _polygons(geometry: Any) -> list[list[Ring]]:
-    if geometry is None:
-        return []
-    kind, coordinates = geometry["type"], geometry.get("coordinates", [])
-    polygons = {"Polygon": [coordinates], "MultiPolygon": coordinates}.get(kind, [])
-    return [[np.array([p[:2] for p in ring], dtype=np.float64) for ring in polygon] for polygon in polygons]
+def _document(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        said = reason(error)
+    except RecursionError:
+        said = "its brackets are nested too deeply"
+    except ValueError as error:
+        said = f"{error.msg} in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else reason(error)
+    raise ConfigError(
+        f"{shown_path(path)}: study.geometry cannot be read as JSON: {said}; correct the path or the file"
+    )
+
+
+def _features(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[list[Ring]]]]:
+    """The features of a GeoJSON FeatureCollection."""
+    for one in document["features"]:
+        geometry = one.get("geometry")
+        if geometry is None:
+            yield one, []
+            continue
+        kind, coordinates = geometry["type"], geometry.get("coordinates", [])
+        polygons = {"Polygon": [coordinates], "MultiPolygon": coordinates}.get(kind, [])
+        yield one, _with_rings([[_ring(points) for points in _list(polygon)] for polygon in _list(polygons)])
+
+
+def _with_rings(polygons: list[list[Ring]]) -> list[list[Ring]]:
+    """``polygons`` without their empty rings, and without those whose outer ring is empty: nothing of them is drawn."""
+    return [[ring for ring in polygon if len(ring)] for polygon in polygons if polygon and len(polygon[0])]
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError("not a list")
+    return value
+
+
+def _ring(points: Any) -> Ring:
+    """(points, 2); ``points``: pairs of numbers, of which any further ones are heights."""
+    if not _list(points):
+        return np.zeros((0, 2))
+    ring = np.array([[0.0 + x, 0.0 + y] for x, y, *_ in points])
+    # Not finite, or beyond every coordinate system of this planet.
+    if not (np.abs(ring) <= _FARTHEST).all():
+        raise ValueError("a coordinate is not finite")
+    return ring
 
 
 def _topology(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[list[Ring]]]]:
     """The features of the TopoJSON object that has the most; arcs are delta-encoded where there is a transform."""
     transform = document.get("transform")
-    arcs = []
-    for arc in document["arcs"]:
-        points = np.array([p[:2] for p in arc], dtype=np.float64)
-        if transform is not None:
-            points = np.cumsum(points, axis=0) * transform["scale"] + transform["translate"]
-        arcs.append(points)
+    arcs = [_ring(arc) for arc in document["arcs"]]
+    if transform is not None:
+        scale, shift = _ring([transform["scale"]]), _ring([transform["translate"]])
+        arcs = [_ring((np.cumsum(arc, axis=0) * scale + shift).tolist()) for arc in arcs]
 
     def ring(indices: list[int]) -> Ring:
         parts = [arcs[k] if k >= 0 else arcs[~k][::-1] for k in indices]
         # Consecutive arcs share a point.
-        return np.concatenate([parts[0], *(part[1:] for part in parts[1:])])
+        return np.concatenate([parts[0], *(part[1:] for part in parts[1:])]) if parts else np.zeros((0, 2))
 
     collections = [one["geometries"] for one in document["objects"].values() if "geometries" in one]
     for one in max(collections, key=len):
         polygons = {"Polygon": [one.get("arcs", [])], "MultiPolygon": one.get("arcs", [])}.get(one["type"], [])
-        yield one, [[ring(indices) for indices in polygon] for polygon in polygons]
+        yield one, _with_rings([[ring(indices) for indices in polygon] for polygon in polygons])
 
 
 def _match(features: list[dict[str, Any]], geography: Geography) -> list[int]:
@@ -108,7 +157,7 @@ def _snapped(shapes: list[list[list[Ring]]], points: FloatArray) -> Iterator[dic
     """Every shape with its points on a common grid, so that neighbours still share their border, as a MultiPolygon."""
     low, high = points.min(axis=0), points.max(axis=0)
     extent = float((high - low).max()) or 1.0
-    step = extent / 100_000.0
+    step = max(extent / 100_000.0, _FINEST)
     while sum(len(_on_grid(r, step)) for shape in shapes for polygon in shape for r in polygon) > _MOST_POINTS:
         step *= 1.25
     digits = max(0, int(np.ceil(-np.log10(step))) + 1)

@@ -287,7 +287,8 @@ def _map(table: ErrorTable, primary: str, outlines: Outlines) -> dict[str, Any]:
     leaves = table.geography.tree.leaves
     bias, error = table[primary, "bias"][leaves], table[primary, "bias_se"][leaves]
     column = int((np.abs(bias) > 3.0 * error).sum(axis=0).argmax())
-    step = 2.0 * float(np.median(error[:, column])) or 1.0
+    step = 2.0 * float(np.median(error[:, column]))
+    step = step if np.isfinite(step) and step > 0 else 1.0  # one replicate has no Monte Carlo error
     return {
         "method": primary,
         "cell": table.cells[column],

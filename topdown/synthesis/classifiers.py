@@ -11,6 +11,7 @@ import pandas as pd
 
 from topdown.errors import ConfigError
 from topdown.synthesis.columns import Columns, FloatArray
+from topdown.wording import column_names, shown
 
 IntArray = npt.NDArray[np.int64]
 
@@ -206,7 +207,7 @@ class Cells:
         chosen = list(columns.frame.columns) if self.columns is None else list(self.columns)
         for name in chosen:
             if name not in columns.frame.columns:
-                raise ConfigError(f"no column {name!r}; there are {', '.join(columns.frame.columns)}")
+                raise ConfigError(f"no column {shown(name)}; there are {column_names(columns.frame.columns)}")
         frame = columns.frame[chosen].astype("string").fillna("missing")
         codes: IntArray = frame.groupby(chosen, sort=True).ngroup().to_numpy().astype(np.int64)
         rows = np.bincount(codes)

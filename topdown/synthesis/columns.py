@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError
+from topdown.wording import column_name, column_names
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -68,8 +69,8 @@ def side_by_side(original: Any, synthetic: Any) -> Columns:
         raise DataError(f"{len(first)} original and {len(second)} synthetic records; give at least one of each")
     if set(first.columns) != set(second.columns) or not len(first.columns):
         raise DataError(
-            f"the original has the columns {', '.join(map(str, first.columns)) or 'none'}, the synthetic data "
-            f"{', '.join(map(str, second.columns)) or 'none'}; give both the same"
+            f"the original has the columns {column_names(first.columns)}, the synthetic data "
+            f"{column_names(second.columns)}; give both the same"
         )
     names = [str(name) for name in first.columns]
     pieces, features, source, continuous = [], [], [], []
@@ -78,7 +79,7 @@ def side_by_side(original: Any, synthetic: Any) -> Columns:
         both = pd.concat([first[column], second[column]], ignore_index=True)
         joined[name] = both
         if _is_continuous(first[column]) != _is_continuous(second[column]):
-            raise DataError(f"column {name!r} is a number in one of the data sets only; give it one kind")
+            raise DataError(f"column {column_name(name)} is a number in one of the data sets only; give it one kind")
         found = _continuous(both, name) if _is_continuous(both) else _categorical(both, name)
         for title, values in found.items():
             pieces.append(values)
@@ -99,7 +100,7 @@ def _continuous(column: pd.Series[Any], name: str) -> dict[str, FloatArray]:
     values = column.to_numpy(dtype=np.float64, na_value=np.nan)
     missing = np.isnan(values)
     if np.isinf(values).any():
-        raise DataError(f"column {name!r} has infinite values; give finite ones or leave them missing")
+        raise DataError(f"column {column_name(name)} has infinite values; give finite ones or leave them missing")
     if not missing.any():
         return {name: values}
     # A constant: a value that depends on other records would let one record move them all.

@@ -18,6 +18,7 @@ from typing import Any
 
 from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.files import file_digest, sync_folder
+from topdown.wording import reason, shown, shown_path
 
 # Readers of a directory of Parquet files leave out what begins with an underscore.
 MANIFEST = "_manifest.json"
@@ -57,8 +58,8 @@ def whole_microdata(folder: Path) -> Earlier | None:
     found = _found(folder)
     for name in () if found is None else (*found.missing, *found.changed):
         raise DataError(
-            f"{folder / name} is not the file that {MANIFEST} lists: the microdata are torn or were changed; remove "
-            f"{folder}, and they are made again from the release"
+            f"{shown_path(folder / name)} is not the file that {MANIFEST} lists: the microdata are torn or were "
+            f"changed; remove {shown_path(folder)}, and they are made again from the release"
         )
     return found
 
@@ -77,7 +78,10 @@ def settle(folder: Path) -> None:
         if found is None:
             return
         if found.changed:
-            raise ConfigError(f"{old / found.changed[0]} is not what was written; nothing was deleted: move {old} away")
+            raise ConfigError(
+                f"{shown_path(old / found.changed[0])} is not what was written; nothing was deleted: move "
+                f"{shown_path(old)} away"
+            )
         if found.missing or os.path.lexists(folder):
             discard(old)
         else:
@@ -107,7 +111,9 @@ def _readable(folder: Path) -> Iterator[None]:
     except TopdownError:
         raise
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder}: cannot be used: {error}; correct the permissions, or {_MOVE_IT}") from error
+        raise ConfigError(
+            f"{shown_path(folder)}: cannot be used: {reason(error)}; correct the permissions, or {_MOVE_IT}"
+        ) from None
 
 
 def _found(folder: Path, *, digests: bool = True) -> Earlier | None:
@@ -117,16 +123,19 @@ def _found(folder: Path, *, digests: bool = True) -> Earlier | None:
         except FileNotFoundError:
             return None
         if stat.S_ISLNK(kind):
-            raise ConfigError(f"{folder} is a link, and microdata replace no folder through a link; {_MOVE_IT}")
+            raise ConfigError(
+                f"{shown_path(folder)} is a link, and microdata replace no folder through a link; {_MOVE_IT}"
+            )
         if not stat.S_ISDIR(kind):
-            raise ConfigError(f"{folder} exists and is no folder; {_MOVE_IT}")
+            raise ConfigError(f"{shown_path(folder)} exists and is no folder; {_MOVE_IT}")
         with os.scandir(folder) as entries:
             present = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
         facts = _facts(folder, present)
         for name, is_file in sorted(present.items()):
             if name != MANIFEST and not (is_file and name in facts["files"]):
                 raise ConfigError(
-                    f"{folder} holds {name!r}, which its {MANIFEST} does not list; nothing was deleted: {_MOVE_IT}"
+                    f"{shown_path(folder)} holds {shown(name)}, which its {MANIFEST} does not list; nothing was "
+                    f"deleted: {_MOVE_IT}"
                 )
         listed = sorted(facts["files"].items())
         missing = tuple(name for name, _ in listed if name not in present)
@@ -138,9 +147,11 @@ def _facts(folder: Path, present: dict[str, bool]) -> dict[str, Any]:
     """The manifest of ``folder``, in which ``present`` are the names and whether they are files."""
     manifest = folder / MANIFEST
     if not present.get(MANIFEST, False):
-        raise ConfigError(f"{folder} exists and holds no microdata of ours (no file {MANIFEST}); {_MOVE_IT}")
+        raise ConfigError(
+            f"{shown_path(folder)} exists and holds no microdata of ours (no file {MANIFEST}); {_MOVE_IT}"
+        )
     if manifest.stat().st_size > _LARGEST_MANIFEST:
-        raise ConfigError(f"{manifest} is larger than any manifest of ours; {_MOVE_IT}")
+        raise ConfigError(f"{shown_path(manifest)} is larger than any manifest of ours; {_MOVE_IT}")
     try:
         facts = json.loads(manifest.read_text(encoding="utf-8"))
         listed = {name: file["sha256"] for name, file in facts["files"].items()}
@@ -148,7 +159,9 @@ def _facts(folder: Path, present: dict[str, bool]) -> dict[str, Any]:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         ours = False
     if not ours:
-        raise ConfigError(f"{folder} holds no microdata of ours ({MANIFEST} is another's, or torn); {_MOVE_IT}")
+        raise ConfigError(
+            f"{shown_path(folder)} holds no microdata of ours ({MANIFEST} is another's, or torn); {_MOVE_IT}"
+        )
     return dict(facts)
 
 
@@ -158,10 +171,13 @@ def _require_leftovers(staging: Path) -> None:
         if staging.is_symlink() or not staging.exists():
             return
         if not staging.is_dir():
-            raise ConfigError(f"{staging} is a file, and a folder of that name is needed for a moment; move it away")
+            raise ConfigError(
+                f"{shown_path(staging)} is a file, and a folder of that name is needed for a moment; move it away"
+            )
         for path in sorted(staging.rglob("*")):
             name = path.relative_to(staging).as_posix()
             if not _LEFT_BY_A_KILL.fullmatch(name):
                 raise ConfigError(
-                    f"{staging} holds {name!r}, which is no leftover of ours; nothing was deleted: move it away"
+                    f"{shown_path(staging)} holds {shown(name)}, which is no leftover of ours; nothing was deleted: "
+                    "move it away"
                 )

@@ -20,6 +20,7 @@ from topdown.errors import ConfigError, DataError
 from topdown.files import file_digest, locked, make_folder, whole_folder
 from topdown.noise import SecureSource, Source
 from topdown.progress import Silent, Stages
+from topdown.readers import require_encodable
 from topdown.release import Release
 from topdown.synthesis.earlier import MANIFEST, aside, discard, settle, whole_microdata
 from topdown.synthesis.leaves import Leaves, leaves_of, read_leaves
@@ -36,6 +37,7 @@ from topdown.synthesis.records import (
 from topdown.synthesis.room import require_countable, require_space
 from topdown.synthesis.tabulation import as_schema, tabulate
 from topdown.tables import write_json
+from topdown.wording import FAILED, reason, shown, shown_path
 from topdown.workload.schema import Schema
 
 STATEMENT = (
@@ -75,6 +77,7 @@ def synthesize(
     Raises `DataError` for a release that is not complete.
     """
     require_order(order)
+    require_encodable(Path(directory))
     with (stages or Silent()).stage("reading the release"):
         leaves = read_leaves(Path(public))
     return write_microdata(leaves, directory, schema=schema, order=order, source=source, stages=stages)
@@ -139,7 +142,10 @@ def write_microdata(
                 write_json(staging / MANIFEST, facts | {"files": _digests(parts)})
                 whole_microdata(directory)  # nobody put anything into it in the meantime
         except (OSError, pa.ArrowException) as error:
-            raise DataError(f"{directory}: cannot be written: {error}; free the space or correct the path") from error
+            raise DataError(
+                f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; free the space or correct the "
+                "path"
+            ) from None
         discard(aside(directory))
     return made([directory / part.name for part in parts])
 
@@ -154,7 +160,7 @@ def require_replaceable(directory: Path) -> None:
 def _alone(directory: Path) -> Iterator[None]:
     """Hold the lock beside ``directory``, after finishing what a killed job left there. Raises `ConfigError`."""
     if not directory.name or directory.name == "..":
-        raise ConfigError(f"{directory}: give a directory by its name; microdata get one of their own")
+        raise ConfigError(f"{shown_path(directory)}: give a directory by its name; microdata get one of their own")
     lock = directory.with_name(f".{directory.name}.lock")
     with ExitStack() as held:
         try:
@@ -162,12 +168,14 @@ def _alone(directory: Path) -> Iterator[None]:
             held.enter_context(locked(lock))
         except BlockingIOError:
             raise ConfigError(
-                f"{directory}: another process is writing these microdata ({lock.name} beside it is held); wait for it"
+                f"{shown_path(directory)}: another process is writing these microdata ({shown_path(lock.name)} beside "
+                "it is held); wait for it"
             ) from None
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{directory}: cannot be written: {error}; correct the path or the permissions of {directory.parent}"
-            ) from error
+                f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; correct the path or the "
+                f"permissions of {shown_path(directory.parent)}"
+            ) from None
         settle(directory)
         yield
 
@@ -226,7 +234,7 @@ def _require_equal(folder: Path, leaves: Leaves, schema: Schema) -> None:
     if len(wrong):
         leaf, cell = (int(k) for k in wrong[0])
         raise DataError(
-            f"unit {leaves.geoids[leaf].as_py()!r}, cell {leaves.cells[cell]!r}: the records read back are "
+            f"unit {shown(leaves.geoids[leaf].as_py())}, cell {shown(leaves.cells[cell])}: the records read back are "
             f"{found[leaf, cell]}, the release has {leaves.values[leaf, cell]}; nothing was published. Run again, on "
             "another disk if it persists"
         )

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from topdown.errors import ConfigError
 from topdown.noise import Source
 from topdown.synthesis.leaves import Leaves
+from topdown.wording import shown
 from topdown.workload.schema import Schema
 
 Order = Literal["sorted", "shuffled"]
@@ -166,4 +167,4 @@ def require_order(order: str) -> Order:
         return "sorted"
     if order == "shuffled":
         return "shuffled"
-    raise ConfigError(f"order {order!r}: give 'sorted' (by GEOID) or 'shuffled'")
+    raise ConfigError(f"order {shown(order)}: give 'sorted' (by GEOID) or 'shuffled'")

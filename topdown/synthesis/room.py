@@ -14,6 +14,7 @@ from topdown.errors import ConfigError, DataError
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.synthesis import records
 from topdown.synthesis.records import MOST_SCATTERED, Layout, Order, batch, part_writer, scattered_kind
+from topdown.wording import FAILED, reason, shown_path
 
 MOST_FILES = 100_000
 """Files of sorted records: their names have five digits."""
@@ -42,7 +43,7 @@ def require_space(layout: Layout, folder: Path) -> None:
     try:
         free = shutil.disk_usage(disk).free
     except OSError as error:
-        raise DataError(f"{folder}: cannot be written: {error}; correct the path") from error
+        raise DataError(f"{shown_path(folder)}: cannot be written: {reason(error, FAILED)}; correct the path") from None
     # What no encoding passes: nearly every job is spared the sample.
     count, attributes = layout.cells.records, layout.schema.attributes
     longest = [pc.max(pc.binary_length(layout.geoids)).as_py() or 0]
@@ -52,8 +53,8 @@ def require_space(layout: Layout, folder: Path) -> None:
     needed = disk_needed(layout)
     if needed > free:
         raise DataError(
-            f"{folder}: {count:,} records ({layout.order}) need about {needed / 2**20:,.1f} MiB of disk, and "
-            f"{free / 2**20:,.1f} MiB are free; nothing was written: free some, or write to another disk"
+            f"{shown_path(folder)}: {count:,} records ({layout.order}) need about {needed / 2**20:,.1f} MiB of disk, "
+            f"and {free / 2**20:,.1f} MiB are free; nothing was written: free some, or write to another disk"
         )
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.errors import DataError
+from topdown.wording import shown, shown_path
 from topdown.workload.schema import Schema
 
 
@@ -34,7 +35,7 @@ def tabulate(
     found = np.zeros(len(units) * len(cells), dtype=np.int64)
     paths = sorted(Path(directory).glob("part-*.parquet"))
     if not paths:
-        raise DataError(f"{directory} holds no part-*.parquet; give the directory of the microdata")
+        raise DataError(f"{shown_path(directory)} holds no part-*.parquet; give the directory of the microdata")
     columns = ["geoid", *schema.names]
     for path in paths:
         with pq.ParquetFile(path, read_dictionary=columns) as file:
@@ -55,7 +56,7 @@ def _codes(column: pa.ChunkedArray, known: pa.Array, path: Path, name: str) -> n
     for chunk in column.chunks:
         place = pc.index_in(chunk.dictionary, value_set=known)
         if place.null_count or chunk.null_count:
-            raise DataError(f"{path}: column {name!r} has a value that the release does not know")
+            raise DataError(f"{shown_path(path)}: column {shown(name)} has a value that the release does not know")
         pieces.append(place.to_numpy()[chunk.indices.to_numpy()].astype(np.int64))
     return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, require_known
 from topdown.tree import FloatArray, IntArray
+from topdown.wording import shown
 from topdown.workload.schema import DETAILED, TIMES, TOTAL, Attribute, Recode, Schema
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Query:
         attribute together with its recode or two of its recodes.
         """
         if not isinstance(text, str) or not text.strip():
-            raise ConfigError(f"query {text!r}: give {TOTAL!r}, {DETAILED!r}, or names joined by {TIMES!r}")
+            raise ConfigError(f"query {shown(text)}: give {TOTAL!r}, {DETAILED!r}, or names joined by {TIMES!r}")
         if text.strip() == TOTAL:
             return cls(schema, (None,) * len(schema.names))
         if text.strip() == DETAILED:
@@ -51,16 +52,16 @@ class Query:
         attribute_of = {name: name for name in schema.names} | {r.name: r.attribute for r in schema.recodes}
         kept: dict[str, str] = {}
         for name in (part.strip() for part in text.split(TIMES)):
-            require_known(name, [*attribute_of, TOTAL, DETAILED], f"part of query {text!r}:")
+            require_known(name, [*attribute_of, TOTAL, DETAILED], f"part of query {shown(text)}:")
             if name not in attribute_of:
-                raise ConfigError(f"query {text!r}: {name!r} stands alone, and is not joined with others")
+                raise ConfigError(f"query {shown(text)}: {shown(name)} stands alone, and is not joined with others")
             other = kept.get(attribute_of[name])
             if other == name:
-                raise ConfigError(f"query {text!r} names {name!r} twice; name it once")
+                raise ConfigError(f"query {shown(text)} names {shown(name)} twice; name it once")
             if other is not None:
                 raise ConfigError(
-                    f"query {text!r}: {other!r} and {name!r} are both about {attribute_of[name]!r}; keep one of them, "
-                    "or declare a recode with the groups that they make together"
+                    f"query {shown(text)}: {shown(other)} and {shown(name)} are both about "
+                    f"{shown(attribute_of[name])}; keep one of them, or declare a recode with the groups that they make together"
                 )
             kept[attribute_of[name]] = name
         return cls(schema, tuple(kept.get(name) for name in schema.names))

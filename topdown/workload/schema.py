@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError, require_known
+from topdown.wording import shown, unquoted
 
 SEPARATORS = ("_", "-", " ", ".", ":", "/", ",", ", ", "|", "*", " x ")
 """What may join the categories in a cell's name."""
@@ -37,21 +38,25 @@ class Attribute:
         object.__setattr__(self, "categories", tuple(self.categories))
         _require_name(self.name, "attribute")
         if not self.categories:
-            raise ConfigError(f"attribute {self.name!r} has no categories; give at least one")
+            raise ConfigError(f"attribute {shown(self.name)} has no categories; give at least one")
         seen = set()
         for category in self.categories:
             if not isinstance(category, str) or not category:
-                raise ConfigError(f"attribute {self.name!r}, category {category!r}: give a text that is not empty")
+                raise ConfigError(
+                    f"attribute {shown(self.name)}, category {shown(category)}: give a text that is not empty"
+                )
             if category in seen:
-                raise ConfigError(f"attribute {self.name!r} has the category {category!r} twice; name each once")
+                raise ConfigError(
+                    f"attribute {shown(self.name)} has the category {shown(category)} twice; name each once"
+                )
             seen.add(category)
 
 
 def _require_name(name: object, what: str) -> None:
     if not isinstance(name, str) or not name.strip() or name in RESERVED or TIMES in name:
         raise ConfigError(
-            f"{what} {name!r}: give it a name of its own, without {TIMES!r} (not {', '.join(map(repr, RESERVED))}, "
-            "which have a meaning)"
+            f"{what} {shown(name)}: give it a name of its own, without {TIMES!r} (not "
+            f"{', '.join(map(repr, RESERVED))}, which have a meaning)"
         )
 
 
@@ -73,7 +78,9 @@ class Recode:
         Attribute(self.name, self.categories)  # the groups are categories, and are checked as such
         for group, members in self.groups:
             if not members:
-                raise ConfigError(f"recode {self.name!r}, group {group!r}: no categories; give it one, or drop it")
+                raise ConfigError(
+                    f"recode {shown(self.name)}, group {shown(group)}: no categories; give it one, or drop it"
+                )
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -86,19 +93,20 @@ class Recode:
         codes = np.full(len(place), -1, np.int64)
         for number, (group, members) in enumerate(self.groups):
             for category in members:
-                require_known(category, place, f"category of {attribute.name!r} in recode {self.name!r}")
+                require_known(category, place, f"category of {shown(attribute.name)} in recode {shown(self.name)}")
                 if codes[place[category]] >= 0:
                     other = self.groups[int(codes[place[category]])][0]
                     raise ConfigError(
-                        f"recode {self.name!r}: category {category!r} is in the groups {other!r} and {group!r}; a "
-                        "recode is a partition: name it in one"
+                        f"recode {shown(self.name)}: category {shown(category)} is in the groups {shown(other)} and "
+                        f"{shown(group)}; a recode is a partition: name it in one"
                     )
                 codes[place[category]] = number
         left = np.flatnonzero(codes < 0)
         if len(left):
             raise ConfigError(
-                f"recode {self.name!r}: category {attribute.categories[int(left[0])]!r} of {attribute.name!r} is in "
-                f"none of its groups ({len(left)} such); a recode is a partition: put every category into a group"
+                f"recode {shown(self.name)}: category {shown(attribute.categories[int(left[0])])} of "
+                f"{shown(attribute.name)} is in none of its groups "
+                f"({len(left)} such); a recode is a partition: put every category into a group"
             )
         return codes
 
@@ -122,9 +130,9 @@ class Schema:
         named = [*self.names, *(recode.name for recode in self.recodes)]
         for name in named:
             if named.count(name) > 1:
-                raise ConfigError(f"two attributes or recodes are called {name!r}; rename one of them")
+                raise ConfigError(f"two attributes or recodes are called {shown(name)}; rename one of them")
         for recode in self.recodes:
-            require_known(recode.attribute, self.names, f"attribute of recode {recode.name!r}:")
+            require_known(recode.attribute, self.names, f"attribute of recode {shown(recode.name)}:")
             recode.codes(self.attribute(recode.attribute))
         if self.n_cells >= 2**63:
             raise ConfigError(
@@ -188,7 +196,8 @@ class Schema:
         category changing fastest. Raises `ConfigError` where the numbers of cells differ.
         """
         if len(cells) != self.n_cells:
-            product = " x ".join(f"{len(a.categories)} {a.name}" for a in self.attributes)
+            product = " x ".join(f"{len(a.categories)} {unquoted(a.name)}" for a in self.attributes[:3])
+            product += " x ..." if len(self.attributes) > 3 else ""
             raise ConfigError(
                 f"the schema has {product} = {self.n_cells} cells and the table has {len(cells)}; give every attribute "
                 "all of its categories, and the table every combination"
@@ -204,5 +213,5 @@ class Schema:
 
 def _listed(categories: Sequence[str], name: str) -> tuple[str, ...]:
     if isinstance(categories, str):
-        raise ConfigError(f"{name!r}: give a list of categories, not the text {categories!r}")
+        raise ConfigError(f"{shown(name)}: give a list of categories, not the text {shown(categories)}")
     return tuple(categories)

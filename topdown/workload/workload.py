@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from topdown.errors import ConfigError, require_known
+from topdown.wording import shown
 from topdown.workload.query import Query
 from topdown.workload.schema import Schema
 
@@ -31,10 +32,10 @@ class Workload(Mapping[str, tuple[Query, ...]]):
             try:
                 parsed = [query if isinstance(query, Query) else Query.parse(query, schema) for query in named]
             except ConfigError as error:
-                raise ConfigError(f"level {level!r}: {error}") from None
+                raise ConfigError(f"level {shown(level)}: {error}") from None
             for query in parsed:
                 if parsed.count(query) > 1:
-                    raise ConfigError(f"level {level!r} names query {query.name!r} twice; name it once")
+                    raise ConfigError(f"level {shown(level)} names query {shown(query.name)} twice; name it once")
             found.append((level, tuple(parsed)))
         return cls(schema, tuple(found))
 

@@ -1,0 +1,93 @@
+"""Standard output and standard error that a command outlives: full, closed, or without the letters that are needed.
+
+A release is never lost because nobody reads the progress. What cannot be written is remembered, for the exit code.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO, cast
+
+from topdown.wording import FAILED, reason
+
+UNWRITABLE = 74
+"""The exit code of a command whose result is what it prints, where that cannot be written; EX_IOERR of sysexits.h."""
+
+OUTLIVES_OUTPUT = object()
+"""What a command returns whose work is on the disk, so that nothing is lost where its output cannot be written."""
+
+
+class Lasting:
+    """``stream`` for text that is written if it can be; the first failure is kept and the rest is dropped.
+
+    ``failure``: what went wrong, in words; None while nothing has.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        # Python has none where a command is started with its output closed.
+        self._is_closed = stream is None
+        self._stream = stream or io.StringIO()
+        self.failure: str | None = None
+        # A letter that the encoding lacks is written as \\xe9 or \\u2500, where Python would stop.
+        with suppress(AttributeError, ValueError, OSError):
+            self._stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+
+    def write(self, text: str) -> int:
+        """Write ``text`` unless the stream has failed; how long it is, either way."""
+        if self.failure is None:
+            try:
+                if text and self._is_closed:
+                    raise OSError(errno.EBADF, "closed")
+                self._stream.write(text)
+            except (OSError, ValueError) as error:
+                self._fail(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand over what was written."""
+        if self.failure is None:
+            try:
+                self._stream.flush()
+            except (OSError, ValueError) as error:
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = reason(error, FAILED)
+        # What waits in the buffer would fail again when Python ends, with a message and a code of its own.
+        with suppress(OSError, ValueError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def lasting_streams() -> Iterator[Lasting]:
+    """Standard output and standard error as `Lasting` streams while the block runs; gives the former."""
+    _open_what_is_closed()
+    before = sys.stdout, sys.stderr
+    output, errors = (Lasting(stream) for stream in before)
+    sys.stdout, sys.stderr = cast(TextIO, output), cast(TextIO, errors)
+    try:
+        yield output
+    finally:
+        output.flush()
+        errors.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _open_what_is_closed() -> None:
+    """Without this, the first file of a release that is opened would be given the number of a closed standard stream,
+    and whatever a library prints would go into it."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number

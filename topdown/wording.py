@@ -1,0 +1,145 @@
+"""How messages quote what they were given: little of it, nothing that a terminal obeys, nothing that may be a count.
+
+Every message that quotes input (a table, TOML, GeoJSON, a manifest, the journal, the ledger) quotes it by a function of
+this module. A piece has at most `LONGEST_PIECE` characters and a list `LONGEST_LIST`, so that a message holds at most
+200 characters of its input beside the paths of files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+LONGEST_PIECE = 40
+LONGEST_LIST = 80
+LONGEST_PATH = 160
+LONGEST_MESSAGE = 1_500
+_NO_HEADER = "; is its first line a header, with every quote closed?"
+
+_FEW = 8
+
+WITHHELD = "(not shown: it may be a count)"
+
+# Groups of digits as people write them: 1,234,567, 1 234 567, 1'234'567, 1.234.567, 1_234_567.
+_BETWEEN_DIGITS = re.compile(r"(?<=\d)[\s,.'’_-]+(?=\d)")
+# A number after a few letters is a word with them, as in "P0010001" or "E12000007"; after a longer word it may be the
+# next field, whose separator was lost.
+_NUMBER = re.compile(r"(?<![^\W\d_])(?<!\d)\d{4,}|(?<![^\W\d_])[^\W\d_]{4,}_?[1-9]\d{4,}")
+_LONE_NUMBER = re.compile(r"(?<!\w)\d+(?!\w)")
+
+
+def escaped(text: str) -> str:
+    r"""``text`` with every character that does not print as itself (ESC, line ends, bidi marks, surrogates) as \x1b."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def shown(value: object, most: int = LONGEST_PIECE) -> str:
+    """``value`` as its repr, of at most ``most`` characters of it: for settings and names, not for a table's values."""
+    if isinstance(value, str):
+        return repr(value) if len(value) <= most else repr(value[:most]) + "..."
+    if isinstance(value, int) and value.bit_length() > 3 * most:
+        return f"a whole number of {value.bit_length():,} bits"
+    text = escaped(repr(value))
+    return text if len(text) <= most else text[:most] + "..."
+
+
+def unquoted(name: str, most: int = LONGEST_PIECE) -> str:
+    """``name`` as it stands in a sentence, without quotes, for names that the configuration gives."""
+    text = escaped(name)
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def figure(value: object) -> str:
+    """A number that the configuration gives, as it is written."""
+    return shown(value) if isinstance(value, int) else unquoted(str(value))
+
+
+def joined(pieces: Sequence[str], most: int = LONGEST_LIST) -> str:
+    """The first few of ``pieces``, of at most about ``most`` characters, and how many more there are."""
+    kept: list[str] = []
+    for piece in pieces[:_FEW]:
+        if kept and sum(map(len, kept)) + len(piece) > most:
+            break
+        kept.append(piece)
+    return ", ".join(kept) + (f" and {len(pieces) - len(kept):,} more" if len(kept) < len(pieces) else "")
+
+
+def listed(values: Iterable[object], most: int = LONGEST_LIST) -> str:
+    """The first few of ``values``, as `shown`, and how many more there are; "none" where there is none."""
+    return joined([shown(value) for value in values], most) or "none"
+
+
+def shown_path(path: str | Path) -> str:
+    """``path``, escaped; of a very long one the beginning and the end."""
+    text, half = escaped(str(path)), LONGEST_PATH // 2
+    return text if len(text) <= LONGEST_PATH else f"{text[:half]}...{text[-half:]}"
+
+
+def may_hold_a_count(text: str) -> bool:
+    """Whether a number of four digits or more stands in what a message would show of ``text``, however written."""
+    return _NUMBER.search(_BETWEEN_DIGITS.sub("", text[: 2 * LONGEST_PIECE])) is not None
+
+
+def passes_as_name(name: object) -> bool:
+    """Whether the name of a column may be shown: short, on one line, with a letter, without a number in it.
+
+    What stands in the first line of a table that has no header, or after a quote that is not closed, does not pass.
+    """
+    return (
+        isinstance(name, str)
+        and len(name) <= LONGEST_PIECE
+        and name.isprintable()
+        and any(c.isalpha() for c in name)
+        and _LONE_NUMBER.search(name) is None
+        and not may_hold_a_count(name)
+    )
+
+
+def column_names(names: Iterable[object]) -> str:
+    """What columns a table has, to follow "it has": a few whose names pass as names, and how many others."""
+    known = list(names)
+    passed = [repr(name) for name in known if passes_as_name(name)]
+    others = len(known) - len(passed)
+    if not known:
+        return "none"
+    if not passed:
+        return f"{others:,} whose names do not read as names{_NO_HEADER}"
+    return joined(passed) + (f", and {others:,} whose names do not read as names{_NO_HEADER}" if others else "")
+
+
+def column_name(name: object) -> str:
+    """One column's name, or a word for it where it does not pass as a name."""
+    return repr(name) if passes_as_name(name) else "(not shown: it does not read as a name)"
+
+
+def of_the_value(value: object) -> str:
+    """ " 'many'", to follow "the value", where it is text without any digit; else nothing: it may be a count."""
+    is_word = isinstance(value, str) and value.strip() != "" and not any(c.isnumeric() for c in value)
+    return f" {shown(value)}" if is_word else ""
+
+
+def type_name(kind: object) -> str:
+    """An Arrow type without the names of its fields: "list", "struct", "decimal128(38, 2)"."""
+    return escaped(str(kind).split("<")[0])[:LONGEST_PIECE]
+
+
+DAMAGED = "its content is damaged, or of another kind"
+FAILED = "input or output failed"
+
+
+def reason(error: BaseException, otherwise: str = DAMAGED) -> str:
+    """What went wrong, by the kind of ``error``: never by its text, which may hold what was read."""
+    if isinstance(error, MemoryError):
+        return "the memory is full"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    # Two of Arrow's own phrases, which hold nothing of the file.
+    if "Empty CSV file" in str(error):
+        return "it has no rows, or a quote in it is not closed"
+    if isinstance(error, UnicodeError) or "UTF8" in str(error):
+        return "it is not UTF-8 text; save it as UTF-8"
+    return otherwise
