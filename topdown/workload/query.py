@@ -61,7 +61,8 @@ class Query:
             if other is not None:
                 raise ConfigError(
                     f"query {shown(text)}: {shown(other)} and {shown(name)} are both about "
-                    f"{shown(attribute_of[name])}; keep one of them, or declare a recode with the groups that they make together"
+                    f"{shown(attribute_of[name])}; keep one of them, or declare a recode with the groups that "
+                    "they make together"
                 )
             kept[attribute_of[name]] = name
         return cls(schema, tuple(kept.get(name) for name in schema.names))
