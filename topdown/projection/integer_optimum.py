@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from topdown.noise.randomness import Source
+from topdown.noise.randomness import Source, read_exactly
 from topdown.tree import Families, FloatArray, IntArray, Tree
 
 BoolArray = npt.NDArray[np.bool_]
@@ -111,7 +111,7 @@ def _within_windows(x: FloatArray, exact: BoolArray, tree: Tree, source: Source,
             merged[part.parents], offset[part.parents] = _merge(costs(part.children), part, windows)
     whole = np.empty(len(x), np.int64)
     root = costs(slice(0, 1))[0]
-    tied = np.count_nonzero(root == 0) and source.read(1)[0] & 1
+    tied = np.count_nonzero(root == 0) and read_exactly(source, 1)[0] & 1
     whole[0] = windows.center[0] - size + np.count_nonzero(root < 0) + tied
     if _touches(whole, windows, slice(0, 1)):
         return None
@@ -171,7 +171,7 @@ def _distribute(costs: IntArray, units: IntArray, last: IntArray, families: Fami
     child = np.flatnonzero(tied)
     if len(child):
         family = np.repeat(np.arange(len(need)), families.sizes)[child]
-        coins = np.frombuffer(source.read(4 * len(child)), np.uint32)
+        coins = np.frombuffer(read_exactly(source, 4 * len(child)), np.uint32)
         chosen = np.argsort((family.astype(np.uint64) << np.uint64(32)) | coins)
         rank = np.arange(len(child)) - np.searchsorted(family, family)
         taken[child[chosen[rank < need[family]]]] += 1
