@@ -226,13 +226,12 @@ def test_a_source_that_returns_another_number_of_bytes_is_refused(reader: str, w
     READERS[reader](Short(10**9, WRONG[wrong]))
     for at in range(3):
         source = Short(at, WRONG[wrong])
-        try:
+        needed = Short(10**9, WRONG[wrong])
+        READERS[reader](needed)
+        if 10**9 - needed.at <= at:
+            continue  # so many reads are not made
+        with pytest.raises(ConfigError, match=r"Short: read\(\d+\) returned .* share noise"):
             READERS[reader](source)
-        except ConfigError as error:
-            assert "Short: read(" in str(error)
-            assert "share noise" in str(error)
-        else:
-            assert source.at >= 0  # so many reads were not needed
 
 
 CONTINUOUS = [

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from topdown.config import RunConfig
 from topdown.counts import Counts
 from topdown.door import measurable, measure, require_room
@@ -177,7 +179,7 @@ def _release(
             estimates = _estimates(config, measurements, pool)
             give_back()
         with stages.stage("solving again by cvxpy"):
-            checks = _cross_checks(config, measurements, estimates)
+            checks = _cross_checks(config, measurements, estimates, ties)
         with stages.stage("rounding"):
             release = round_counts(estimates["non_negative"], source=drawn.ties)
             give_back()
@@ -328,13 +330,19 @@ def _estimates(config: RunConfig, measurements: Measurements, pool: Executor | N
 
 
 def _cross_checks(
-    config: RunConfig, measurements: Measurements, estimates: dict[str, Estimate]
+    config: RunConfig, measurements: Measurements, estimates: dict[str, Estimate], ties: KeyedSource
 ) -> dict[str, CrossCheck]:
-    """A second solution of every program by cvxpy. Raises `ProjectionError` where they disagree."""
+    """A second solution of every program by cvxpy. Raises `ProjectionError` where they disagree.
+
+    What is looked at in a large tree is drawn from streams of their own under the key of ``ties``, so that the same
+    release, written again, is the same bytes, and the bits that break ties are no others than before.
+    """
     if not config.projection.cross_check:
         return {}
     checks = {
-        name: cross_check(measurements, estimate, solver=config.projection.solver)
+        name: cross_check(
+            measurements, estimate, solver=config.projection.solver, rng=_generator(ties.spawn("cross-check", name))
+        )
         for name, estimate in estimates.items()
     }
     for name, found in checks.items():
@@ -344,6 +352,10 @@ def _cross_checks(
                 f"{found.scope}, more than {found.tolerance:.3g}; nothing was released. Try another projection.solver"
             )
     return checks
+
+
+def _generator(source: KeyedSource) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
 
 
 def _say_input(stages: Stages, geography: Geography, cells: tuple[str, ...]) -> None:

@@ -27,7 +27,7 @@ _EMPTY = 1e-9
 """Families with less than this many deviations to share out have nothing to share out."""
 
 _TIGHT: dict[str, dict[str, Any]] = {
-    "OSQP": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iter": 200_000, "polishing": True},
+    "OSQP": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iter": 200_000, "polishing": True, "adaptive_rho_interval": 50},
     "CLARABEL": {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12},
     "SCS": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iters": 200_000},
 }
