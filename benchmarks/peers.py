@@ -24,7 +24,7 @@ from record import RESULTS, save
 from synthetic import WIDTHS, nation
 
 import topdown as td
-from topdown.projection import certificate, equality, nonnegative, reference
+from topdown.projection import certificate, equality, nonnegative, optimality, reference
 from topdown.tree import FloatArray, Tree
 
 Solver = Callable[[FloatArray, FloatArray, Tree], FloatArray]
@@ -172,7 +172,7 @@ def projections(patience: float) -> dict[str, float | str]:
             seconds, x = found
             if tool == "topdown":
                 best, mine = seconds, x
-            residual = certificate.tree_optimality(x[None], y[None], v, tree, nonnegative=True)
+            residual = optimality.tree_optimality(x[None], y[None], v, tree, nonnegative=True)
             judged = certificate.certify(x[None], residual, v, tree, nonnegative=True)
             off = float(np.abs(x - mine).max())
             figures[f"{title}, {tool}, seconds"] = seconds

@@ -194,3 +194,60 @@ def exact_variance(v: FloatArray, tree: Tree) -> list[Fraction]:
         scale = Fraction(float(v[node]))
         total = [t + scale * c * c for t, c in zip(total, column, strict=True)]
     return total
+
+
+def extreme(seed: int) -> Case:
+    """One cell whose variances differ by up to 12 orders of magnitude, with values of up to 2^52.
+
+    By level, by node, or two kinds; whole or not; values far below 0, unmeasured nodes, exact ones (the truth).
+    """
+    rng = np.random.default_rng(seed)
+    tree = _shape(rng)
+    n, leaves = tree.n_nodes, tree.n_leaves
+    size = 2.0 ** rng.uniform(0, 52) / leaves
+    kinds = [
+        lambda: np.floor(size * rng.random(leaves)),
+        lambda: np.floor(2.0 ** (rng.random(leaves) * np.log2(max(size, 1)))),
+        lambda: np.floor(size * (rng.random(leaves) < 0.1)),
+        lambda: rng.poisson(0.5, leaves).astype(np.float64),
+    ]
+    truth = tree.aggregate(kinds[rng.integers(len(kinds))]())
+    levels = np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))
+    spreads = [
+        lambda: 10.0 ** rng.uniform(-6, 6, n),
+        lambda: (10.0 ** rng.uniform(-6, 6, tree.n_levels))[levels],
+        lambda: 10.0 ** rng.uniform(-2, 10, n),
+        lambda: np.where(rng.random(n) < 0.5, 1e-6, 1e6),
+    ]
+    variance = spreads[rng.integers(len(spreads))]()
+    values = truth + np.sqrt(variance) * rng.laplace(size=n)
+    if rng.random() < 0.5:
+        values = np.rint(values)
+    if rng.random() < 0.1:
+        values[tree.leaves] -= 100.0 * np.sqrt(variance[tree.leaves])
+    values = np.clip(values, -(2.0**53), 2.0**53)
+    if rng.random() < 0.4:
+        hidden = rng.random(n) < rng.choice([0.1, 0.5])
+        hidden[0] &= n > 1
+        variance[hidden], values[hidden] = np.inf, np.nan
+    if rng.random() < 0.4:
+        known = rng.random(n) < rng.choice([0.1, 0.4])
+        variance[known], values[known] = 0.0, truth[known]
+    if np.isinf(variance).all():
+        variance[0], values[0] = 1.0, truth[0]
+    return Case(tree, values[:, None], variance[:, None], truth[:, None])
+
+
+def _shape(rng: np.random.Generator) -> Tree:
+    kind = rng.integers(4)
+    if kind == 0:
+        return Tree.from_family_sizes([[int(rng.integers(1, 400))]])
+    if kind == 1:
+        return Tree.from_family_sizes([[3], [int(rng.integers(1, 300)), 1, int(rng.integers(1, 9))]])
+    sizes: list[np.ndarray] = []
+    for _ in range(int(rng.integers(1, 6))):
+        family = rng.integers(1, 5, int(sizes[-1].sum()) if sizes else 1)
+        if family.sum() > 200:
+            break
+        sizes.append(family)
+    return Tree.from_family_sizes(sizes)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import topdown as td
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.measurements import Answers
+from topdown.projection.certificate import certify
 from topdown.projection.components import Components
 from topdown.projection.histogram_certificate import histogram_optimality
 from topdown.projection.histograms import solve
@@ -128,9 +129,11 @@ def require_equal(one: Case) -> None:
     for families in one.tree.families_down():
         sums = np.add.reduceat(x[families.children], families.starts, axis=0)
         np.testing.assert_allclose(sums, x[families.parents], atol=1e-8)
-    assert histogram_optimality(x, one.measured, components, one.tree, upward=True).max() < 1e-6
-    whole = solve(one.tree, components, one.measured, upward=False)[0]
-    assert histogram_optimality(whole, one.measured, components, one.tree, upward=False).max() < 1e-6
+    for upward in (True, False):
+        found = solve(one.tree, components, one.measured, upward=upward)[0]
+        residuals = histogram_optimality(found, one.measured, components, one.tree, upward=upward)
+        assert residuals.gap.max() < 1e-6
+        assert certify(found.T, residuals, one.variance, one.tree, nonnegative=False).holds()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -205,14 +208,14 @@ def test_a_wrong_solution_has_no_certificate(measurements: td.Measurements) -> N
     measured = [measurements.at(level) for level in measurements.geography.levels]
     components = Components(schema, tuple(measured[0]))
     x, _ = solve(tree, components, measured, upward=True)
-    assert histogram_optimality(x, measured, components, tree, upward=True).max() < 1e-9
+    assert histogram_optimality(x, measured, components, tree, upward=True).gap.max() < 1e-9
     moved = np.array(x[tree.leaves])
     moved[0, 0] += 1e-3
     moved[0, 1] -= 1e-3
     wrong = tree.aggregate(moved.T).T
-    assert histogram_optimality(wrong, measured, components, tree, upward=True).max() > 1e-4
+    assert histogram_optimality(wrong, measured, components, tree, upward=True).gap.max() > 1e-4
     family, _ = solve(tree, components, measured, upward=False)
-    assert histogram_optimality(family, measured, components, tree, upward=True).max() > 1e-2
+    assert histogram_optimality(family, measured, components, tree, upward=True).gap.max() > 1e-2
 
 
 def test_non_negative_histograms_are_refused_until_they_are_there(measurements: td.Measurements) -> None:

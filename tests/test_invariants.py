@@ -89,3 +89,15 @@ def test_a_small_total_above_exact_values_is_lifted() -> None:
         assert x.min() >= 0
         assert x[0] >= x[1] >= 30
     np.testing.assert_allclose(td.project(measurements(TREE, values, variance)).values[:3, 0], [30, 30, 0])
+
+
+@pytest.mark.parametrize("total", [2.0**20, 2.0**45, 2.0**52])
+def test_exact_values_that_differ_by_one_contradict_each_other_at_any_size(total: float) -> None:
+    tree = Tree.from_family_sizes([[2]])
+    half = total / 2
+    td.project(measurements(tree, [total, half, half], 0.0), "joint")
+    for wrong in (total + 1, total - 1):
+        with pytest.raises(ProjectionError, match="not the sum of its children's"):
+            td.project(measurements(tree, [wrong, half, half], 0.0), "joint")
+        with pytest.raises(ProjectionError, match=r"exact value is (less than|not the sum)"):
+            td.project(measurements(tree, [half - 1, half, half - total / 4], [0, 0, 1]), "joint")

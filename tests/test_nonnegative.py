@@ -188,3 +188,13 @@ def test_two_levels_exactly_by_enumeration(row: dict[str, object]) -> None:
         part = slice(2 * state, 2 * state + 2)
         np.testing.assert_allclose(mean - counties[state], row["county_bias"][part], atol=tolerance)  # type: ignore[index]
         np.testing.assert_allclose(both @ below**2 - mean**2, row["county_var"][part], atol=tolerance)  # type: ignore[index]
+
+
+def test_rounding_does_not_let_dropped_children_in_again() -> None:
+    """Beside a number of 6e13 the last excess rounds to 0; without care the threshold fell back with it."""
+    values = np.array([0.0003745553403052808, 2135.849346163522, 59620291782536.0, 1525.1351698514932])
+    total = np.array([59620291782536.0])
+    x = project_families(values, total, np.array([4]), np.array([1e-6, 1e6, 1e-6, 1e6]))
+    assert x.sum() == pytest.approx(total[0], abs=0.05)
+    assert x[3] == 0.0
+    assert x[1] < 0.05

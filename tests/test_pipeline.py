@@ -20,7 +20,9 @@ from topdown.config import RunConfig, load_config
 from topdown.errors import BudgetError, ConfigError, DataError, ProjectionError
 from topdown.files import file_digest
 from topdown.manifest import SCHEMA_VERSION
+from topdown.projection import crosscheck
 from topdown.reading import read_input
+from topdown.tree import Tree
 
 FILES = ["estimates.parquet", "manifest.json", "measurements.parquet", "release.csv", "release.parquet"]
 
@@ -208,6 +210,36 @@ def test_a_run_that_lost_its_public_files_makes_the_same_release(toy_run: Path, 
         pd.testing.assert_frame_equal(frame, before[name])
 
 
+def test_a_large_release_written_again_is_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 10,000 nodes the second solution looks at a sample, whose choice and findings are in the manifest."""
+    chosen: list[list[int]] = []
+
+    def choose(tree: Tree, rng: np.random.Generator) -> list[int]:
+        chosen.append(sample_roots(tree, rng))
+        return chosen[-1]
+
+    sample_roots = crosscheck._sample_roots
+    monkeypatch.setattr(crosscheck, "_sample_roots", choose)
+    rng = np.random.default_rng(4)
+    codes = [f"{state:02d}{county:03d}" for state in range(1, 41) for county in range(300)]
+    table = pd.DataFrame(
+        {"county": codes, "adults": rng.poisson(8, len(codes)), "children": rng.poisson(1, len(codes))}
+    )
+    table.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "run.toml").write_text(RUN_TOML)
+    config = load_config(tmp_path / "run.toml")
+    public = pipeline.run(config).public
+    before = contents(public)
+    shutil.rmtree(public)
+    assert pipeline.run(config).already_there is False
+    assert contents(public) == before
+    assert chosen[:2] == chosen[2:]
+    assert chosen[0] != chosen[1]
+    shutil.rmtree(tmp_path / "output")
+    pipeline.run(config)
+    assert chosen[4:] != chosen[:2]
+
+
 def test_rounding_ties_fall_the_same_way_again(tmp_path: Path) -> None:
     # Integer noise under exact states: within a family all remainders are the same, and every one of them is a tie.
     config = load_config(REPOSITORY / "pipelines" / "us_counties_invariant_states.toml")
@@ -303,6 +335,7 @@ def test_disagreement_with_the_second_solution_releases_nothing(toy_run: Path, m
     config = load_config(toy_run)
     with monkeypatch.context() as patch:
         patch.setattr("topdown.projection.crosscheck.TOLERANCE", -1.0)
+        patch.setattr(pipeline, "_rehearse", lambda *_: None)
         with pytest.raises(ProjectionError, match=r"unbiased: .* cvxpy with OSQP differ by .*nothing was"):
             pipeline.run(config)
     assert [path.name for path in config.output_path.iterdir()] == ["internal"]

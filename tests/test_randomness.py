@@ -6,14 +6,21 @@ import os
 import pickle
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
+import topdown as td
 from topdown.errors import ConfigError
 from topdown.noise import KeyedSource, SecureSource, SeededSource, Source
 from topdown.noise.randomness import CHUNK_BYTES, uint16, uint64, uniform
+from topdown.projection.integer_optimum import round_whole_tree
+from topdown.projection.rounding import round_top_down
+from topdown.synthesis.generators import numpy_generator
+from topdown.tree import Tree
 
 KEY = bytes(range(32))
 
@@ -171,3 +178,75 @@ def test_uniforms_are_uniform() -> None:
     bits = (u * 2.0**53).astype(np.uint64)
     share = [float(((bits >> np.uint64(i)) & np.uint64(1)).mean()) for i in range(1, 53)]
     assert np.abs(np.array(share) - 0.5).max() < 0.01
+
+
+class Short:
+    """A stream from a seed that stops short, or goes on too long, at the ``at``-th read."""
+
+    fit_for_release = False
+
+    def __init__(self, at: int, wrong: Callable[[bytes], object]) -> None:
+        self.stream, self.at, self.wrong = SeededSource(11), at, wrong
+
+    def read(self, nbytes: int) -> bytes:
+        self.at -= 1
+        data = self.stream.read(nbytes)
+        return self.wrong(data) if self.at < 0 and nbytes else data  # type: ignore[return-value]
+
+
+WRONG: dict[str, Callable[[bytes], object]] = {
+    "one byte too few": lambda data: data[:-1],
+    "half": lambda data: data[: len(data) // 2],
+    "one word": lambda data: data[:2] if len(data) > 2 else b"",
+    "nothing": lambda data: b"",
+    "one byte too many": lambda data: data + b"\0",
+    "text": lambda data: "0" * len(data),
+}
+READERS: dict[str, Callable[[Source], object]] = {
+    "discrete Laplace": lambda source: td.noise.DiscreteLaplace(3).sample(1000, source),
+    "discrete Laplace, wide": lambda source: td.noise.DiscreteLaplace(10**6).sample(1000, source),
+    "discrete Gaussian, wide": lambda source: td.noise.DiscreteGaussian(10**6).sample(1000, source),
+    "on a grid": lambda source: td.noise.DiscreteLaplace(3, grid_bits=10).sample(1000, source),
+    "Laplace": lambda source: td.noise.Laplace(3).sample(1000, source),
+    "truncated": lambda source: td.noise.TruncatedLaplace(1.0, 3.0, 0.0, 9.0).sample(1000, source),
+    "truncated integers": lambda source: td.noise.TruncatedDiscreteLaplace(1, 3, 0, 9).sample(1000, source),
+    "normalised": lambda source: td.noise.NormalizedLaplace(1.0, 3.0, [(None, 0.0)]).sample(1000, source),
+    "rounding": lambda source: round_top_down(HALVES, PAIRS, source, None, None),
+    "rounding the whole tree": lambda source: round_whole_tree(HALVES, PAIRS, source),
+    "a generator": numpy_generator,
+}
+PAIRS = Tree.from_family_sizes([[8], [2] * 8])
+HALVES = PAIRS.aggregate(np.full((1, 16), 0.5))
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_source_that_returns_another_number_of_bytes_is_refused(reader: str, wrong: str) -> None:
+    """Whichever of its reads it is: one word in place of a thousand would be the noise of a thousand counts."""
+    READERS[reader](Short(10**9, WRONG[wrong]))
+    for at in range(3):
+        source = Short(at, WRONG[wrong])
+        needed = Short(10**9, WRONG[wrong])
+        READERS[reader](needed)
+        if 10**9 - needed.at <= at:
+            continue  # so many reads are not made
+        with pytest.raises(ConfigError, match=r"Short: read\(\d+\) returned .* share noise"):
+            READERS[reader](source)
+
+
+CONTINUOUS = [
+    td.noise.Laplace(1),
+    td.noise.Gaussian(1),
+    td.noise.TruncatedLaplace(1.0, 1.0, 0.0, 2.0),
+    td.noise.BoundaryInflatedLaplace(1.0, 1.0, 0.0, 2.0),
+    td.noise.NormalizedLaplace(1.0, 1.0, [(None, 0.0)]),
+]
+
+
+@pytest.mark.parametrize("law", CONTINUOUS, ids=lambda law: type(law).__name__)
+@pytest.mark.parametrize("source", [SecureSource(), KeyedSource(KEY)], ids=lambda s: type(s).__name__)
+def test_a_continuous_law_refuses_a_source_for_releases(law: Any, source: Source) -> None:
+    assert law.fit_for_release is False
+    with pytest.raises(ConfigError, match=r"gaps .* true value.*DiscreteLaplace.*SeededSource"):
+        law.sample(3, source)
+    assert np.isfinite(law.sample(3, SeededSource(1))).all()

@@ -93,3 +93,29 @@ def test_consistency_matrix_is_zero_on_tables_that_add_up() -> None:
     np.testing.assert_array_equal(a @ table, np.zeros(3))
     table[1] += 1
     np.testing.assert_array_equal(a @ table, [1, -1, 0])
+
+
+@pytest.mark.parametrize("solver", ["OSQP", "CLARABEL"])
+def test_a_bound_that_is_far_away_is_kept_where_it_matters(solver: str) -> None:
+    """Far bounds are left out at first; here the solution without them is below one of them."""
+    measured = measurements(Tree.from_family_sizes([[2]]), [10.0, 1e6, 1e6], [0.0, 1.0, 100.0])
+    for method in ("top-down", "gls-top-down", "joint"):
+        x = td.project(measured, method, engine="cvxpy", solver=solver).values[:, 0]
+        np.testing.assert_allclose(x, [10, 10, 0], atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["top-down", "gls", "gls-top-down", "joint"])
+@pytest.mark.parametrize("size", [1e3, 1e9, 4e15])
+@pytest.mark.parametrize("spread", [1.0, 1e3])
+def test_the_size_of_counts_does_not_matter_to_a_solver(method: str, size: float, spread: float) -> None:
+    """Its answer is off by its tolerance and by rounding of numbers of that size, and certified as such."""
+    rng = np.random.default_rng(7)
+    tree = Tree.from_family_sizes([[3], [4, 1, 6]])
+    truth = tree.aggregate(np.rint(rng.random(tree.n_leaves) * size / tree.n_leaves))
+    deviation = np.where(np.arange(tree.n_nodes) % 2, 1.0, spread)
+    values = np.rint(truth + deviation * rng.laplace(size=tree.n_nodes))
+    measured = measurements(tree, values, deviation**2)
+    ours = td.project(measured, method).values
+    theirs = td.project(measured, method, engine="cvxpy")
+    assert theirs.certificate.holds()
+    np.testing.assert_allclose(theirs.values, ours, rtol=0, atol=1e-5 + 8 * np.finfo(float).eps * size)

@@ -13,7 +13,7 @@ from scipy import stats
 
 from topdown.errors import BudgetError, ConfigError
 from topdown.noise.continuous import Gaussian, Laplace
-from topdown.noise.randomness import SecureSource, SeededSource
+from topdown.noise.randomness import SeededSource
 from topdown.privacy.sanitizers import (
     gaussian_sanitizer,
     laplace_sanitizer,
@@ -45,7 +45,7 @@ def test_what_a_release_records():
     assert released.noise.scale == 4.0
     assert (released.sensitivity, released.epsilon, released.delta) == (2.0, 0.5, 0.0)
     assert released.value.shape == (3,)
-    assert isinstance(laplace_sanitizer(10, 2, 0.5, SecureSource()).value, float)
+    assert isinstance(laplace_sanitizer(10, 2, 0.5, SOURCE).value, float)
     released = gaussian_sanitizer(np.zeros((2, 3)), 1, 0.5, 1e-6, SOURCE)
     assert isinstance(released.noise, Gaussian)
     assert released.value.shape == (2, 3)

@@ -143,13 +143,13 @@ def study_errors(
 
 @app.command()
 def check(file: File, quiet: Quiet = False, verbose: Verbose = False) -> None:
-    """Validate FILE, its data and its plan; draw nothing, write nothing."""
+    """Validate FILE, its data and its plan, and rehearse on stand-in counts; draw nothing, write nothing."""
     from topdown import pipeline
     from topdown.config import load_any
     from topdown.progress import Shown, Silent
 
     _set_logging(verbose)
-    with Shown(_console(quiet), 1) as stages:
+    with Shown(_console(quiet), 2) as stages:
         pipeline.check(load_any(file), Silent() if quiet else stages)
         stages.say("ok        configuration, data and plan agree; nothing was drawn or written")
 

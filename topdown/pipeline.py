@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from topdown.config import RunConfig, StudyConfig
 from topdown.counts import Counts
 from topdown.door import measurable, measure, require_room
@@ -18,7 +20,7 @@ from topdown.journal import Journal
 from topdown.manifest import LedgerEntry, describe_release
 from topdown.measurements import Measurements
 from topdown.memory import give_back
-from topdown.noise import KeyedSource, SecureSource
+from topdown.noise import KeyedSource, SecureSource, SeededSource
 from topdown.parallel import map_ordered, thread_pool
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.plan import Plan
@@ -29,6 +31,7 @@ from topdown.projection.project import project
 from topdown.publication import publish
 from topdown.readers import require_encodable
 from topdown.reading import input_digest, read_input, units_digest
+from topdown.rehearsal import stand_ins
 from topdown.release import round_counts
 from topdown.synthesis import microdata
 from topdown.synthesis.microdata import Microdata
@@ -36,7 +39,7 @@ from topdown.synthesis.records import Order
 from topdown.verify import MANIFEST, verify_files
 from topdown.wording import reason, shown, shown_path
 
-STAGES = 7
+STAGES = 8
 """How many stages `run` has, for a progress bar."""
 RECORDS_STAGES = 3
 """How many `synthesize` has, and `run` more than ``STAGES`` where it goes on to microdata."""
@@ -65,8 +68,15 @@ class Prepared:
 
 
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
-    """Validate ``config``, its data and its plan together; draw nothing and write nothing."""
+    """Validate ``config``, its data and its plan together, and rehearse; draw nothing and write nothing."""
     stages = stages or Silent()
+    prepared = _prepare(config, stages)
+    if not config.asks_queries:  # else it is a study's, and a study spends nothing
+        _rehearse(config, prepared.counts.geography, prepared.plan, stages)
+    return prepared
+
+
+def _prepare(config: RunConfig, stages: Stages) -> Prepared:
     plan = config.plan()
     _require_solver(config)
     _require_non_negative(config)
@@ -93,6 +103,24 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
 
 def _changed(path: Path) -> DataError:
     return DataError(f"{shown_path(path)}: it changed while it was read; run again when it is complete")
+
+
+def _rehearse(config: RunConfig, geography: Geography, plan: Plan, stages: Stages) -> None:
+    """Project, certify, solve again and round stand-ins, so that what cannot be done is found before anything is drawn.
+
+    Whether it succeeds depends on what is public, not on the counts. Raises `ProjectionError`.
+    """
+    with stages.stage("rehearsing on stand-in counts"):
+        measurements = stand_ins(geography, plan)
+        try:
+            estimates = _estimates(config, measurements, None)
+            _cross_checks(config, measurements, estimates, KeyedSource(bytes(32)))
+            round_counts(estimates["non_negative"], source=SeededSource(("rehearsal",)))
+        except ProjectionError as error:
+            raise ProjectionError(
+                f"rehearsed on stand-in counts, before anything was drawn: {error}. Take another projection.method or "
+                "projection.solver, or shares that differ less from level to level"
+            ) from None
 
 
 def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
@@ -140,7 +168,7 @@ def run(
     """
     stages = stages or Silent()
     directory = require_encodable(config.output_path if output is None else output)
-    prepared = check(config, stages)
+    prepared = _prepare(config, stages)
     journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
     with journal.locked():
         if config.output.microdata:
@@ -188,7 +216,7 @@ def _release(
             estimates = _estimates(config, measurements, pool)
             give_back()
         with stages.stage("solving again by cvxpy"):
-            checks = _cross_checks(config, measurements, estimates)
+            checks = _cross_checks(config, measurements, estimates, drawn.ties)
         with stages.stage("rounding"):
             release = round_counts(estimates["non_negative"], source=drawn.ties)
             give_back()
@@ -274,6 +302,8 @@ def _measurements(
     stages: Stages,
 ) -> tuple[Measurements, KeyedSource]:
     """The measurements that this run drew before, or new ones, kept before anything is derived from them."""
+    if found is None:
+        _rehearse(config, prepared.counts.geography, prepared.plan, stages)
     _reserve(config, journal, prepared, drawn=found is not None)
     if found is not None:
         stages.say("going on from the measurements that were drawn before: no noise is drawn, no budget is spent")
@@ -339,13 +369,19 @@ def _estimates(config: RunConfig, measurements: Measurements, pool: Executor | N
 
 
 def _cross_checks(
-    config: RunConfig, measurements: Measurements, estimates: dict[str, Estimate]
+    config: RunConfig, measurements: Measurements, estimates: dict[str, Estimate], ties: KeyedSource
 ) -> dict[str, CrossCheck]:
-    """A second solution of every program by cvxpy. Raises `ProjectionError` where they disagree."""
+    """A second solution of every program by cvxpy. Raises `ProjectionError` where they disagree.
+
+    What is looked at in a large tree is drawn from streams of their own under the key of ``ties``, so that the same
+    release, written again, is the same bytes, and the bits that break ties are no others than before.
+    """
     if not config.projection.cross_check:
         return {}
     checks = {
-        name: cross_check(measurements, estimate, solver=config.projection.solver)
+        name: cross_check(
+            measurements, estimate, solver=config.projection.solver, rng=_generator(ties.spawn("cross-check", name))
+        )
         for name, estimate in estimates.items()
     }
     for name, found in checks.items():
@@ -355,6 +391,10 @@ def _cross_checks(
                 f"{found.scope}, more than {found.tolerance:.3g}; nothing was released. Try another projection.solver"
             )
     return checks
+
+
+def _generator(source: KeyedSource) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
 
 
 def _say_input(stages: Stages, geography: Geography, cells: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ arrays whose *last* axis runs over its nodes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,27 @@ class Families(NamedTuple):
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Each parent's entry of ``values`` (last axis), repeated for its children."""
         return np.repeat(values, self.sizes, axis=-1)
+
+    def largest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Maximum over each family of ``values``, whose last axis runs over the children."""
+        return np.maximum.reduceat(values, self.starts, axis=-1)
+
+    def smallest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Minimum over each family of ``values``, whose last axis runs over the children."""
+        return np.minimum.reduceat(values, self.starts, axis=-1)
+
+    def parts(self, children: int = 1 << 16) -> list[Families]:
+        """The families in groups of about so many ``children``, for work that is to stay in the cache."""
+        n = int(self.children.stop - self.children.start)
+        bounds = np.searchsorted(self.starts, np.arange(0, n + children, children))
+        bounds[-1] = len(self.sizes)
+        ends = np.append(self.starts, n)
+        parts = []
+        for first, last in itertools.pairwise(np.unique(bounds).tolist()):
+            above = slice(self.parents.start + first, self.parents.start + last)
+            below = slice(self.children.start + int(ends[first]), self.children.start + int(ends[last]))
+            parts.append(Families(above, below, self.starts[first:last] - ends[first], self.sizes[first:last]))
+        return parts
 
 
 @dataclass(frozen=True, eq=False)

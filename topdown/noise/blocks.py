@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topdown.noise.exact import enclose_exp
-from topdown.noise.randomness import Source
+from topdown.noise.randomness import Source, read_exactly
 from topdown.noise.tails import DiscreteNormal, GeometricDigit, LaplaceBlocks
 from topdown.noise.thresholds import draw, table
 
@@ -81,7 +81,7 @@ def _propose(sigma2: Fraction, bits: int, count: int, source: Source) -> NDArray
     block = draw(table(DiscreteNormal(block_sigma2, one_sided=True)), count, source)
     _refuse_overflow(block, bits)
     word = np.dtype("<u2" if bits < 16 else "<u4" if bits < 32 else "<u8")
-    random = np.frombuffer(source.read(word.itemsize * count), dtype=word).astype(np.uint64)
+    random = np.frombuffer(read_exactly(source, word.itemsize * count), dtype=word).astype(np.uint64)
     place = (random & np.uint64((1 << bits) - 1)).astype(np.int64)
     negative = (random >> np.uint64(8 * word.itemsize - 1)).astype(bool)
     magnitude = (block << bits) | place
@@ -98,7 +98,7 @@ def _bernoulli_exp(
     32 bits of a uniform number against 1 - gamma <= exp(-gamma) <= 1 - gamma + gamma^2 / 2 in integers; what
     lies between the two, about gamma^2 / 2 of all, is decided one by one with as many bits as it takes.
     """
-    first = np.frombuffer(source.read(4 * block.size), dtype="<u4").astype(np.int64)
+    first = np.frombuffer(read_exactly(source, 4 * block.size), dtype="<u4").astype(np.int64)
     # f in [f0, f1] / 2^20, hence (2Qf + f^2) 2^40 in [2^20 Q 2 f0 + f0^2, the same with f1].
     coarse = max(0, bits - _PLACE_BITS)
     f0 = place >> coarse << max(0, _PLACE_BITS - bits)
@@ -133,7 +133,7 @@ def _below_exp(u: int, gamma: Fraction, source: Source) -> bool:
             return True
         if u >= upper:
             return False
-        u = u << 64 | int.from_bytes(source.read(8), "little")
+        u = u << 64 | int.from_bytes(read_exactly(source, 8), "little")
         bits += 64
 
 

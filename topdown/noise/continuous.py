@@ -20,7 +20,7 @@ from scipy.special import ndtr, ndtri
 from topdown.errors import ConfigError
 from topdown.noise.exact import ExactNumber, exact_fraction
 from topdown.noise.quantiles import FloatArray, scalar_or_array
-from topdown.noise.randomness import CHUNK_BYTES, Source, uniform
+from topdown.noise.randomness import CHUNK_BYTES, Source, require_study_source, uniform
 from topdown.noise.sampling import Size, sample_shape
 
 # Squares of these are ordinary doubles.
@@ -44,7 +44,10 @@ class Laplace:
         object.__setattr__(self, "scale", _positive_float(scale, "scale"))
 
     def sample(self, size: Size, source: Source) -> FloatArray:
-        """Independent draws of shape ``size``, float64, by the inverse cdf."""
+        """Independent draws of shape ``size``, float64, by the inverse cdf.
+
+        Raises ConfigError for a source that is meant for releases.
+        """
         return _fill(size, source, self._quantile)
 
     @property
@@ -104,7 +107,10 @@ class Gaussian:
         object.__setattr__(self, "sigma", _positive_float(sigma, "sigma"))
 
     def sample(self, size: Size, source: Source) -> FloatArray:
-        """Independent draws of shape ``size``, float64, by the inverse cdf."""
+        """Independent draws of shape ``size``, float64, by the inverse cdf.
+
+        Raises ConfigError for a source that is meant for releases.
+        """
         return _fill(size, source, self._quantile)
 
     @property
@@ -152,6 +158,7 @@ def _positive_float(value: ExactNumber, name: str) -> float:
 
 def _fill(size: Size, source: Source, quantile: Callable[[FloatArray], FloatArray]) -> NDArray[np.float64]:
     drawn = np.empty(sample_shape(size, source), dtype=np.float64)
+    require_study_source(source)
     flat = drawn.reshape(-1)
     step = CHUNK_BYTES // 8
     for start in range(0, flat.size, step):

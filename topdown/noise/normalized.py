@@ -140,7 +140,7 @@ class NormalizedLaplace:
     def sample(self, size: Size | None, source: Source) -> FloatOrArray:
         """Draws by the inverse cdf, of shape ``size``, to which the parameters broadcast; None: one per location.
 
-        For studies: floating-point draws leak in a release.
+        For studies: floating-point draws leak in a release, so a source for releases is refused by ConfigError.
         """
         shape = broadcast_shape(size, np.shape(self.location), source)
         return self.ppf(uniform(source, int(np.prod(shape))).reshape(shape))

@@ -31,18 +31,34 @@ class Source(Protocol):
         ...
 
     def read(self, nbytes: int) -> bytes:
-        """The next ``nbytes`` bytes; no byte is ever handed out twice."""
+        """The next ``nbytes`` bytes, exactly as many; no byte is ever handed out twice."""
         ...
+
+
+def read_exactly(source: Source, nbytes: int) -> bytes:
+    """The next ``nbytes`` bytes of ``source``; everything that draws reads through here.
+
+    Raises `ConfigError` for a source that returns another number of bytes: numpy would spread one word over many draws,
+    which would all get the same noise.
+    """
+    data = source.read(nbytes)
+    if not isinstance(data, bytes) or len(data) != nbytes:
+        got = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
+        raise ConfigError(
+            f"source {type(source).__name__}: read({nbytes}) returned {got}, and draws would share noise; a source "
+            "returns exactly the bytes that it is asked for, all of them fresh: mend it, or take SecureSource()"
+        )
+    return data
 
 
 def uint16(source: Source, count: int) -> NDArray[np.uint16]:
     """``count`` independent uniform integers in [0, 2^16), read-only."""
-    return np.frombuffer(source.read(2 * count), dtype="<u2")
+    return np.frombuffer(read_exactly(source, 2 * count), dtype="<u2")
 
 
 def uint64(source: Source, count: int) -> NDArray[np.uint64]:
     """``count`` independent uniform integers in [0, 2^64), read-only."""
-    return np.frombuffer(source.read(8 * count), dtype="<u8")
+    return np.frombuffer(read_exactly(source, 8 * count), dtype="<u8")
 
 
 def uniform(source: Source, count: int) -> NDArray[np.float64]:
@@ -50,9 +66,20 @@ def uniform(source: Source, count: int) -> NDArray[np.float64]:
 
     The grid has 2^52 points, excludes both ends and 1/2, and u -> 1 - u maps it exactly onto itself, so that
     a law drawn by its inverse cdf is exactly as symmetric as the inverse is. For studies: an inverse cdf of
-    such a grid has holes, and holes leak in a release.
+    such a grid has holes, and holes leak in a release. Raises `ConfigError` as `require_study_source` does.
     """
+    require_study_source(source)
     return ((uint64(source, count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def require_study_source(source: Source) -> None:
+    """Refuse, by `ConfigError`, a source that is meant for releases: what is drawn from floats must not be released."""
+    if getattr(source, "fit_for_release", False):
+        raise ConfigError(
+            f"{type(source).__name__} is for releases, and a continuous law is not: its floating-point draws have gaps "
+            "that depend on the true value and give it away; for a release draw from DiscreteLaplace or "
+            "DiscreteGaussian (with grid_bits for fractions), for a study from SeededSource(seed)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

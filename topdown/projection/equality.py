@@ -109,7 +109,8 @@ def upward(values: FloatArray, gains: Gains, tree: Tree) -> FloatArray:
         children = families.total(values[..., families.children])
         own = gains.own[..., families.parents]
         parents = values[..., families.parents]
-        values[..., families.parents] = children + own * (parents - children)
+        # A measurement that is all of the estimate stays as it is, whatever the children's sum is rounded to.
+        values[..., families.parents] = np.where(own == 1.0, parents, children + own * (parents - children))
     return values
 
 

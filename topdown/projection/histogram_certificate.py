@@ -7,12 +7,18 @@ exact answers leave it free along their own rows.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from topdown.measurements import Answers
-from topdown.projection.components import Block, Component, Components
+from topdown.projection.components import Block, Components
+from topdown.projection.optimality import Residuals
 from topdown.tree import FloatArray, Tree
 from topdown.workload import DETAILED, Query
+
+_ROUNDING = 64 * 2.0**-52
+"""What rounding may be of a value, rotated there and back and added up through the levels."""
 
 _NOTHING = 1e-9
 """Part of a projector's eigenvalue, 0 or 1 but for rounding, that counts as nothing."""
@@ -20,42 +26,75 @@ _NOTHING = 1e-9
 
 def histogram_optimality(
     x: FloatArray, measured: list[dict[Query, Answers]], components: Components, tree: Tree, *, upward: bool
-) -> FloatArray:
-    """Residuals (nodes,) of whole-tree (``upward``) or family-by-family least squares at histograms ``x``, in counts.
+) -> Residuals:
+    """Residuals of whole-tree (``upward``) or family-by-family least squares at histograms ``x`` (nodes x cells).
 
-    What a node's equation lacks, times the variance of what was measured at and below it: how far it would move. At
-    exact answers what they are missed by.
+    A node's (1, nodes) is what its equation lacks in one block, times the variance of what was measured at and below it
+    there: how far it would move; of the block in which that is most standard deviations. At exact answers what they are
+    missed by. A family's sum (cells, families) may be off by what rounding makes of its members' largest cells.
     """
     gradient = np.zeros_like(x)
-    residual = np.zeros(len(x))
+    size = np.abs(x).max(axis=1)
+    lost = np.zeros(len(x))
+    per_node = (1, len(x))
+    sums = np.zeros((x.shape[1], tree.n_families))
+    found = Residuals(np.zeros(per_node), np.zeros(per_node), np.zeros(per_node), sums)
+    found.rounding[0] = _ROUNDING * math.sqrt(x.shape[1]) * size
     for index, level in enumerate(measured):
         nodes = tree.level(index)
         for query, (values, variance) in level.items():
             gap = np.where(np.isfinite(variance)[:, None], query.answers(x[nodes]) - values, 0.0)
             missed = np.where(variance == 0, np.abs(gap).max(axis=1), 0.0)
-            residual[nodes] = np.maximum(residual[nodes], missed)
+            found.gap[0, nodes] = np.maximum(found.gap[0, nodes], missed)
             precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
             gradient[nodes] += query.spread(gap * precision[:, None])
+            said = np.where(np.isfinite(variance), np.abs(values).max(axis=1), 0.0)
+            found.rounding[0, nodes] += _ROUNDING * said
+            # A query's answers are sums of cells, whose rounding they carry.
+            summed = math.sqrt(x.shape[1] / query.n_answers)
+            lost[nodes] += _ROUNDING * (summed * size[nodes] + said) * precision
     detailed = Query.parse(DETAILED, components.schema)
     rotated = components.rotated(detailed, gradient)
     for component in components:
         taken = components.taken(detailed, rotated, component)
         for block in component.blocks:
-            found = _block_residual(taken @ block.basis, component, block, measured, tree, upward=upward)
-            residual = np.maximum(residual, found)
-    return residual
+            gap, variance = _block_residual(taken @ block.basis, block, measured, tree, upward=upward)
+            rounding, deviation = variance * _lost(lost, tree, upward=upward), np.sqrt(variance)
+            more = (gap - rounding) * found.deviation[0] > np.maximum(found.gap[0] - found.rounding[0], 0.0) * deviation
+            more |= (found.deviation[0] == 0) & (found.gap[0] <= found.rounding[0])
+            for array, new in zip(found[:3], (gap, rounding, deviation), strict=True):
+                array[0] = np.where(more, new, array[0])
+    for families in tree.families_down():
+        members = size[families.parents] + families.total(size[families.children])
+        found.sums[:, families.parents] = _ROUNDING * math.sqrt(x.shape[1]) * members
+    return found
+
+
+def _lost(lost: FloatArray, tree: Tree, *, upward: bool) -> FloatArray:
+    """What rounding may make of the equations (nodes,), from what it makes of every node's gradient.
+
+    A family's multiplier is an average of what its children's equations say, with all that is below them.
+    """
+    below = np.array(lost)
+    found = np.array(lost)
+    for families in tree.families_up():
+        most = np.maximum.reduceat(below[families.children], families.starts)
+        found[families.children] = below[families.children] + families.spread(most)
+        if upward:
+            below[families.parents] += most
+    found[0] = below[0]
+    return found
 
 
 def _block_residual(
     gradient: FloatArray,
-    component: Component,
     block: Block,
     measured: list[dict[Query, Answers]],
     tree: Tree,
     *,
     upward: bool,
-) -> FloatArray:
-    """The residuals (nodes,) of one block, whose gradient is (nodes, copies, m)."""
+) -> tuple[FloatArray, FloatArray]:
+    """The residuals (nodes,) of one block, whose gradient is (nodes, copies, m), and about its variance."""
     information, exact = _strength(block, measured, tree)
     variance = _variance_below(information, exact, tree, upward=upward)
     eye = np.eye(block.size)
@@ -79,7 +118,7 @@ def _block_residual(
             needed[parents] = multiplier - gradient[parents]
             binding[parents] = eye - _range(eye - _range(together) + bound[parents])
     residual[0] = np.abs(np.einsum("ij,cj->ci", binding[0], needed[0])).max() * variance[0]
-    return residual
+    return residual, variance
 
 
 def _settled(bound: FloatArray, tree: Tree) -> FloatArray:

@@ -99,8 +99,8 @@ def _least_squares(
     step = cp.Variable(design.shape[1])
     gap = cp.multiply(weight, noisy @ step - (values[~exact] - noisy @ start))
     constraints = [binding @ step == aim - binding @ start] if binding.shape[0] else []
-    run_solver(cp.sum_squares(gap), constraints, step, solver, options)
+    moved = run_solver(cp.sum_squares(gap), constraints, step, solver, options)
     # Of the minimisers the one of least norm: the same fitted answers and sums, nothing else.
     both = sp.vstack([noisy, binding], format="csr")
-    found = lsmr(both, both @ (start + step.value), atol=1e-14, btol=1e-14, conlim=0, maxiter=100_000)[0]
+    found = lsmr(both, both @ (start + moved), atol=1e-14, btol=1e-14, conlim=0, maxiter=100_000)[0]
     return np.asarray(found)

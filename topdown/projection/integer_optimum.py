@@ -7,13 +7,12 @@ estimate is kept; a solution that stays inside its windows is optimal (docs/math
 
 from __future__ import annotations
 
-import itertools
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from topdown.noise.randomness import Source
+from topdown.noise.randomness import Source, read_exactly
 from topdown.tree import Families, FloatArray, IntArray, Tree
 
 BoolArray = npt.NDArray[np.bool_]
@@ -107,16 +106,16 @@ def _within_windows(x: FloatArray, exact: BoolArray, tree: Tree, source: Source,
         return windows.inner(nodes, merged[nodes]) if nodes.start < tree.n_families else windows.leaves(nodes)
 
     for families in tree.families_up():
-        for part in _parts(families):
+        for part in families.parts(_CHILDREN_AT_ONCE):
             merged[part.parents], offset[part.parents] = _merge(costs(part.children), part, windows)
     whole = np.empty(len(x), np.int64)
     root = costs(slice(0, 1))[0]
-    tied = np.count_nonzero(root == 0) and source.read(1)[0] & 1
+    tied = np.count_nonzero(root == 0) and read_exactly(source, 1)[0] & 1
     whole[0] = windows.center[0] - size + np.count_nonzero(root < 0) + tied
     if _touches(whole, windows, slice(0, 1)):
         return None
     for families in tree.families_down():
-        for part in _parts(families):
+        for part in families.parts(_CHILDREN_AT_ONCE):
             parents, children = part.parents, part.children
             # Units that the family's children take beyond the lower edges of their windows.
             units = whole[parents] - part.total(windows.center[children] - size)
@@ -131,20 +130,6 @@ def _within_windows(x: FloatArray, exact: BoolArray, tree: Tree, source: Source,
 
 def _touches(whole: IntArray, windows: _Windows, nodes: slice) -> bool:
     return bool((np.abs(whole[nodes] - windows.center[nodes]) >= windows.size).any())
-
-
-def _parts(families: Families) -> list[Families]:
-    """The families in groups whose costs stay in the cache."""
-    n = int(families.children.stop - families.children.start)
-    bounds = np.searchsorted(families.starts, np.arange(0, n + _CHILDREN_AT_ONCE, _CHILDREN_AT_ONCE))
-    bounds[-1] = len(families.sizes)
-    ends = np.append(families.starts, n)
-    parts = []
-    for first, last in itertools.pairwise(np.unique(bounds).tolist()):
-        parents = slice(families.parents.start + first, families.parents.start + last)
-        children = slice(families.children.start + int(ends[first]), families.children.start + int(ends[last]))
-        parts.append(Families(parents, children, families.starts[first:last] - ends[first], families.sizes[first:last]))
-    return parts
 
 
 def _merge(costs: IntArray, families: Families, windows: _Windows) -> tuple[IntArray, IntArray]:
@@ -171,7 +156,7 @@ def _distribute(costs: IntArray, units: IntArray, last: IntArray, families: Fami
     child = np.flatnonzero(tied)
     if len(child):
         family = np.repeat(np.arange(len(need)), families.sizes)[child]
-        coins = np.frombuffer(source.read(4 * len(child)), np.uint32)
+        coins = np.frombuffer(read_exactly(source, 4 * len(child)), np.uint32)
         chosen = np.argsort((family.astype(np.uint64) << np.uint64(32)) | coins)
         rank = np.arange(len(child)) - np.searchsorted(family, family)
         taken[child[chosen[rank < need[family]]]] += 1

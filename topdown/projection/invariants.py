@@ -51,7 +51,7 @@ def settle(values: FloatArray, variance: FloatArray, tree: Tree, *, nonnegative:
 
 def _rounding(values: FloatArray) -> FloatArray:
     """What the rounding of sums may amount to; less than any difference of two whole numbers."""
-    return 1e-6 + 1e-12 * np.abs(values)
+    return np.minimum(1e-6 + 1e-12 * np.abs(values), 0.5)
 
 
 def _refuse(where: np.ndarray, wrong: np.ndarray | bool, reason: str) -> None:

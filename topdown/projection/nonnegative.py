@@ -65,7 +65,9 @@ def _thresholds(
         first = np.cumsum(size) - size
         room = size.astype(np.float64) if v is None else np.add.reduceat(v, first)
         excess = np.add.reduceat(y, first) - totals[family]
-        tau[family] = np.divide(excess, room, out=tau[family], where=room > 0)
+        # Dropping raises tau; rounding of the sums may not lower it, which would let dropped children in again.
+        before = tau[family]
+        tau[family] = np.maximum(before, np.divide(excess, room, out=before.copy(), where=room > 0))
     return tau
 
 
@@ -185,7 +187,7 @@ def _clamp(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
         pooled, sums = room.reshape(*y.shape[:-1], -1), total.reshape(*y.shape[:-1], -1)
         own, u = combine(pooled, v[..., lowest])
         upper_y, upper_v = y[..., inner].copy(), v[..., inner].copy()
-        upper_y[..., lowest] = sums + own * (y[..., lowest] - sums)
+        upper_y[..., lowest] = np.where(own == 1.0, y[..., lowest], sums + own * (y[..., lowest] - sums))
         upper_v[..., lowest] = u
         gains = upward_gains(upper_v, upper)
         x = downward(upward(upper_y, gains, upper), gains.share, upper)

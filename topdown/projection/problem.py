@@ -18,3 +18,12 @@ class Problem(NamedTuple):
     tree: Tree
     nonnegative: bool
     lower: FloatArray | None
+
+
+def cell_of(problem: Problem, cell: int) -> Problem:
+    """The problem of one cell alone; its arrays are (nodes,)."""
+    return problem._replace(
+        values=problem.values[cell],
+        variance=problem.variance[cell] if problem.variance.ndim == 2 else problem.variance,
+        lower=None if problem.lower is None else problem.lower[cell],
+    )

@@ -12,7 +12,7 @@ from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.geography import Geography
 from topdown.measurements import Measurements
 from topdown.noise.exact import LARGEST_WHOLE
-from topdown.projection.certificate import Certificate, certify, family_optimality, together, tree_optimality
+from topdown.projection.certificate import SOLVER_TOLERANCE, TOLERANCE, Certificate, certify, worst_of
 from topdown.projection.equality import (
     downward,
     downward_variance,
@@ -27,7 +27,8 @@ from topdown.projection.equality import (
 from topdown.projection.estimate import Estimate
 from topdown.projection.invariants import Contradiction, lower_bounds, settle
 from topdown.projection.nonnegative import downward_nonnegative, project_tree
-from topdown.projection.problem import Problem
+from topdown.projection.optimality import FINE, Residuals, family_optimality, tree_optimality
+from topdown.projection.problem import Problem, cell_of
 from topdown.projection.several import project_histograms
 from topdown.tree import FloatArray
 
@@ -134,7 +135,7 @@ def project(
     values = np.empty((n_cells, geography.n_nodes))
     parts = []
     for cells in geography.tree.blocks(n_cells):
-        problem = _problem(measurements, cells, weights, nonnegative)
+        problem = stated(measurements, weights, nonnegative=nonnegative, cells=cells)
         if engine == "cvxpy":
             from topdown.projection import reference
 
@@ -142,8 +143,9 @@ def project(
         else:
             x = METHODS[method](problem)
         values[cells] = x
-        parts.append(_part(measurements, cells, problem, x, method, weights))
-    certificate = together([part.certificate for part in parts])
+        tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
+        parts.append(_part(measurements, cells, problem, certified(problem, x, method, tolerance), method, weights))
+    certificate = worst_of([part.certificate for part in parts])
     # A variance by node is the same for every cell.
     parts = parts if measurements.node_variance.ndim == 2 else parts[:1]
     _require_certificate(certificate, geography, method, engine)
@@ -165,8 +167,11 @@ def project(
     )
 
 
-def _problem(measurements: Measurements, cells: slice, weights: str, nonnegative: bool) -> Problem:
-    """Measurements of some cells as a kernel's input: cells first, exact values settled, weights as asked."""
+def stated(measurements: Measurements, weights: str, *, nonnegative: bool, cells: slice = slice(None)) -> Problem:
+    """Measurements of some cells as a kernel's input: cells first, exact values settled, weights as asked.
+
+    Raises `ProjectionError` naming the node when exact values contradict each other.
+    """
     geography = measurements.geography
     values = np.ascontiguousarray(measurements.values.T[cells], dtype=np.float64)
     variance = _of_cells(measurements.node_variance, cells)
@@ -192,19 +197,10 @@ class _Part(NamedTuple):
 
 
 def _part(
-    measurements: Measurements, cells: slice, problem: Problem, x: FloatArray, method: str, weights: str
+    measurements: Measurements, cells: slice, problem: Problem, certificate: Certificate, method: str, weights: str
 ) -> _Part:
-    nonnegative, tree = problem.nonnegative, problem.tree
-    if method == "top-down":
-        residual = family_optimality(x, problem.values, problem.variance, tree, problem.lower, nonnegative=nonnegative)
-    elif method == "gls-top-down" and nonnegative:
-        z, u, _ = upward_pass(problem)
-        residual = family_optimality(x, z, u, tree, problem.lower, nonnegative=True)
-    else:
-        residual = tree_optimality(x, problem.values, problem.variance, tree, nonnegative=nonnegative)
-    certificate = certify(x, residual, problem.variance, tree, nonnegative=nonnegative)
     variance = None
-    if not nonnegative and (cells.start == 0 or problem.variance.ndim == 2):
+    if not problem.nonnegative and (cells.start == 0 or problem.variance.ndim == 2):
         variance = _variance(problem, _of_cells(measurements.node_variance, cells), method, weights)
     return _Part(certificate, None if variance is None else _by_node(variance), _by_node(problem.variance == 0))
 
@@ -214,7 +210,7 @@ def _require_certificate(certificate: Certificate, geography: Geography, method:
         raise ProjectionError(
             f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
             f"sums off by {certificate.consistency:.3g}, most negative {certificate.most_negative:.3g}, optimality off "
-            f"by {certificate.kkt:.3g}; "
+            f"by {certificate.kkt:.3g}, {certificate.deviations:.3g} of the node's own standard deviations; "
             + ("take engine='tree', another solver or tighter options" if engine == "cvxpy" else "please report this")
         )
 
@@ -227,6 +223,39 @@ def _of_cells(variance: FloatArray, cells: slice) -> FloatArray:
 def _all_cells(parts: Sequence[Any]) -> Any:
     """Arrays (nodes, cells of a block) side by side; None where one is None."""
     return None if any(part is None for part in parts) else np.concatenate(parts, axis=1)
+
+
+def certified(problem: Problem, x: FloatArray, method: str, tolerance: float = TOLERANCE) -> Certificate:
+    """The certificate of ``x`` (cells x nodes) as the solution of ``method``'s program, cell by cell."""
+    return worst_of([_certified(cell_of(problem, cell), x[cell], method, tolerance) for cell in range(len(x))])
+
+
+def _certified(problem: Problem, x: FloatArray, method: str, tolerance: float) -> Certificate:
+    """The certificate of one cell: as what is optimal to rounding, or else as what a solver found to its tolerance."""
+    for slack in (FINE, tolerance / 2):
+        residuals = _residuals(problem, x, method, slack)
+        certificate = certify(
+            x, residuals, problem.variance, problem.tree, nonnegative=problem.nonnegative, tolerance=tolerance
+        )
+        if certificate.holds():
+            break
+    return certificate
+
+
+def _residuals(problem: Problem, x: FloatArray, method: str, slack: float) -> Residuals:
+    values, variance, tree, nonnegative, lower = problem
+    if method == "top-down":
+        return family_optimality(x, values, variance, tree, lower, nonnegative=nonnegative, slack=slack)
+    if method != "gls-top-down" or not nonnegative:
+        return tree_optimality(x, values, variance, tree, nonnegative=nonnegative, slack=slack)
+    z, u, _ = upward_pass(problem)
+    found = family_optimality(x, z, u, tree, lower, nonnegative=True, slack=slack)
+    # The upward pass is the program's own statement; what is exact is so by the measurements.
+    exact = variance == 0
+    inner = slice(0, tree.n_families)
+    found.gap[exact] = np.maximum(found.gap, np.abs(x - values))[exact]
+    found.rounding[inner] += np.where(exact[inner], found.sums, 0.0)
+    return found
 
 
 def _by_node(array: Any) -> Any:

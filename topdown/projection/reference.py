@@ -1,8 +1,9 @@
 """The same programs stated in cvxpy, for any solver: what the tree engine is compared with.
 
 Programs are stated in the residuals in units of their standard deviations, e = (x - y) / sqrt(v), so that all numbers
-that a solver sees are of the size of the noise whatever the counts are. Where unmeasured nodes leave the minimiser
-open, the solver's is moved to the one that the tree engine takes.
+that a solver sees are of the size of the noise whatever the counts are; what sums lack is added up exactly before it is
+rounded. What a solver finds is moved onto its sums and bounds, which solvers meet to a tolerance only. Where unmeasured
+nodes leave the minimiser open, it is moved to the one that the tree engine takes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import scipy.sparse as sp
 
 from topdown.errors import ProjectionError
 from topdown.projection import equality
+from topdown.projection.centring import centred, centred_tree, lacking, onto_sums
 from topdown.projection.nonnegative import project_families
+from topdown.projection.optimality import own_variance
 from topdown.projection.problem import Problem
 from topdown.tree import Families, FloatArray, IntArray, Tree
 from topdown.wording import LONGEST_LIST, unquoted
@@ -26,8 +29,11 @@ cp: Any = cvxpy  # ships no usable types
 _EMPTY = 1e-9
 """Families with less than this many deviations to share out have nothing to share out."""
 
+_FAR = 1e4
+"""Bounds so many deviations away from the measurement are looked at only if a solution without them breaks one."""
+
 _TIGHT: dict[str, dict[str, Any]] = {
-    "OSQP": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iter": 200_000, "polishing": True},
+    "OSQP": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iter": 200_000, "polishing": True, "adaptive_rho_interval": 50},
     "CLARABEL": {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12},
     "SCS": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iters": 200_000},
 }
@@ -69,6 +75,7 @@ def _level_by_level(
 ) -> FloatArray:
     x = np.array(y)
     x[0] = max(y[0], lower[0]) if problem.nonnegative else y[0]
+    unit = own_variance(v, problem.tree)
     small = _EMPTY * _largest_deviation(v)
     for families in problem.tree.families_down():
         children = families.children
@@ -78,7 +85,9 @@ def _level_by_level(
         if problem.nonnegative:
             spare = x[families.parents] - families.total(lower[children])
             near, var = _settle_empty(near, var, lower[children], families.spread(spare <= small))
-        x[children] = _quadratic(near, var, sums, x[families.parents], bound, solver, options)
+        near = centred(near, np.isfinite(var), x[families.parents], families)
+        x[children] = _quadratic(near, var, unit[children], sums, x[families.parents], bound, solver, options)
+        x[children] = onto_sums(x[children], v[children], x[families.parents], bound, families)
         x[children] = _level_family(x[children], y[children], v[children], parts[children], bound, families)
     return x
 
@@ -131,7 +140,7 @@ def _largest_deviation(v: FloatArray) -> float:
 def _whole_tree(
     y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArray, solver: str, options: dict[str, Any]
 ) -> FloatArray:
-    tree = problem.tree
+    tree, noise = problem.tree, v
     if tree.n_families == 0:
         return np.maximum(y, 0.0) if problem.nonnegative else y
     sums = consistency_matrix(tree)
@@ -140,7 +149,12 @@ def _whole_tree(
         bound[tree.leaves] = 0.0
         if problem.lower is not None:
             y, v = _settle_empty(y, v, lower, _under_full(y, v, lower, tree))
-    x = _quadratic(y, v, sums, np.zeros(tree.n_families), bound if problem.nonnegative else None, solver, options)
+    y, unit = centred_tree(y, v, tree), own_variance(v, tree)
+    x = _quadratic(y, v, unit, sums, np.zeros(tree.n_families), bound if problem.nonnegative else None, solver, options)
+    x[0] = max(x[0], lower[0]) if problem.nonnegative else x[0]
+    for families in tree.families_down():
+        c, p = families.children, families.parents
+        x[c] = onto_sums(x[c], noise[c], x[p], lower[c] if problem.nonnegative else None, families)
     return _level_leaves(x, v, tree)
 
 
@@ -187,18 +201,44 @@ def _family_sums(sizes: IntArray) -> sp.csr_array:
 def _quadratic(
     y: FloatArray,
     v: FloatArray,
+    unit: FloatArray,
     sums: sp.csr_array,
     totals: FloatArray,
     lower: FloatArray | None,
     solver: str,
     options: dict[str, Any],
 ) -> FloatArray:
-    """argmin sum (x - y)^2 / v s.t. sums x = totals [, x >= lower]; v = 0 keeps y, v = inf drops the term."""
-    exact = v == 0
-    size = np.sqrt(np.where(np.isinf(v), 1.0, v))
-    free = np.flatnonzero(~exact)
+    """argmin sum (x - y)^2 / v s.t. sums x = totals [, x >= lower]; v = 0 keeps y, v = inf drops the term.
+
+    ``unit``: the variances in which the solver counts.
+    """
+    size = np.sqrt(unit)
+    free = np.flatnonzero(v > 0)
     if len(free) == 0:
         return y
+    low = np.full(len(free), -np.inf) if lower is None else ((lower - y) / np.where(size > 0, size, 1.0))[free]
+    # Bounds of large counts are far away, and tell a solver of nothing but their size.
+    near = low > -_FAR
+    e = _solved(y, v, size, free, sums, totals, np.where(near, low, -np.inf), solver, options)
+    if (e < low)[~near].any():
+        e = _solved(y, v, size, free, sums, totals, low, solver, options)
+    x = np.array(y)
+    x[free] += size[free] * e
+    return x
+
+
+def _solved(
+    y: FloatArray,
+    v: FloatArray,
+    size: FloatArray,
+    free: IntArray,
+    sums: sp.csr_array,
+    totals: FloatArray,
+    low: FloatArray,
+    solver: str,
+    options: dict[str, Any],
+) -> FloatArray:
+    """What `_quadratic` solves at its ``free`` nodes, in units of ``size``; ``low``: -inf where there is no bound."""
     e = cp.Variable(len(free))
     scaled = sums[:, free] @ sp.diags_array(size[free])
     # A constraint among exact values only holds or does not hold; the solver has nothing to say about it.
@@ -206,22 +246,22 @@ def _quadratic(
     constraints = []
     if len(active):
         # Every sum in units of its largest residual: a solver's tolerances are absolute.
-        unit = scaled[active].max(axis=1).toarray().ravel()
-        constraints = [(sp.diags_array(1.0 / unit) @ scaled[active]) @ e == (totals - sums @ y)[active] / unit]
-    if lower is not None:
-        bounded = np.flatnonzero(np.isfinite(lower[free]))
-        constraints.append(e[bounded] >= ((lower - y)[free] / size[free])[bounded])
+        largest = scaled[active].max(axis=1).toarray().ravel()
+        short = lacking(sums, y, totals)[active]
+        constraints = [(sp.diags_array(1.0 / largest) @ scaled[active]) @ e == short / largest]
+    bounded = np.flatnonzero(np.isfinite(low))
+    if len(bounded):
+        constraints.append(e[bounded] >= low[bounded])
     objective = (
         cp.sum_squares(e[np.flatnonzero(np.isfinite(v[free]))]) if np.isfinite(v[free]).any() else cp.Constant(0)
     )
-    run_solver(objective, constraints, e, solver, options)
-    x = np.array(y)
-    x[free] += size[free] * e.value
-    return x
+    return run_solver(objective, constraints, e, solver, options)
 
 
-def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: str, options: dict[str, Any]) -> None:
-    """Minimise ``objective``, so that ``unknown`` has a value. Raises `ProjectionError` where ``solver`` does not."""
+def run_solver(
+    objective: Any, constraints: list[Any], unknown: Any, solver: str, options: dict[str, Any]
+) -> FloatArray:
+    """What ``unknown`` is where ``objective`` is least. Raises `ProjectionError` where ``solver`` does not find it."""
     program = cp.Problem(cp.Minimize(objective), constraints)
     try:
         _solve(program, solver, _TIGHT.get(solver, {}) | options)
@@ -232,6 +272,7 @@ def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: str
         ) from None
     if unknown.value is None or program.status not in ("optimal", "optimal_inaccurate"):
         raise ProjectionError(f"cvxpy with {solver} ended as {program.status!r}; try another solver or engine='tree'")
+    return np.asarray(unknown.value)
 
 
 def _solve(program: cp.Problem, solver: str, options: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from topdown.noise.randomness import Source
+from topdown.noise.randomness import Source, read_exactly
 from topdown.projection.nonnegative import project_families
 from topdown.tree import FloatArray, IntArray, Tree
 
@@ -67,7 +67,7 @@ def _nearest(x: float, source: Source) -> int:
     beyond = x - below - 0.5
     if abs(beyond) > _SNAP:
         return below + (beyond > 0)
-    return below + (source.read(1)[0] & 1)
+    return below + (read_exactly(source, 1)[0] & 1)
 
 
 def _apportion(x: FloatArray, totals: IntArray, sizes: IntArray, source: Source) -> IntArray:
@@ -108,7 +108,7 @@ def _give_units(
     # One sortable number: the family, then the larger remainder, then a coin.
     key = family.astype(np.uint64) << np.uint64(_REMAINDER_BITS + 1 + _RANDOM_BITS)
     key |= np.rint((1.0 - remainder) * (1 << _REMAINDER_BITS)).astype(np.uint64) << np.uint64(_RANDOM_BITS)
-    coins = np.frombuffer(source.read(4 * len(family)), np.uint32) >> np.uint32(32 - _RANDOM_BITS)
+    coins = np.frombuffer(read_exactly(source, 4 * len(family)), np.uint32) >> np.uint32(32 - _RANDOM_BITS)
     key |= coins.astype(np.uint64)
     order = np.argsort(key)
     rank = np.arange(len(family)) - np.repeat(first, size)

@@ -9,13 +9,12 @@ import numpy as np
 from topdown.errors import ConfigError, ProjectionError
 from topdown.measurements import Answers, Measurements
 from topdown.noise.exact import LARGEST_WHOLE
-from topdown.projection.certificate import certify
+from topdown.projection.certificate import SOLVER_TOLERANCE, TOLERANCE, certify
 from topdown.projection.components import Components
 from topdown.projection.estimate import Estimate
 from topdown.projection.histogram_certificate import histogram_optimality
 from topdown.projection.histograms import solve
 from topdown.projection.invariants import Contradiction
-from topdown.tree import FloatArray, Tree
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
@@ -52,13 +51,15 @@ def project_histograms(
         from topdown.projection.histogram_reference import solve_histograms
 
         x = solve_histograms(tree, measurements.schema, weighted, solver, solver_options, upward=upward)
-    residual = histogram_optimality(x, weighted, components, tree, upward=upward)
-    variance = _node_variances(weighted, tree)
-    certificate = certify(x.T, residual[None, :], variance, tree, nonnegative=False)
+    residuals = histogram_optimality(x, weighted, components, tree, upward=upward)
+    tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
+    variances = np.concatenate([one.variance for level in weighted for one in level.values()])
+    certificate = certify(x.T, residuals, variances, tree, nonnegative=False, tolerance=tolerance)
     if not certificate.holds() or certificate.scale > LARGEST_WHOLE:
         raise ProjectionError(
             f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
-            f"sums off by {certificate.consistency:.3g}, optimality off by {certificate.kkt:.3g}; "
+            f"sums off by {certificate.consistency:.3g}, optimality off by {certificate.kkt:.3g}, "
+            f"{certificate.deviations:.3g} of the node's own standard deviations; "
             + ("take engine='tree', another solver or tighter options" if engine == "cvxpy" else "please report this")
         )
     known = weights == "variance" or _one_variance(measured)
@@ -115,14 +116,3 @@ def _one_variance(measured: list[dict[Query, Answers]]) -> bool:
     values = np.concatenate(noisy)
     values = values[(values > 0) & np.isfinite(values)]
     return bool(values.size == 0 or (values == values[0]).all())
-
-
-def _node_variances(measured: list[dict[Query, Answers]], tree: Tree) -> FloatArray:
-    """The smallest variance of what was measured at every node, by which its residual is judged."""
-    found = np.full(tree.n_nodes, np.inf)
-    for index, level in enumerate(measured):
-        nodes = tree.level(index)
-        for one in level.values():
-            noisy = np.where(one.variance > 0, one.variance, np.inf)
-            found[nodes] = np.minimum(found[nodes], noisy)
-    return found

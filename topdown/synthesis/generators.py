@@ -16,6 +16,7 @@ import pandas as pd
 
 from topdown.errors import ConfigError
 from topdown.noise import Source
+from topdown.noise.randomness import read_exactly
 from topdown.synthesis.columns import FloatArray
 from topdown.workload.schema import Schema
 
@@ -43,7 +44,7 @@ class Generator(Protocol):
 
 def numpy_generator(source: Source) -> np.random.Generator:
     """A fast generator seeded with 256 bits of ``source``: for draws that do not depend on confidential records."""
-    return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
+    return np.random.Generator(np.random.PCG64(int.from_bytes(read_exactly(source, 32), "little")))
 
 
 def _normal_prior(dimension: int, mean: float, variance: float, source: Source) -> FloatArray:

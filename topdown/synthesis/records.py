@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from topdown.errors import ConfigError
 from topdown.noise import Source
+from topdown.noise.randomness import read_exactly
 from topdown.synthesis.leaves import Leaves
 from topdown.wording import shown
 from topdown.workload.schema import Schema
@@ -105,7 +106,7 @@ def parts_shuffled(cells: Occupied, source: Source, scratch: Path, part: int = P
     """
     # The order is a function of the release and of coins of its own, so it cannot say more than the release does: a
     # fast generator from a fresh seed is enough.
-    rng = np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
+    rng = np.random.Generator(np.random.PCG64(int.from_bytes(read_exactly(source, 32), "little")))
     parts = min(-(-max(cells.records, 1) // part), MOST_SCATTERED)
     kind = scattered_kind(cells)
     scratch.mkdir()
