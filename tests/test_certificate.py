@@ -162,7 +162,7 @@ def test_inconsistency_and_negative_values_are_measured() -> None:
     x, v = np.array([[10.0, 14, -3]]), np.full(3, 4.0)
     certificate = certify(x, none_missing(x, FAMILY), v, FAMILY, nonnegative=True)
     assert certificate == Certificate(
-        consistency=1.0, most_negative=-3.0, kkt=0.0, scale=14.0, noise=2.0, deviations=np.inf, worst_node=0
+        consistency=1.0, most_negative=-3.0, kkt=0.0, scale=14.0, noise=2.0, deviations=np.inf, worst_node=2
     )
     assert certificate.worst == 3.0
     assert certify(x, none_missing(x, FAMILY), v, FAMILY, nonnegative=False).most_negative == 0.0
