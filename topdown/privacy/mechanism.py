@@ -103,13 +103,13 @@ MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
             _laplace(
                 "laplace",
                 on_grid=True,
-                words="Laplace noise, in a release the exact discrete law on the grid 2^-{bits}",
+                words=f"Laplace noise, {_ON_GRID}",
             ),
             _gaussian("discrete-gaussian", on_grid=False, words="exact discrete Gaussian noise on whole numbers"),
             _gaussian(
                 "gaussian",
                 on_grid=True,
-                words="Gaussian noise, in a release the exact discrete law on the grid 2^-{bits}",
+                words=f"Gaussian noise, {_ON_GRID}",
             ),
         )
     }
