@@ -22,7 +22,7 @@ from topdown.noise import SeededSource
 from topdown.privacy.ledger import Ledger
 from topdown.projection.crosscheck import cross_check
 from topdown.projection.project import project
-from topdown.rehearsal import WHOLE, stand_ins
+from topdown.rehearsal import REHEARSED_WHOLE, stand_ins
 from topdown.release import round_counts
 from topdown.tree import Tree
 
@@ -143,7 +143,7 @@ def test_bounded_levels_stay_within_their_bounds() -> None:
 def test_of_a_large_geography_a_part_of_as_many_levels_is_taken() -> None:
     levels = [*LEVELS, "level 3"]
     part = stand_ins(LARGE, plan(["1/4"] * 4, levels)).geography
-    assert LARGE.n_nodes > WHOLE > part.n_nodes > 500
+    assert LARGE.n_nodes > REHEARSED_WHOLE > part.n_nodes > 500
     assert part.levels == LARGE.levels
     assert set(part.identifiers.to_pylist()) <= set(LARGE.identifiers.to_pylist())
     assert stand_ins(SMALL, EVEN).geography is SMALL

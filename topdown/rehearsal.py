@@ -16,7 +16,7 @@ from topdown.privacy.plan import Plan
 from topdown.tree import FloatArray, IntArray, Tree
 
 CELLS = ("no counts", "large counts")
-WHOLE = 4_000
+REHEARSED_WHOLE = 4_000
 """Geographies of up to this many nodes are rehearsed whole."""
 
 _LEAVES = 800
@@ -67,7 +67,7 @@ def _counts(tree: Tree, most: float, rng: np.random.Generator) -> FloatArray:
 
 def _part(geography: Geography) -> Geography:
     """The geography, or of a large one a few children of every node that is kept, down to about 800 leaves."""
-    if geography.n_nodes <= WHOLE:
+    if geography.n_nodes <= REHEARSED_WHOLE:
         return geography
     tree = geography.tree
     kept: list[IntArray] = [np.zeros(1, np.int64)]
