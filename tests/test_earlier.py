@@ -16,7 +16,7 @@ import pytest
 from topdown.errors import ConfigError, DataError
 from topdown.noise import SeededSource
 from topdown.synthesis import microdata
-from topdown.synthesis.earlier import RECORDS_MANIFEST
+from topdown.synthesis.earlier import INVENTORY
 from topdown.synthesis.leaves import Leaves
 from topdown.synthesis.microdata import synthesize, write_microdata
 
@@ -107,16 +107,16 @@ def test_a_file_put_in_while_the_new_ones_are_written_is_named_and_stays(
 def test_a_manifest_that_is_not_ours_lists_nothing_that_may_go(tmp_path: Path, manifest: str) -> None:
     folder = tmp_path / "m"
     folder.mkdir()
-    (folder / RECORDS_MANIFEST).write_bytes(manifest.encode(errors="surrogateescape"))
+    (folder / INVENTORY).write_bytes(manifest.encode(errors="surrogateescape"))
     (folder / "notes.txt").write_text("mine")
     refused(folder, ConfigError, r"holds no microdata of ours \(_manifest\.json is another's, or torn\)")
 
 
 def test_a_manifest_without_end_is_not_read(folder: Path) -> None:
-    os.truncate(folder / RECORDS_MANIFEST, 1 << 40)  # sparse
+    os.truncate(folder / INVENTORY, 1 << 40)  # sparse
     with pytest.raises(ConfigError, match="larger than any manifest of ours"):
         write_microdata(LEAVES, folder)
-    os.truncate(folder / RECORDS_MANIFEST, 0)
+    os.truncate(folder / INVENTORY, 0)
 
 
 def in_its_place(make: Callable[[Path, Path], object]) -> Callable[[Path, Path], None]:
@@ -137,17 +137,17 @@ def in_its_place(make: Callable[[Path, Path], object]) -> Callable[[Path, Path],
         (in_its_place(lambda folder, other: folder.symlink_to(other)), "is a link"),
         (in_its_place(lambda folder, _: folder.mkdir()), r"no file _manifest\.json"),
         (
-            lambda folder, _: ((folder / RECORDS_MANIFEST).unlink(), (folder / RECORDS_MANIFEST).mkdir()),
+            lambda folder, _: ((folder / INVENTORY).unlink(), (folder / INVENTORY).mkdir()),
             r"no file _manifest\.json",
         ),
         (
-            lambda folder, _: ((folder / RECORDS_MANIFEST).unlink(), os.mkfifo(folder / RECORDS_MANIFEST)),
+            lambda folder, _: ((folder / INVENTORY).unlink(), os.mkfifo(folder / INVENTORY)),
             r"no file _manifest\.json",
         ),
         (
             lambda folder, other: (
-                (folder / RECORDS_MANIFEST).unlink(),
-                (folder / RECORDS_MANIFEST).symlink_to(other / RECORDS_MANIFEST),
+                (folder / INVENTORY).unlink(),
+                (folder / INVENTORY).symlink_to(other / INVENTORY),
             ),
             r"no file _manifest\.json",
         ),
@@ -201,14 +201,14 @@ def test_torn_microdata_are_named(folder: Path, name: str) -> None:
 def test_leftovers_of_a_killed_job_go(folder: Path) -> None:
     staging = folder.with_name(".m.partial")
     (staging / ".scattered").mkdir(parents=True)
-    for name in (".scattered/0", ".scattered/17", "part-00000.parquet", "_manifest.json.partial", RECORDS_MANIFEST):
+    for name in (".scattered/0", ".scattered/17", "part-00000.parquet", "_manifest.json.partial", INVENTORY):
         (staging / name).write_text("torn")
     old = folder.with_name(".m.old")
     shutil.copytree(folder, old)
     (old / "part-00001.parquet").unlink()  # killed while it removed them
     made = write_microdata(LEAVES, folder)
     assert sorted(path.name for path in folder.parent.iterdir()) == [".m.lock", "m"]
-    assert sorted(path.name for path in folder.iterdir()) == [RECORDS_MANIFEST, *(path.name for path in made.files)]
+    assert sorted(path.name for path in folder.iterdir()) == [INVENTORY, *(path.name for path in made.files)]
 
 
 def test_what_was_set_aside_gets_its_name_back_and_an_empty_one_goes(folder: Path) -> None:

@@ -21,9 +21,9 @@ from topdown.files import file_digest, sync_folder
 from topdown.wording import reason, shown, shown_path
 
 # Readers of a directory of Parquet files leave out what begins with an underscore.
-RECORDS_MANIFEST = "_manifest.json"
+INVENTORY = "_manifest.json"
 _PART = re.compile(r"part-\d{5}\.parquet")
-_LEFT_BY_A_KILL = re.compile(rf"part-\d{{5}}\.parquet|{re.escape(RECORDS_MANIFEST)}(\.partial)?|\.scattered(/\d+)?")
+_LEFT_BY_A_KILL = re.compile(rf"part-\d{{5}}\.parquet|{re.escape(INVENTORY)}(\.partial)?|\.scattered(/\d+)?")
 _LARGEST_MANIFEST = 1 << 26
 _MOVE_IT = "move it away, or give another directory"
 
@@ -58,7 +58,7 @@ def whole_microdata(folder: Path) -> Earlier | None:
     found = _found(folder)
     for name in () if found is None else (*found.missing, *found.changed):
         raise DataError(
-            f"{shown_path(folder / name)} is not the file that {RECORDS_MANIFEST} lists: the microdata are torn or were "
+            f"{shown_path(folder / name)} is not the file that {INVENTORY} lists: the microdata are torn or were "
             f"changed; remove {shown_path(folder)}, and they are made again from the release"
         )
     return found
@@ -98,7 +98,7 @@ def discard(folder: Path) -> None:
     if found is None:
         return
     with _readable(folder):
-        for path in (*found.files, folder / RECORDS_MANIFEST):
+        for path in (*found.files, folder / INVENTORY):
             path.unlink(missing_ok=True)
         folder.rmdir()
         sync_folder(folder.parent)
@@ -132,9 +132,9 @@ def _found(folder: Path, *, digests: bool = True) -> Earlier | None:
             present = {entry.name: entry.is_file(follow_symlinks=False) for entry in entries}
         facts = _facts(folder, present)
         for name, is_file in sorted(present.items()):
-            if name != RECORDS_MANIFEST and not (is_file and name in facts["files"]):
+            if name != INVENTORY and not (is_file and name in facts["files"]):
                 raise ConfigError(
-                    f"{shown_path(folder)} holds {shown(name)}, which its {RECORDS_MANIFEST} does not list; nothing was "
+                    f"{shown_path(folder)} holds {shown(name)}, which its {INVENTORY} does not list; nothing was "
                     f"deleted: {_MOVE_IT}"
                 )
         listed = sorted(facts["files"].items())
@@ -145,10 +145,10 @@ def _found(folder: Path, *, digests: bool = True) -> Earlier | None:
 
 def _facts(folder: Path, present: dict[str, bool]) -> dict[str, Any]:
     """The manifest of ``folder``, in which ``present`` are the names and whether they are files."""
-    manifest = folder / RECORDS_MANIFEST
-    if not present.get(RECORDS_MANIFEST, False):
+    manifest = folder / INVENTORY
+    if not present.get(INVENTORY, False):
         raise ConfigError(
-            f"{shown_path(folder)} exists and holds no microdata of ours (no file {RECORDS_MANIFEST}); {_MOVE_IT}"
+            f"{shown_path(folder)} exists and holds no microdata of ours (no file {INVENTORY}); {_MOVE_IT}"
         )
     if manifest.stat().st_size > _LARGEST_MANIFEST:
         raise ConfigError(f"{shown_path(manifest)} is larger than any manifest of ours; {_MOVE_IT}")
@@ -160,7 +160,7 @@ def _facts(folder: Path, present: dict[str, bool]) -> dict[str, Any]:
         ours = False
     if not ours:
         raise ConfigError(
-            f"{shown_path(folder)} holds no microdata of ours ({RECORDS_MANIFEST} is another's, or torn); {_MOVE_IT}"
+            f"{shown_path(folder)} holds no microdata of ours ({INVENTORY} is another's, or torn); {_MOVE_IT}"
         )
     return dict(facts)
 

@@ -22,7 +22,7 @@ from topdown.noise import SecureSource, Source
 from topdown.progress import Silent, Stages
 from topdown.readers import require_encodable
 from topdown.release import Release
-from topdown.synthesis.earlier import RECORDS_MANIFEST, aside, discard, settle, whole_microdata
+from topdown.synthesis.earlier import INVENTORY, aside, discard, settle, whole_microdata
 from topdown.synthesis.leaves import Leaves, leaves_of, read_leaves
 from topdown.synthesis.records import (
     PART,
@@ -139,7 +139,7 @@ def write_microdata(
                     parts = _write_parts(layout, source or SecureSource(), staging, fit=leaves.fit_for_release)
                 with stages.stage("tabulating the records"):
                     _require_equal(staging, leaves, schema)
-                write_json(staging / RECORDS_MANIFEST, facts | {"files": _digests(parts)})
+                write_json(staging / INVENTORY, facts | {"files": _digests(parts)})
                 whole_microdata(directory)  # nobody put anything into it in the meantime
         except (OSError, pa.ArrowException) as error:
             raise DataError(
