@@ -187,7 +187,7 @@ def _run_task(task: tuple[Simulation, int, int]) -> Accumulated:
         chunk, start = divmod(first, study.chunk)
         stop = min(start + last - first, study.chunk)
         if study.components is not None:
-            _run_histograms(study, chunk, slice(start, stop), found)
+            _run_histograms(study, study.components, chunk, slice(start, stop), found)
             first += stop - start
             continue
         values = _draw(study, chunk)[start:stop]
@@ -199,15 +199,14 @@ def _run_task(task: tuple[Simulation, int, int]) -> Accumulated:
     return found
 
 
-def _run_histograms(study: Simulation, chunk: int, rows: slice, found: Accumulated) -> None:
+def _run_histograms(study: Simulation, components: Components, chunk: int, rows: slice, found: Accumulated) -> None:
     """The replicates ``rows`` of a chunk where several queries are measured."""
     measured = draw_answers(study.queries, study.tree, study.truth, study.chunk, (study.seed, chunk), rows)
-    assert study.components is not None
     for method in study.methods:
         if method.projection == RAW:
             x = detailed_answers(measured, study.tree, (rows.stop - rows.start, *study.truth.shape))
         else:
-            x = solve(study.tree, study.components, measured, upward=method.projection != "top-down")[0].swapaxes(1, 2)
+            x = solve(study.tree, components, measured, upward=method.projection != "top-down")[0].swapaxes(1, 2)
         _follow(study, method, x, found)
 
 
