@@ -645,9 +645,9 @@ def test_what_measure_refuses_is_refused() -> None:
     second = td.Plan(
         "geometric",
         epsilon=1,
-        shares={counts.geography.levels[0]: 0, counts.geography.levels[1]: {"detailed": 0.5, "total": 0.5}},
+        shares={counts.geography.levels[0]: 0, counts.geography.levels[1]: {"detailed": 0.5, "age": 0.5}},
     )
-    with pytest.raises(BudgetError, match="query 'total'"):
+    with pytest.raises(BudgetError, match="query 'age'"):
         simulate(counts, second, ["raw"], 10, 1)
     near = family([2**53 - 20, 0])
     with pytest.raises(CountsError, match="so near to"):
