@@ -171,7 +171,7 @@ def verify(
         f"ok        {', '.join(found.files)} are what the manifest lists, and the counts add up",
         f"next      compare with the publisher's: SHA-256 of manifest.json is {found.sha256}",
     ):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(escaped(line), highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

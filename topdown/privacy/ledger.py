@@ -198,8 +198,9 @@ class Ledger:
         """
         if all(known.hash != record for known in read_records(self.path)):
             raise BudgetError(
-                f"{self.path}: does not hold the record {record} that {manifest} names: it is another ledger, or an "
-                "older copy of it, which lacks what was spent since; restore the newest copy before any other run"
+                f"{shown_path(self.path)}: does not hold the record {unquoted(record, 64)} that {shown_path(manifest)} "
+                "names: it is another ledger, or an older copy of it, which lacks what was spent since; restore the "
+                "newest copy before any other run"
             )
 
     def _account(self, records: Sequence[Record], dataset: str) -> Account:
