@@ -6,19 +6,18 @@ import hashlib
 import json
 import os
 import tomllib
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, nearest
 from topdown.evaluation.fairness import size_classes
 from topdown.evaluation.methods import parse_methods
 from topdown.evaluation.noise_comparison import UNBOUNDED
 from topdown.privacy.bounds import CALIBRATED, NONE
 from topdown.privacy.plan import Plan
-from topdown.wording import LONGEST_LIST, LONGEST_PIECE, listed, reason, shown, shown_path, unquoted
+from topdown.wording import LONGEST_LIST, listed, reason, shown, shown_path, unquoted
 from topdown.workload import DETAILED, Schema
 
 
@@ -361,9 +360,7 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
         )
     fields = _section(model, error["loc"][:-1]).model_fields
     known = [field.alias or name for name, field in fields.items() if name != "folder"]
-    near = get_close_matches(key[:LONGEST_PIECE], known, n=1, cutoff=0.5)
-    hint = f"; did you mean {shown(near[0])}?" if near else ""
-    return f"unknown key {where}{hint} (known: {', '.join(known)})"
+    return f"unknown key {where}{nearest(key, known)} (known: {', '.join(known)})"
 
 
 def _section(model: type[BaseModel], keys: tuple[Any, ...]) -> type[BaseModel]:

@@ -31,13 +31,23 @@ class ConfigError(TopdownError):
     exit_code = 2
 
 
+def nearest(name: object, known: Iterable[str]) -> str:
+    """ "; did you mean 'a'?", to end the list of known names, where one of them is near ``name``; else nothing."""
+    near = get_close_matches(str(name)[:LONGEST_PIECE].lower(), list(known), n=1, cutoff=0.5)
+    return f"; did you mean {shown(near[0])}?" if near else ""
+
+
+def suggest(name: object, known: Iterable[str]) -> str:
+    """ "known: 'a', 'b'; did you mean 'a'?", the second half only where a name is near."""
+    names = list(known)
+    return f"known: {listed(names)}{nearest(name, names)}"
+
+
 def require_known(name: object, known: Iterable[str], what: str) -> None:
     """Raises `ConfigError` with the names that there are, and the nearest, unless ``name`` is one of ``known``."""
     names = list(known)
     if name not in names:
-        near = get_close_matches(str(name)[:LONGEST_PIECE], names, n=1)
-        hint = f"; did you mean {shown(near[0])}?" if near else ""
-        raise ConfigError(f"unknown {what} {shown(name)}: give {listed(names, 300)}{hint}")
+        raise ConfigError(f"unknown {what} {shown(name)}: give {listed(names, 300)}{nearest(name, names)}")
 
 
 class DataError(TopdownError):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 from topdown.errors import BudgetError
 from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
-from topdown.privacy.shares import Number, exact_number
+from topdown.privacy.numbers import Number, exact_number
 from topdown.wording import LONGEST_LIST, figure, shown, unquoted
 from topdown.workload import DETAILED
 

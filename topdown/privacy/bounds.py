@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topdown.errors import BudgetError
+from topdown.errors import BudgetError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, Law, Source, TruncatedDiscreteLaplace
 from topdown.noise.exact import LARGEST_WHOLE
 from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, truncated_loss
 from topdown.privacy.mechanism import GEOMETRIC, Mechanism
-from topdown.privacy.shares import suggest
 from topdown.wording import shown
 
 NONE = "none"

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from topdown.errors import BudgetError
+from topdown.errors import BudgetError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.accounting import ApproxDP, Event, ExactEvent, PureAccountant, PureEvent, ZCDPAccountant
 from topdown.privacy.conversions import zcdp_to_epsilon
-from topdown.privacy.shares import suggest
 from topdown.wording import shown
 
 # Moving one unit, or changing its cell, takes one away and puts one in. Under "substitute" that is one step;

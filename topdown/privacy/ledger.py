@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
-from topdown.errors import BudgetError
+from topdown.errors import BudgetError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.accounting import (
     Event,
@@ -24,7 +24,7 @@ from topdown.privacy.accounting import (
     event_to_dict,
 )
 from topdown.privacy.ledger_file import Record, errors_in_words, read_records, transaction
-from topdown.privacy.shares import Number, exact_number, suggest
+from topdown.privacy.numbers import Number, exact_number
 from topdown.wording import figure, shown, shown_path, unquoted
 
 ACCOUNTANTS = {"epsilon": PureAccountant, "rho": ZCDPAccountant}

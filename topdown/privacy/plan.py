@@ -8,15 +8,16 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
 
-from topdown.errors import BudgetError, ConfigError
+from topdown.errors import BudgetError, ConfigError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import Law
 from topdown.privacy.accounting import Event, ExactEvent, PureEvent
 from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
 from topdown.privacy.guarantees import Guarantee, guarantee
 from topdown.privacy.mechanism import EPSILON, GEOMETRIC, MECHANISMS, Mechanism
+from topdown.privacy.numbers import Number
 from topdown.privacy.plan_inputs import invariant_queries, level_names, total_budget
-from topdown.privacy.shares import Number, Shares, suggest
+from topdown.privacy.shares import Shares
 from topdown.privacy.statement import describe_plan
 from topdown.wording import figure, listed, shown
 from topdown.workload import DETAILED, Query, Schema, normal_name

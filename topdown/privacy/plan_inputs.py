@@ -8,7 +8,7 @@ from fractions import Fraction
 from topdown.errors import BudgetError
 from topdown.privacy.conversions import conservative_rho
 from topdown.privacy.mechanism import EPSILON, Mechanism
-from topdown.privacy.shares import Number, exact_number
+from topdown.privacy.numbers import Number, exact_number
 from topdown.wording import figure, shown
 from topdown.workload import DETAILED, normal_name
 

@@ -5,45 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError
-from topdown.noise import ExactNumber, exact_fraction
-from topdown.wording import LONGEST_PIECE, figure, joined, listed, shown
+from topdown.privacy.numbers import exact_number
+from topdown.wording import figure, joined, shown
 from topdown.workload import DETAILED, normal_name
 
-Number: TypeAlias = ExactNumber
 Key: TypeAlias = tuple[str, str]
-
-# About 330 digits, so that the smallest float has not too many.
-_MOST_BITS = 1100
-
-
-def suggest(name: object, known: list[str]) -> str:
-    """Returns "known names are a, b; did you mean a?", the second half only where a name is near."""
-    near = get_close_matches(str(name)[:LONGEST_PIECE].lower(), known, n=1, cutoff=0.5)
-    return f"known: {listed(known)}" + (f"; did you mean {shown(near[0])}?" if near else "")
-
-
-def exact_number(value: Any, what: str) -> Fraction:
-    """Returns ``value`` as an exact fraction; a float counts as its shortest decimal (0.1 is 1/10).
-
-    Raises BudgetError, naming ``what`` and the value, for anything that is not a finite number, and for one of so many
-    digits that sums and products of such numbers could no longer be written out.
-    """
-    try:
-        number = exact_fraction(value)
-    except (ValueError, TypeError, ArithmeticError):
-        raise BudgetError(f'{what} is {_shown(value)}; give a finite number or a fraction as "1/3"') from None
-    if max(number.numerator.bit_length(), number.denominator.bit_length()) > _MOST_BITS:
-        raise BudgetError(f"{what} is {_shown(value)}; give a number of at most 300 digits")
-    return number
-
-
-def _shown(value: object) -> str:
-    return "a whole number beyond 300 digits" if isinstance(value, int) and abs(value) >> _MOST_BITS else shown(value)
 
 
 @dataclass(frozen=True, slots=True)

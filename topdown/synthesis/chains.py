@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError
 from topdown.noise import ExactNumber, Source
-from topdown.privacy.shares import exact_number
+from topdown.privacy.numbers import exact_number
 from topdown.synthesis.columns import FloatArray, as_frame
 from topdown.synthesis.generators import Generator, numpy_generator
 from topdown.synthesis.mechanism import ExpectedPMSE

@@ -16,7 +16,7 @@ import numpy as np
 from topdown.errors import BudgetError, ConfigError
 from topdown.noise import ExactNumber, SecureSource, Source
 from topdown.privacy.accounting import PureAccountant, PureEvent
-from topdown.privacy.shares import exact_number
+from topdown.privacy.numbers import exact_number
 from topdown.synthesis.classifiers import CART
 from topdown.synthesis.columns import FloatArray, as_frame
 from topdown.synthesis.generators import Generator

@@ -1,0 +1,34 @@
+"""Numbers that decide a budget: taken exactly as they are written."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from topdown.errors import BudgetError
+from topdown.noise import ExactNumber, exact_fraction
+from topdown.wording import shown
+
+Number: TypeAlias = ExactNumber
+
+# About 330 digits, so that the smallest float has not too many.
+_MOST_BITS = 1100
+
+
+def exact_number(value: Any, what: str) -> Fraction:
+    """Returns ``value`` as an exact fraction; a float counts as its shortest decimal (0.1 is 1/10).
+
+    Raises BudgetError, naming ``what`` and the value, for anything that is not a finite number, and for one of so many
+    digits that sums and products of such numbers could no longer be written out.
+    """
+    try:
+        number = exact_fraction(value)
+    except (ValueError, TypeError, ArithmeticError):
+        raise BudgetError(f'{what} is {_shown(value)}; give a finite number or a fraction as "1/3"') from None
+    if max(number.numerator.bit_length(), number.denominator.bit_length()) > _MOST_BITS:
+        raise BudgetError(f"{what} is {_shown(value)}; give a number of at most 300 digits")
+    return number
+
+
+def _shown(value: object) -> str:
+    return "a whole number beyond 300 digits" if isinstance(value, int) and abs(value) >> _MOST_BITS else shown(value)
