@@ -6,34 +6,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topdown import errors, noise, privacy, synthesis
-    from topdown.counts import Counts
-    from topdown.door import measure
-    from topdown.evaluation import fairness, theory
-    from topdown.evaluation.errors_table import ErrorTable
-    from topdown.evaluation.rules import FundShare, Threshold
-    from topdown.evaluation.simulate import simulate
-    from topdown.geography import Geography
-    from topdown.measurements import Measurements
+    from topdown import errors, noise, privacy, synthesis, theory
+    from topdown.confidential.counts import Counts
+    from topdown.confidential.measure import measure
+    from topdown.confidential.pl94 import read_pl94
+    from topdown.geography.geography import Geography
+    from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
     from topdown.privacy.plan import Plan
+    from topdown.privacy.presets import preset
     from topdown.projection.estimate import Estimate
+    from topdown.projection.limits import AnswerLimits
     from topdown.projection.project import project
-    from topdown.release import Release, round_counts
-    from topdown.verify import verify_release
+    from topdown.release.histograms import HistogramRelease, project_whole
+    from topdown.release.pl94 import write_pl94
+    from topdown.release.published import PublishedRelease, read_release
+    from topdown.release.release import Release, round_counts
+    from topdown.release.verify import verify_release
+    from topdown.simulation import fairness
+    from topdown.simulation.errors_table import ErrorTable
+    from topdown.simulation.rules import FundShare, Threshold
+    from topdown.simulation.simulate import simulate
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
 
 __all__ = [
+    "AnswerLimits",
     "Attribute",
     "Counts",
     "ErrorTable",
     "Estimate",
     "FundShare",
     "Geography",
+    "HistogramRelease",
     "Measurements",
     "Plan",
+    "PublishedRelease",
     "Query",
     "Recode",
     "Release",
@@ -47,13 +56,18 @@ __all__ = [
     "fairness",
     "measure",
     "noise",
+    "preset",
     "privacy",
     "project",
+    "project_whole",
+    "read_pl94",
+    "read_release",
     "round_counts",
     "simulate",
     "synthesis",
     "theory",
     "verify_release",
+    "write_pl94",
 ]
 
 # Loaded when used. Together they and what they stand on (scipy's statistics, cvxpy) take seconds, which a program that
@@ -61,34 +75,42 @@ __all__ = [
 # scikit-learn inside the functions that call them.
 _MODULES = {
     "errors": "topdown.errors",
-    "fairness": "topdown.evaluation.fairness",
+    "fairness": "topdown.simulation.fairness",
     "noise": "topdown.noise",
     "privacy": "topdown.privacy",
     "synthesis": "topdown.synthesis",
-    "theory": "topdown.evaluation.theory",
+    "theory": "topdown.theory",
 }
 _HOMES = {
+    "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
-    "Counts": "topdown.counts",
-    "ErrorTable": "topdown.evaluation.errors_table",
+    "Counts": "topdown.confidential.counts",
+    "ErrorTable": "topdown.simulation.errors_table",
     "Estimate": "topdown.projection.estimate",
-    "FundShare": "topdown.evaluation.rules",
-    "Geography": "topdown.geography",
-    "Measurements": "topdown.measurements",
+    "FundShare": "topdown.simulation.rules",
+    "Geography": "topdown.geography.geography",
+    "HistogramRelease": "topdown.release.histograms",
+    "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
+    "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
-    "Release": "topdown.release",
+    "Release": "topdown.release.release",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
-    "Threshold": "topdown.evaluation.rules",
+    "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
-    "measure": "topdown.door",
+    "measure": "topdown.confidential.measure",
+    "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
-    "round_counts": "topdown.release",
-    "simulate": "topdown.evaluation.simulate",
-    "verify_release": "topdown.verify",
+    "project_whole": "topdown.release.histograms",
+    "read_pl94": "topdown.confidential.pl94",
+    "read_release": "topdown.release.published",
+    "round_counts": "topdown.release.release",
+    "simulate": "topdown.simulation.simulate",
+    "verify_release": "topdown.release.verify",
+    "write_pl94": "topdown.release.pl94",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
@@ -99,7 +121,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
         elif name in _HOMES:
             found = getattr(import_module(_HOMES[name]), name)
         elif name == "__version__":
-            found = import_module("importlib.metadata").version("topdown")
+            found = import_module("topdown.machine.software").version_of()
         else:
             raise AttributeError(
                 f"module {__name__!r} has no attribute {name!r}", name=name, obj=import_module(__name__)

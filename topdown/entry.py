@@ -9,14 +9,29 @@ import os
 import signal
 from types import FrameType
 
+from topdown.machine.system import address_space_limit
+
+LEAST_ADDRESSES = 640 << 20
+"""Bytes of address space without which numerical libraries wait for memory, without end, while they load."""
+
 
 def main() -> None:
     """Run the command line; before it is loaded, and when it is done, Ctrl-C and SIGTERM end the process at once."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
+    _require_addresses()
     from topdown.cli import main as command
 
     command()
+
+
+def _require_addresses() -> None:
+    """Refuse a limit (``ulimit -v``) under which libraries do not load, in one line and with the code of bad data."""
+    limit = address_space_limit()
+    if limit is not None and limit < LEAST_ADDRESSES:
+        said = f"error: the address space is limited to {limit >> 20} MiB; raise it (ulimit -v) to 640 MiB or more\n"
+        os.write(2, said.encode())
+        os._exit(3)
 
 
 def _end_at_once(number: int, _: FrameType | None) -> None:

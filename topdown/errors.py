@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Self
 
 from topdown.wording import LONGEST_MESSAGE, LONGEST_PIECE, escaped, listed, shown
 
@@ -50,10 +51,29 @@ def require_known(name: object, known: Iterable[str], what: str) -> None:
         raise ConfigError(f"unknown {what} {shown(name)}: give {listed(names, 300)}{nearest(name, names)}")
 
 
+ROW = "\ue000"
+"""Stands in a `DataError`'s message where the row that it is about is named; no text that is quoted has this sign."""
+
+
 class DataError(TopdownError):
-    """The input table cannot be read as counts on a geography."""
+    """The input table cannot be read as counts on a geography.
+
+    ``row``: the row that it is about, counted from 0 in what was given, as the message says where `ROW` stands in it.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str = "", *, row: int | None = None) -> None:
+        super().__init__(message if row is None else message.replace(ROW, f"row {row}"))
+        self._template, self.row = message, row
+
+    def of_row(self, row: int) -> Self:
+        """The same error of another row: that of the table from which rows were chosen."""
+        return type(self)(self._template, row=row)
+
+    def at(self, place: str) -> Self:
+        """The same error, with its row called ``place``: by its line in a file, say."""
+        return type(self)(self._template.replace(ROW, place))
 
 
 class GeographyError(DataError):
@@ -74,3 +94,13 @@ class BudgetError(TopdownError):
     """The privacy budget is not well defined, or would be passed."""
 
     exit_code = 5
+
+
+class PlanError(BudgetError, ConfigError):
+    """What is written of the plan cannot be meant: a name that is not known, shares that are none.
+
+    A mistake in the configuration, unlike a budget that is none or would be passed: it ends with the configuration's
+    exit code.
+    """
+
+    exit_code = ConfigError.exit_code

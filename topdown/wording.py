@@ -28,6 +28,8 @@ _BETWEEN_DIGITS = re.compile(r"(?<=\d)[\s,.'’_-]+(?=\d)")
 # next field, whose separator was lost.
 _NUMBER = re.compile(r"(?<![^\W\d_])(?<!\d)\d{4,}|(?<![^\W\d_])[^\W\d_]{4,}_?[1-9]\d{4,}")
 _LONE_NUMBER = re.compile(r"(?<!\w)\d+(?!\w)")
+# A number after a single letter; in names of variables it begins with a zero, or is shorter.
+_LETTER_AND_COUNT = re.compile(r"(?<![^\W_])[^\W\d_][1-9]\d{5,}")
 
 
 def escaped(text: str) -> str:
@@ -84,6 +86,11 @@ def may_hold_a_count(text: str) -> bool:
     return _NUMBER.search(_BETWEEN_DIGITS.sub("", text[: 2 * LONGEST_PIECE])) is not None
 
 
+def may_hold_a_marked_count(text: str) -> bool:
+    """The same where a letter may stand before a count, as where no code and no name of a variable is expected."""
+    return may_hold_a_count(text) or _LETTER_AND_COUNT.search(text[: 2 * LONGEST_PIECE]) is not None
+
+
 def passes_as_name(name: object) -> bool:
     """Whether the name of a column may be shown: short, on one line, with a letter, without a number in it.
 
@@ -95,7 +102,7 @@ def passes_as_name(name: object) -> bool:
         and name.isprintable()
         and any(c.isalpha() for c in name)
         and _LONE_NUMBER.search(name) is None
-        and not may_hold_a_count(name)
+        and not may_hold_a_marked_count(name)
     )
 
 
@@ -128,6 +135,7 @@ def type_name(kind: object) -> str:
 
 
 DAMAGED = "its content is damaged, or of another kind"
+NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8"
 FAILED = "input or output failed"
 
 
@@ -141,5 +149,5 @@ def reason(error: BaseException, otherwise: str = DAMAGED) -> str:
     if "Empty CSV file" in str(error):
         return "it has no rows, or a quote in it is not closed"
     if isinstance(error, UnicodeError) or "UTF8" in str(error):
-        return "it is not UTF-8 text; save it as UTF-8"
+        return NOT_UTF8
     return otherwise

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from topdown.noise.bounded import BoundaryInflatedLaplace, TruncatedLaplace
-from topdown.noise.bounded_discrete import BoundaryInflatedDiscreteLaplace, TruncatedDiscreteLaplace
-from topdown.noise.calibration import calibrate, element_budgets, privacy_loss, uncorrected_scale
-from topdown.noise.constraints import uniform_loss, uniform_scale
+from topdown.noise.bounded.calibration import calibrate, element_budgets, privacy_loss, uncorrected_scale
+from topdown.noise.bounded.constraints import uniform_loss, uniform_scale
+from topdown.noise.bounded.discrete_laplace import BoundaryInflatedDiscreteLaplace, TruncatedDiscreteLaplace
+from topdown.noise.bounded.half_line import adjacent_half_line_scale, half_line_delta, half_line_scale
+from topdown.noise.bounded.laplace import BoundaryInflatedLaplace, TruncatedLaplace
+from topdown.noise.bounded.normalized import NormalizedLaplace
+from topdown.noise.bounded.verification import worst_log_ratio
 from topdown.noise.continuous import Gaussian, Laplace
-from topdown.noise.discrete import DiscreteGaussian, DiscreteLaplace
-from topdown.noise.exact import ExactNumber, exact_fraction
-from topdown.noise.half_line import adjacent_half_line_scale, half_line_delta, half_line_scale
+from topdown.noise.exact.discrete import DiscreteGaussian, DiscreteLaplace
+from topdown.noise.exact_numbers import ExactNumber, exact_fraction
 from topdown.noise.law import ContinuousLaw, LatticeLaw, Law
-from topdown.noise.normalized import NormalizedLaplace
 from topdown.noise.randomness import KeyedSource, SecureSource, SeededSource, Source
-from topdown.noise.verification import worst_log_ratio
 
 __all__ = [
     "BoundaryInflatedDiscreteLaplace",

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from topdown.errors import ConfigError
-from topdown.noise.exact import ExactNumber, exact_fraction
+from topdown.noise.exact_numbers import ExactNumber, exact_fraction
 from topdown.noise.quantiles import FloatArray, scalar_or_array
 from topdown.noise.randomness import CHUNK_BYTES, Source, require_study_source, uniform
 from topdown.noise.sampling import Size, sample_shape

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topdown.errors import ConfigError
-from topdown.noise.exact import LARGEST_WHOLE
+from topdown.noise.exact.thresholds import DRAWS_PER_CHUNK
+from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.noise.randomness import Source
-from topdown.noise.thresholds import DRAWS_PER_CHUNK
 
 Size: TypeAlias = int | Sequence[int]
 

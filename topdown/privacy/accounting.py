@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self, TypeAlias
 
 from topdown.errors import BudgetError
+from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
 from topdown.privacy.numbers import Number, exact_number
 from topdown.wording import LONGEST_LIST, figure, shown, unquoted
@@ -113,6 +114,7 @@ class ExactEvent:
 
 
 Event: TypeAlias = LaplaceEvent | GaussianEvent | PureEvent | ExactEvent
+"""What an accountant adds up: one use of a mechanism, by the law of its privacy loss."""
 _KINDS: dict[str, type[LaplaceEvent] | type[GaussianEvent] | type[PureEvent] | type[ExactEvent]] = {
     kind.kind: kind for kind in (LaplaceEvent, GaussianEvent, PureEvent, ExactEvent)
 }
@@ -153,9 +155,10 @@ def event_from_dict(values: dict[str, Any]) -> Event:
 def parallel(events: Iterable[Event]) -> Event:
     """What the same measurement of disjoint parts costs together: the most expensive of ``events``.
 
-    Parallel composition (McSherry 2009). Under "substitute" one unit may leave one part and enter another; the
-    sensitivity of a Laplace or Gaussian event covers both moves, a stated pure epsilon need not, and is refused.
-    Raises BudgetError for no events, different levels, queries, units or neighbours, or different kinds.
+    Parallel composition (McSherry 2009). Under "substitute" one unit may leave one part and enter another, so that two
+    parts change: events whose sensitivity covers both moves (L1 of 2, squared L2 of 2) cost the largest, others the two
+    largest together. A stated pure epsilon does not say which, and is refused. Raises BudgetError for no events,
+    different levels, queries, units or neighbours, or different kinds.
     """
     parts = tuple(events)
     if not parts:
@@ -172,7 +175,29 @@ def parallel(events: Iterable[Event]) -> Event:
             raise BudgetError(f"parallel composition of {part.kind} and {first.kind} noise; compose each kind apart")
     if len(parts) > 1 and isinstance(first, PureEvent) and first.neighbours == "substitute":
         raise BudgetError("a substitution may touch two parts: pure events add up; use an accountant")
-    return max(parts, key=lambda event: Fraction(0) if isinstance(event, ExactEvent) else event.rho)
+    by_cost = sorted(parts, key=lambda event: Fraction(0) if isinstance(event, ExactEvent) else event.rho)
+    if len(parts) > 1 and not all(map(_covers_both_moves, parts)):
+        return _together(by_cost[-1], by_cost[-2])
+    return by_cost[-1]
+
+
+def _covers_both_moves(event: Event) -> bool:
+    """Whether an event counts all that one neighbour step does to the parts of its measurement."""
+    moved = COUNTS_MOVED[event.neighbours]
+    if moved == 1:
+        return True
+    if isinstance(event, LaplaceEvent):
+        return event.sensitivity >= moved
+    return event.sensitivity_squared >= moved if isinstance(event, GaussianEvent) else True
+
+
+def _together(one: Event, other: Event) -> Event:
+    """Both at once, as one event of the more expensive part's noise."""
+    if isinstance(one, LaplaceEvent) and isinstance(other, LaplaceEvent):
+        return replace(one, sensitivity=one.scale * (one.epsilon + other.epsilon))
+    if isinstance(one, GaussianEvent) and isinstance(other, GaussianEvent):
+        return replace(one, sensitivity_squared=2 * one.sigma2 * (one.rho + other.rho))
+    raise TypeError(f"{one!r} and {other!r}: parts of one kind were asked for")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topdown.errors import BudgetError, suggest
+from topdown.errors import PlanError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, Law, Source, TruncatedDiscreteLaplace
-from topdown.noise.exact import LARGEST_WHOLE
+from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, truncated_loss
 from topdown.privacy.mechanism import GEOMETRIC, Mechanism
 from topdown.wording import shown
@@ -111,33 +111,33 @@ class Bounds:
     def parse(cls, bounds: Any = NONE, upper: Any = None, calibration: str = CALIBRATED) -> Bounds:
         """From one kind or {level: kind}, and one public upper bound or {level: upper}.
 
-        Levels that a mapping leaves out are not bounded, or have no upper bound. Raises BudgetError for an unknown
+        Levels that a mapping leaves out are not bounded, or have no upper bound. Raises PlanError for an unknown
         kind or calibration, an upper bound that is not a whole number from 1 to 2^53, and one of an unbounded level.
         """
         if isinstance(bounds, Bounds):
             return bounds
         if calibration not in CALIBRATIONS:
-            raise BudgetError(
+            raise PlanError(
                 f"unknown calibration {shown(calibration)}; {suggest(str(calibration), list(CALIBRATIONS))}"
             )
         kinds = dict(bounds) if isinstance(bounds, Mapping) else {}
         default = NONE if isinstance(bounds, Mapping) else bounds
         for kind in (default, *kinds.values()):
             if kind not in KINDS:
-                raise BudgetError(f"unknown bounds {shown(kind)}; {suggest(str(kind), list(KINDS))}")
+                raise PlanError(f"unknown bounds {shown(kind)}; {suggest(str(kind), list(KINDS))}")
         uppers = dict(upper) if isinstance(upper, Mapping) else {}
         everywhere = None if isinstance(upper, Mapping) else upper
         for level, value in uppers.items():
             if kinds.get(level, default) == NONE:
-                raise BudgetError(
+                raise PlanError(
                     f"upper bound {shown(value)} of level {shown(level)}, whose counts are not bounded; set bounds"
                 )
         if everywhere is not None and all(kind == NONE for kind in (default, *kinds.values())):
-            raise BudgetError(f"upper bound {shown(upper)}, and no level's counts are bounded; set bounds")
+            raise PlanError(f"upper bound {shown(upper)}, and no level's counts are bounded; set bounds")
         if calibration == UNCORRECTED and not any(
             kind in (TRUNCATED, NORMALIZED) for kind in (default, *kinds.values())
         ):
-            raise BudgetError("calibration 'uncorrected' is for truncated and normalized bounds; leave it out")
+            raise PlanError("calibration 'uncorrected' is for truncated and normalized bounds; leave it out")
 
         def of(kind: str, bound: Any) -> LevelBounds:
             if kind == NONE:
@@ -167,15 +167,15 @@ class Bounds:
         return dict(self.named).get(level, self.default)
 
     def check(self, mechanism: Mechanism, invariants: Iterable[str]) -> None:
-        """Raises BudgetError for bounds with a mechanism that has none, and for bounds of an invariant."""
+        """Raises PlanError for bounds with a mechanism that has none, and for bounds of an invariant."""
         if self.any and not mechanism.bounded:
-            raise BudgetError(
+            raise PlanError(
                 f"mechanism {shown(mechanism.name)} cannot be bounded; bounds are for counts of mechanism "
                 f"{GEOMETRIC.name!r}, or take bounds = 'none' and project with x >= 0"
             )
         for level in invariants:
             if level in self.levels and self.at(level).kind != NONE:
-                raise BudgetError(
+                raise PlanError(
                     f"level {shown(level)} is invariant and has bounds; an exact level has no noise to bound"
                 )
 
@@ -184,7 +184,7 @@ def _upper(value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or value != int(value):
-        raise BudgetError(f"upper bound {shown(value)}; give a whole number that is public, or leave it out")
+        raise PlanError(f"upper bound {shown(value)}; give a whole number that is public, or leave it out")
     if not 1 <= value <= LARGEST_WHOLE:
-        raise BudgetError(f"upper bound {shown(value)}; give a whole number from 1 to 2^53, or leave it out")
+        raise PlanError(f"upper bound {shown(value)}; give a whole number from 1 to 2^53, or leave it out")
     return int(value)

@@ -8,15 +8,17 @@ from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any
 
-from topdown.errors import BudgetError, ConfigError, suggest
+from topdown.errors import BudgetError, ConfigError, PlanError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import Law
-from topdown.privacy.accounting import Event, ExactEvent, PureEvent
+from topdown.privacy.accounting import Event
 from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
 from topdown.privacy.guarantees import Guarantee, guarantee
 from topdown.privacy.mechanism import EPSILON, GEOMETRIC, MECHANISMS, Mechanism
 from topdown.privacy.numbers import Number
-from topdown.privacy.plan_inputs import invariant_queries, level_names, total_budget
+from topdown.privacy.plan_events import level_events
+from topdown.privacy.plan_inputs import invariant_queries, level_names, require_no_share, total_budget
+from topdown.privacy.plan_record import arguments_of, record_of
 from topdown.privacy.shares import Shares
 from topdown.privacy.statement import describe_plan
 from topdown.wording import figure, listed, shown
@@ -89,31 +91,20 @@ class Plan:
         exact_queries: Iterable[tuple[str, str]] = (),
     ) -> None:
         if mechanism not in MECHANISMS:
-            raise BudgetError(f"unknown mechanism {shown(mechanism)}; {suggest(mechanism, list(MECHANISMS))}")
+            raise PlanError(f"unknown mechanism {shown(mechanism)}; {suggest(mechanism, list(MECHANISMS))}")
         if neighbours not in COUNTS_MOVED:
-            raise BudgetError(f"unknown neighbours {shown(neighbours)}; {suggest(neighbours, list(COUNTS_MOVED))}")
+            raise PlanError(f"unknown neighbours {shown(neighbours)}; {suggest(neighbours, list(COUNTS_MOVED))}")
         if not isinstance(unit, str) or not unit.strip():
-            raise BudgetError(f"unit is {shown(unit)}; name what is protected, such as 'person' or 'household'")
+            raise PlanError(f"unit is {shown(unit)}; name what is protected, such as 'person' or 'household'")
         if isinstance(grid_bits, bool) or not isinstance(grid_bits, int) or not 0 <= grid_bits <= MAX_GRID_BITS:
-            raise BudgetError(f"grid_bits is {shown(grid_bits)}; give a whole number from 0 to {MAX_GRID_BITS}")
+            raise PlanError(f"grid_bits is {shown(grid_bits)}; give a whole number from 0 to {MAX_GRID_BITS}")
         pure_epsilon, gaussian_rho, stated_delta = total_budget(MECHANISMS[mechanism], epsilon, rho, delta)
         exact, single = invariant_queries(invariants)
         single = tuple(dict.fromkeys([*single, *exact_queries]))
         parsed = None if shares is None else Shares.parse(shares)
         bounded = Bounds.parse(bounds, upper, calibration)
         bounded.check(MECHANISMS[mechanism], exact)
-        for level in exact:
-            if parsed is not None and parsed.of_level(level) > 0:
-                raise BudgetError(
-                    f"level {shown(level)} is invariant and has a share of {figure(str(parsed.of_level(level)))}; an "
-                    "invariant level is published exactly and takes no budget: drop it from one of the two"
-                )
-        for key in single:
-            if parsed is not None and parsed.get(key):
-                raise BudgetError(
-                    f"level {shown(key[0])}, query {shown(key[1])} is invariant and has a share of "
-                    f"{figure(parsed[key])}; what is published exactly takes no budget: drop it from one of the two"
-                )
+        require_no_share(parsed, exact, single)
         values = {
             "mechanism": mechanism,
             "epsilon": pure_epsilon,
@@ -173,14 +164,14 @@ class Plan:
         known = level_names(levels)
         for level in dict.fromkeys(self.levels + self.bounds.levels):
             if level not in known:
-                raise BudgetError(f"the plan names level {shown(level)}, which is not there; {suggest(level, known)}")
+                raise PlanError(f"the plan names level {shown(level)}, which is not there; {suggest(level, known)}")
         if self.shares is None:
             if all(level in self.invariants for level in known):
-                raise BudgetError("every level is invariant: nothing is left to measure; make one level noisy")
+                raise PlanError("every level is invariant: nothing is left to measure; make one level noisy")
             return
         for level in known:
             if level not in self.levels:
-                raise BudgetError(
+                raise PlanError(
                     f"level {shown(level)} has no share and is not invariant; give it a share (0 = not measured) or "
                     f"add it to invariants (the plan names {listed(self.levels)})"
                 )
@@ -205,7 +196,7 @@ class Plan:
         for (level, text), share in self.shares.items_:
             key = (level, _query_name(level, text, schema))
             if key in named:
-                raise BudgetError(f"level {shown(level)} names query {shown(key[1])} twice; give it one share")
+                raise PlanError(f"level {shown(level)} names query {shown(key[1])} twice; give it one share")
             named[key] = share
         exact = tuple((level, _query_name(level, text, schema)) for level, text in self.exact_queries)
         return replace(self, shares=Shares(tuple(named.items())), exact_queries=exact)
@@ -220,7 +211,9 @@ class Plan:
             return Fraction(0)
         shares = self._resolved_shares()
         if level not in shares.levels:
-            raise BudgetError(f"the plan has no level {shown(level)}; {suggest(level, list(self.levels))}")
+            if level in self.levels:  # some of its queries are exact, and nothing is measured
+                self._check_query(self.queries(level), level, query)
+            raise PlanError(f"the plan has no level {shown(level)}; {suggest(level, list(self.levels))}")
         self._check_query(shares.queries(level), level, query)
         return shares[level, query]
 
@@ -249,7 +242,7 @@ class Plan:
         """
         if not self.is_pure:
             raise BudgetError(f"mechanism {shown(self.mechanism)} has no Laplace scale; ask for sigma2")
-        return self._parameter(level, query)
+        return self.parameter(level, query)
 
     def sigma2(self, level: str, query: str = DETAILED) -> Fraction:
         """Exact parameter sigma^2 of the (discrete) Gaussian noise, in counts^2: L2^2 / (2 rho of the level).
@@ -258,11 +251,11 @@ class Plan:
         """
         if self.is_pure:
             raise BudgetError(f"mechanism {shown(self.mechanism)} has no sigma2; ask for scale")
-        return self._parameter(level, query)
+        return self.parameter(level, query)
 
     def smooth_law(self, level: str, query: str = DETAILED) -> Law:
         """The continuous law of the same parameter as a level's noise. Raises BudgetError where it is not measured."""
-        return self.noise.smooth(self._parameter(level, query))
+        return self.noise.smooth(self.parameter(level, query))
 
     def law(self, level: str, query: str = DETAILED, *, continuous: bool = False) -> Law | None:
         """The law of the noise on every count of a level's query; None if it is invariant or not measured.
@@ -274,7 +267,7 @@ class Plan:
         if self.share(level, query) == 0:
             return None
         try:
-            return self.noise.law(self._parameter(level, query), self.grid_bits, continuous=continuous)
+            return self.noise.law(self.parameter(level, query), self.grid_bits, continuous=continuous)
         except ConfigError as error:
             raise BudgetError(
                 f"level {shown(level)} has a budget of {figure(str(self.budget(level, query)))}: {error}"
@@ -314,7 +307,7 @@ class Plan:
         else:
             names = tuple(level_names(levels))
             plan = self.for_levels(names)
-        return tuple(event for level in names for event in plan._level_events(level))
+        return tuple(event for level in names for event in level_events(plan, level))
 
     def guarantee(self, levels: Iterable[str] | None = None) -> Guarantee:
         """What the whole release guarantees, in numbers, level by level.
@@ -331,38 +324,21 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON-able values, for a manifest: exact fractions as strings such as "1/5"."""
-        shares = self._resolved_shares() if self.shares is not None else None
-        currency, parameter = self.noise.currency, self.noise.parameter
-        levels = []
-        for (level, query), share in () if shares is None else shares.items_:
-            entry: dict[str, Any] = {"level": level, "query": query, "share": str(share)}
-            entry[currency] = str(self.budget(level, query))
-            bounded = self.bounds.at(level)
-            if bounded.kind != NONE:
-                entry |= {"bounds": bounded.kind, "upper": bounded.upper, "calibration": bounded.calibration}
-                entry["charged"] = str(self.charged(level, query))
-            if share:
-                entry[parameter] = str(self._parameter(level, query))
-            levels.append(entry)
-        return {
-            "mechanism": self.mechanism,
-            "unit": self.unit,
-            "neighbours": self.neighbours,
-            "epsilon": None if self.epsilon is None else str(self.epsilon),
-            "rho": None if self.rho is None else str(self.rho),
-            "delta": self.delta,
-            "grid_bits": self.released_grid_bits,
-            "shares": None if shares is None else levels,
-            "invariants": list(self.invariants)
-            if not self.exact_queries
-            else {level: list(self.queries(level)) for level in self.levels if self._any_exact(level)},
-        }
+        return record_of(self)
 
-    def _any_exact(self, level: str) -> bool:
-        return level in self.invariants or any(where == level for where, _ in self.exact_queries)
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Plan:
+        """The plan of which ``record`` is the `to_dict`.
 
-    def _parameter(self, level: str, query: str) -> Fraction:
-        """The exact parameter of the mechanism's laws, which bounds may widen; 0 for an invariant."""
+        Raises `BudgetError` where it describes none, `KeyError` or `TypeError` where it is no record of a plan.
+        """
+        return cls(**arguments_of(record))
+
+    def parameter(self, level: str, query: str = DETAILED) -> Fraction:
+        """The exact parameter of the level's noise, a scale or sigma^2, which bounds may widen; 0 for an invariant.
+
+        Raises BudgetError for a level that is not measured.
+        """
         if self.is_exact(level, query):
             return Fraction(0)
         spent = self._spent(level, query)
@@ -378,45 +354,24 @@ class Plan:
 
     def _resolved_shares(self) -> Shares:
         if self.shares is None:
-            raise BudgetError("the plan has no shares yet; give shares, or call for_levels(levels) for equal ones")
+            raise PlanError("the plan has no shares yet; give shares, or call for_levels(levels) for equal ones")
         return self.shares
 
     def _check_query(self, known: tuple[str, ...], level: str, query: str) -> None:
         if query not in known:
-            raise BudgetError(f"level {shown(level)} has no query {shown(query)}; {suggest(query, list(known))}")
+            raise PlanError(f"level {shown(level)} has no query {shown(query)}; {suggest(query, list(known))}")
 
     def _spent(self, level: str, query: str) -> Fraction:
         budget = self.budget(level, query)
         if budget == 0:
-            raise BudgetError(
+            raise PlanError(
                 f"level {shown(level)} is not measured (its share is 0), so it has no noise; ask for variance"
             )
         return budget
-
-    def _level_events(self, level: str) -> list[Event]:
-        labels = {"level": level, "unit": self.unit, "neighbours": self.neighbours}
-        if level in self.invariants:
-            return [ExactEvent(query=DETAILED, **labels)]
-        self._resolved_shares()
-        events: list[Event] = []
-        for query in self.queries(level):
-            if self.is_exact(level, query):
-                events.append(ExactEvent(query=query, **labels))
-                continue
-            bounded = self.bounds.at(level)
-            named = self.mechanism if bounded.kind == NONE else f"{bounded.kind} {self.mechanism}"
-            if bounded.conditioned:
-                charge = self.charged(level, query)
-                events.append(PureEvent(query=query, mechanism=named, epsilon=charge, **labels))
-                continue
-            parameter, bits = self._parameter(level, query), self.released_grid_bits
-            moved = self.sensitivity, self.sensitivity_squared
-            events.append(self.noise.event(parameter, *moved, query=query, mechanism=named, grid_bits=bits, **labels))
-        return events
 
 
 def _query_name(level: str, text: str, schema: Schema) -> str:
     try:
         return Query.parse(text, schema).name
     except ConfigError as error:
-        raise BudgetError(f"level {shown(level)}: {error}") from None
+        raise PlanError(f"level {shown(level)}: {error}") from None

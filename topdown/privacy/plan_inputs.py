@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from topdown.errors import BudgetError
+from topdown.errors import BudgetError, PlanError
 from topdown.privacy.conversions import conservative_rho
 from topdown.privacy.mechanism import EPSILON, Mechanism
 from topdown.privacy.numbers import Number, exact_number
+from topdown.privacy.shares import Shares
 from topdown.wording import figure, shown
 from topdown.workload import DETAILED, normal_name
 
@@ -17,21 +18,21 @@ DEFAULT_DELTA = 1e-10
 
 def level_names(levels: Iterable[str]) -> list[str]:
     if isinstance(levels, str):
-        raise BudgetError(f"levels is the text {shown(levels)}; give a list of level names, root first")
+        raise PlanError(f"levels is the text {shown(levels)}; give a list of level names, root first")
     return list(levels)
 
 
 def invariant_levels(invariants: Iterable[str]) -> tuple[str, ...]:
     if isinstance(invariants, str):
-        raise BudgetError(
+        raise PlanError(
             f"invariants is the text {shown(invariants)}; give a list of level names, [{shown(invariants)}]"
         )
     names = tuple(invariants)
     for position, name in enumerate(names):
         if not isinstance(name, str) or not name:
-            raise BudgetError(f"invariants contains {shown(name)}; give names of levels")
+            raise PlanError(f"invariants contains {shown(name)}; give names of levels")
         if name in names[:position]:
-            raise BudgetError(f"invariants names level {shown(name)} twice; name it once")
+            raise PlanError(f"invariants names level {shown(name)} twice; name it once")
     return names
 
 
@@ -45,7 +46,7 @@ def invariant_queries(
     for level, queries in invariants.items():
         names = [queries] if isinstance(queries, str) else list(queries)
         if not names or not all(isinstance(name, str) and name.strip() for name in names):
-            raise BudgetError(
+            raise PlanError(
                 f"invariants of level {shown(level)}: {shown(queries)}; give a list of queries, such as ['total']"
             )
         names = [normal_name(name) for name in names]
@@ -54,6 +55,24 @@ def invariant_queries(
         else:
             single += [(level, name) for name in dict.fromkeys(names)]
     return invariant_levels(whole), tuple(single)
+
+
+def require_no_share(shares: Shares | None, levels: Iterable[str], queries: Iterable[tuple[str, str]]) -> None:
+    """Refuse a share of the budget for what is published exactly: whole levels, and single queries of others."""
+    if shares is None:
+        return
+    for level in levels:
+        if shares.of_level(level) > 0:
+            raise PlanError(
+                f"level {shown(level)} is invariant and has a share of {figure(str(shares.of_level(level)))}; an "
+                "invariant level is published exactly and takes no budget: drop it from one of the two"
+            )
+    for key in queries:
+        if shares.get(key):
+            raise PlanError(
+                f"level {shown(key[0])}, query {shown(key[1])} is invariant and has a share of {figure(shares[key])}; "
+                "what is published exactly takes no budget: drop it from one of the two"
+            )
 
 
 def total_budget(

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from topdown.errors import ConfigError
 from topdown.neighbours import Neighbours
+from topdown.noise.bounded.parameters import FloatOrArray, as_given, positive, real_numbers
 from topdown.noise.continuous import Gaussian, Laplace
-from topdown.noise.parameters import FloatOrArray, as_given, positive, real_numbers
 from topdown.noise.randomness import Source
 from topdown.privacy.conversions import analytic_gaussian_sigma, classical_gaussian_sigma
 from topdown.privacy.sensitivity import mean_sensitivity, sum_sensitivity
@@ -99,17 +99,18 @@ def sanitized_mean(
     source: Source,
     *,
     delta: float = 0.0,
-    neighbours: Neighbours = "add-remove",
+    neighbours: Neighbours = "substitute",
     calibration: GaussianCalibration = "analytic",
 ) -> Sanitized:
     """The mean of the values clipped to [lower, upper], sanitised: Laplace noise, or Gaussian where ``delta`` is
     positive.
 
-    The number of values is taken as public, since it sets the scale:
-    :func:`topdown.privacy.sensitivity.mean_sensitivity`. Under add-remove that sensitivity holds for neighbours with
-    one record less. Where n is not public, release a sum and a count and split the budget; the quotient of their
-    sensitivities is no sensitivity of a mean. Raises ConfigError for values that are nan, too few of them, and
-    bounds out of order.
+    The number of values is taken as public, since it sets the scale
+    (:func:`topdown.privacy.sensitivity.mean_sensitivity`). So neighbours are tables of as many values with another one
+    in the place of one ("substitute"). Under "add-remove" the sensitivity holds for neighbours with one value less,
+    and the scale tells how many there are: ask for it where that is public. Where n is not public, release a sum and a
+    count and split the budget; the quotient of their sensitivities is no sensitivity of a mean. Raises ConfigError for
+    values that are nan, too few of them, and bounds out of order.
     """
     clipped = _clipped(values, lower, upper)
     sensitivity = mean_sensitivity(clipped.size, lower, upper, neighbours=neighbours)

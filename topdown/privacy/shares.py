@@ -8,7 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from topdown.errors import BudgetError
+from topdown.errors import BudgetError, PlanError
 from topdown.privacy.numbers import exact_number
 from topdown.wording import figure, joined, shown
 from topdown.workload import DETAILED, normal_name
@@ -69,21 +69,24 @@ class Shares(Mapping[Key, Fraction]):
     def parse(cls, shares: object) -> Shares:
         """Reads {level: share}, {level: {query: share}} or {(level, query): share}.
 
-        Shares are ints, floats, Decimals, Fractions or strings such as "1/3". Raises BudgetError for a
+        Shares are ints, floats, Decimals, Fractions or strings such as "1/3". Raises PlanError for a
         negative share, for something that is not a number, and for shares that do not add up to exactly 1.
         """
         if isinstance(shares, cls):
             return shares
         if not isinstance(shares, Mapping):
-            raise BudgetError(f"shares is {shown(shares)}; give a mapping from level to share")
+            raise PlanError(f"shares is {shown(shares)}; give a mapping from level to share")
         parsed: dict[Key, Fraction] = {}
         for (level, text), value in _entries(shares):
             query = normal_name(text)
-            share = exact_number(value, f"the share of {_name(level, query)}")
+            try:
+                share = exact_number(value, f"the share of {_name(level, query)}")
+            except BudgetError as error:
+                raise PlanError(str(error)) from None
             if share < 0:
-                raise BudgetError(f"the share of {_name(level, query)} is {shown(value)}; a share is 0 or more")
+                raise PlanError(f"the share of {_name(level, query)} is {shown(value)}; a share is 0 or more")
             if (level, query) in parsed:
-                raise BudgetError(f"{_name(level, query)} has two shares; give one")
+                raise PlanError(f"{_name(level, query)} has two shares; give one")
             parsed[level, query] = share
         _check_sum(parsed)
         return cls(tuple(parsed.items()))
@@ -98,15 +101,15 @@ def _entries(shares: Mapping[Any, Any]) -> Iterator[tuple[Key, object]]:
     for name, value in shares.items():
         key = (name, DETAILED) if isinstance(name, str) else name
         if not (isinstance(key, tuple) and len(key) == 2 and all(isinstance(part, str) and part for part in key)):
-            raise BudgetError(f"shares has the key {shown(name)}; a key is the name of a level")
+            raise PlanError(f"shares has the key {shown(name)}; a key is the name of a level")
         if not isinstance(value, Mapping):
             yield key, value
             continue
         if not isinstance(name, str):
-            raise BudgetError(f"shares has {shown(value)} for {shown(name)}; give one number for a level and query")
+            raise PlanError(f"shares has {shown(value)} for {shown(name)}; give one number for a level and query")
         for query, part in value.items():
             if not (isinstance(query, str) and query):
-                raise BudgetError(
+                raise PlanError(
                     f"the shares of level {shown(name)} have the key {shown(query)}; a key is a query's name"
                 )
             yield (name, query), part
@@ -129,7 +132,7 @@ def _check_sum(shares: Mapping[Key, Fraction]) -> None:
         if rounded[key] != share and abs(rounded[key] - share) < Fraction(1, 10**9)
     ]
     advice = f"write {joined(meant)}" if meant else 'write shares as exact fractions, such as "3/10"'
-    raise BudgetError(f"the shares add up to {figure(_decimal(total))}, not to exactly 1 ({given}); {advice}")
+    raise PlanError(f"the shares add up to {figure(_decimal(total))}, not to exactly 1 ({given}); {advice}")
 
 
 def _decimal(value: Fraction) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from topdown.errors import ProjectionError
-from topdown.tree import Families, FloatArray, IntArray, Tree
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from topdown.tree import Families, FloatArray, Tree
+from topdown.geography.tree import Families, FloatArray, Tree
 
 
 def centred(y: FloatArray, known: npt.NDArray[np.bool_], totals: FloatArray, families: Families) -> FloatArray:

@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from topdown.errors import ProjectionError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, Tree
+from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.projection.optimality import Residuals
-from topdown.tree import FloatArray, Tree
 
 TOLERANCE = 1e-10
 """The largest residual of a solution, in standard deviations of the node's own noise, beyond rounding."""
@@ -96,6 +99,17 @@ def worst_of(certificates: Sequence[Certificate]) -> Certificate:
         scale=max(one.scale for one in certificates),
         noise=max(one.noise for one in certificates),
     )
+
+
+def require_certificate(certificate: Certificate, geography: Geography, method: str, engine: str) -> None:
+    """Raises `ProjectionError` naming the worst node where a certificate does not hold, or values pass 2^53."""
+    if not certificate.holds() or certificate.scale > LARGEST_WHOLE:
+        raise ProjectionError(
+            f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
+            f"sums off by {certificate.consistency:.3g}, most negative {certificate.most_negative:.3g}, optimality off "
+            f"by {certificate.kkt:.3g}, {certificate.deviations:.3g} of the node's own standard deviations; "
+            + ("take engine='tree', another solver or tighter options" if engine == "cvxpy" else "please report this")
+        )
 
 
 def _beyond(residual: FloatArray, rounding: FloatArray, deviation: FloatArray | None = None) -> tuple[float, int]:

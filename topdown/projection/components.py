@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from topdown.tree import FloatArray
+from topdown.geography.tree import FloatArray
 from topdown.workload.query import Query, design
 from topdown.workload.schema import Recode, Schema
 

@@ -16,11 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from topdown.geography.tree import Families, FloatArray, Tree
 from topdown.projection.invariants import Contradiction
-from topdown.tree import Families, FloatArray, Tree
 
 _NOTHING = 1e-11
 """Part of a covariance's size below which a direction has none of it: rounding leaves some 1e-15."""
+
+_INDEPENDENT = 1e-9
+"""Part of the largest strength below which rows say nothing that others do not."""
 
 _CONTRADICTION = 1e-6
 """Exact values may disagree by this much, in counts; two whole numbers that differ do by more."""
@@ -56,7 +59,21 @@ class Known:
         return cls(np.zeros((nodes, copies, size)), np.zeros((nodes, size, size)), np.array(eye), np.zeros(nodes))
 
 
-_PARTS = ("mean", "finite", "diffuse", "scale")
+PARTS = ("mean", "finite", "diffuse", "scale")
+
+
+def independent(rows: FloatArray, values: FloatArray, variance: FloatArray) -> Measured:
+    """What answers say of the rows' span, as so many independent measurements of one ``variance`` (nodes,).
+
+    ``rows`` (k, m), ``values`` (nodes, copies, k). The noise of what is rotated stays what it was.
+    """
+    left, strength, right = np.linalg.svd(rows, full_matrices=False)
+    kept = strength > _INDEPENDENT * strength[0]
+    return Measured(
+        strength[kept, None] * right[kept],
+        values @ left[:, kept],
+        np.repeat(variance[:, None], int(kept.sum()), axis=1),
+    )
 
 
 def update(known: Known, measured: Measured, first: int) -> None:
@@ -92,21 +109,17 @@ def update(known: Known, measured: Measured, first: int) -> None:
         known.diffuse[gone] = 0.0
 
 
-def _inverse(matrix: FloatArray, scale: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
+def inverse(matrix: FloatArray, scale: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
     """Pseudo-inverses of symmetric matrices (n, m, m), and the projectors onto what they map to nothing.
 
     ``scale`` (n,): the size of what they were made of, where that may be larger than they are.
     """
     values, vectors = np.linalg.eigh(matrix)
     kept = values > _NOTHING * np.maximum(np.maximum(values[:, -1], 0.0), scale)[:, None]
-    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
-    return (vectors * inverse[:, None, :]) @ vectors.transpose(0, 2, 1), (
+    inverted = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
+    return (vectors * inverted[:, None, :]) @ vectors.transpose(0, 2, 1), (
         vectors * (~kept)[:, None, :]
     ) @ vectors.transpose(0, 2, 1)
-
-
-def _total(values: FloatArray, families: Families) -> FloatArray:
-    return np.add.reduceat(values, families.starts, axis=0)
 
 
 def _regression(children: Known, total: Known, families: Families) -> FloatArray:
@@ -116,13 +129,13 @@ def _regression(children: Known, total: Known, families: Families) -> FloatArray
     nothing (c): n N^-1 on o, (u - n N^-1 U_oc) U_cc^-1 on c.
     """
     if not total.diffuse.any():
-        inverse, _ = _inverse(total.finite, total.scale)
-        return np.asarray(children.finite @ np.repeat(inverse, families.sizes, axis=0))
-    open_inverse, closed = _inverse(total.diffuse)
-    inverse, _ = _inverse(closed @ total.finite @ closed, total.scale)
+        inverted, _ = inverse(total.finite, total.scale)
+        return np.asarray(children.finite @ np.repeat(inverted, families.sizes, axis=0))
+    open_inverse, closed = inverse(total.diffuse)
+    inverted, _ = inverse(closed @ total.finite @ closed, total.scale)
     towards_open = children.diffuse @ np.repeat(open_inverse, families.sizes, axis=0)
     rest = children.finite - towards_open @ np.repeat(total.finite, families.sizes, axis=0)
-    return np.asarray(towards_open + rest @ np.repeat(closed @ inverse, families.sizes, axis=0))
+    return np.asarray(towards_open + rest @ np.repeat(closed @ inverted, families.sizes, axis=0))
 
 
 def _conditioned(children: Known, total: Known, parents: Known, families: Families) -> Known:
@@ -175,9 +188,9 @@ def _upward(
         nodes = tree.level(index)
         known = Known.nothing(nodes.stop - nodes.start, copies, size)
         if levels:
-            total = Known(*(_total(getattr(levels[-1], part), tree.families(index)) for part in _PARTS))
+            total = Known(*(tree.families(index).total_rows(getattr(levels[-1], part)) for part in PARTS))
             sums.append(total)
-            known = Known(*(np.array(getattr(total, part)) for part in _PARTS))
+            known = Known(*(np.array(getattr(total, part)) for part in PARTS))
         if starts is not None:
             known = starts[index]
         for one in measured[index]:
@@ -196,5 +209,5 @@ def _settled(tree: Tree, measured: list[list[Measured]], copies: int, size: int)
         return [Known.nothing(len(tree.parent[tree.level(k)]), copies, size) for k in range(tree.n_levels)]
     levels, _ = _upward(tree, exact, copies, size, None)
     for known in levels:
-        known.diffuse = np.eye(size) - _inverse(known.diffuse)[1]
+        known.diffuse = np.eye(size) - inverse(known.diffuse)[1]
     return levels

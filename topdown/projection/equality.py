@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topdown.tree import Families, FloatArray, Tree
+from topdown.geography.tree import Families, FloatArray, Tree
 
 
 @dataclass(frozen=True, eq=False)

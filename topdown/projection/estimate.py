@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from topdown.geography import Geography
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray
 from topdown.projection.certificate import Certificate
 from topdown.projection.histograms import Covariance
-from topdown.tables import tidy_batches, to_frame
-from topdown.tree import FloatArray
+from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
 from topdown.workload import Query, Schema
 
 
@@ -77,3 +77,7 @@ class Estimate:
     def to_frame(self) -> pd.DataFrame:
         """The tidy table ``geoid, level, cell, value[, variance]``."""
         return to_frame(self.batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The tidy table ``geoid, level, cell, value[, variance]``."""
+        return to_arrow(self.batches())

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from topdown.measurements import Answers
+from topdown.geography.tree import FloatArray, Tree
+from topdown.measurements.measurements import Answers
 from topdown.projection.components import Block, Components
 from topdown.projection.optimality import Residuals
-from topdown.tree import FloatArray, Tree
 from topdown.workload import DETAILED, Query
 
 _ROUNDING = 64 * 2.0**-52
@@ -31,10 +31,12 @@ def histogram_optimality(
 
     A node's (1, nodes) is what its equation lacks in one block, times the variance of what was measured at and below it
     there: how far it would move; of the block in which that is most standard deviations. At exact answers what they are
-    missed by. A family's sum (cells, families) may be off by what rounding makes of its members' largest cells.
+    missed by. A family's sum (cells, families) may be off by what rounding makes of its members' largest cells and
+    measurements.
     """
     gradient = np.zeros_like(x)
     size = np.abs(x).max(axis=1)
+    told = np.zeros(len(x))
     lost = np.zeros(len(x))
     per_node = (1, len(x))
     sums = np.zeros((x.shape[1], tree.n_families))
@@ -50,6 +52,7 @@ def histogram_optimality(
             gradient[nodes] += query.spread(gap * precision[:, None])
             said = np.where(np.isfinite(variance), np.abs(values).max(axis=1), 0.0)
             found.rounding[0, nodes] += _ROUNDING * said
+            told[nodes] = np.maximum(told[nodes], said)
             # A query's answers are sums of cells, whose rounding they carry.
             summed = math.sqrt(x.shape[1] / query.n_answers)
             lost[nodes] += _ROUNDING * (summed * size[nodes] + said) * precision
@@ -65,7 +68,9 @@ def histogram_optimality(
             for array, new in zip(found[:3], (gap, rounding, deviation), strict=True):
                 array[0] = np.where(more, new, array[0])
     for families in tree.families_down():
-        members = size[families.parents] + families.total(size[families.children])
+        # What adds up to nothing was made of what was measured.
+        most = np.maximum(size, told)
+        members = most[families.parents] + families.total(most[families.children])
         found.sums[:, families.parents] = _ROUNDING * math.sqrt(x.shape[1]) * members
     return found
 

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import lsmr
 
-from topdown.measurements import Answers
+from topdown.geography.tree import FloatArray, Tree
+from topdown.measurements.measurements import Answers
 from topdown.projection.reference import run_solver
-from topdown.tree import FloatArray, Tree
 from topdown.workload import Query, Schema
 
 cp: Any = cvxpy  # ships no usable types

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topdown.measurements import Answers
+from topdown.geography.tree import FloatArray, Tree
+from topdown.measurements.measurements import Answers
 from topdown.projection import diffuse
 from topdown.projection.components import Block, Components
 from topdown.projection.equality import (
@@ -26,7 +27,6 @@ from topdown.projection.equality import (
     measured_or_zero,
 )
 from topdown.projection.invariants import Contradiction, settle
-from topdown.tree import FloatArray, Tree
 from topdown.workload.query import Query
 
 _EXACT_ROUNDING = 1e-6
@@ -182,12 +182,7 @@ def _vector(
         found = []
         for query, answers in level.items():
             if query in block.rows:
-                # As many rows as the query says independent things; the noise of what is rotated stays what it was.
-                left, strength, right = np.linalg.svd(block.rows[query], full_matrices=False)
-                kept = strength > _OPEN * strength[0]
-                variance = np.repeat(measured[index][query].variance[:, None], int(kept.sum()), axis=1)
-                rows = strength[kept, None] * right[kept]
-                found.append(diffuse.Measured(rows, answers @ left[:, kept], variance))
+                found.append(diffuse.independent(block.rows[query], answers, measured[index][query].variance))
         levels.append(found)
     known = diffuse.solve(tree, levels, copies, block.size, upward=upward)
     return known.mean, BlockCovariance(known.finite, known.diffuse)

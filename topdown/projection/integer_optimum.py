@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.noise.randomness import Source, read_exactly
-from topdown.tree import Families, FloatArray, IntArray, Tree
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from topdown.tree import FloatArray, Tree
+from topdown.geography.tree import FloatArray, Tree
 
 
 class Contradiction(ValueError):

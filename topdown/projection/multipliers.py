@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from topdown.tree import Families, FloatArray, Tree
+from topdown.geography.tree import Families, FloatArray, Tree
 
 BoolArray = npt.NDArray[np.bool_]
 

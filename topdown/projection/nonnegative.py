@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection.equality import combine, downward, measured_or_zero, upward, upward_gains
-from topdown.tree import Families, FloatArray, IntArray, Tree
 
 _CHILDREN_AT_ONCE = 1 << 15
 

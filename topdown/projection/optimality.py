@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from topdown.geography.tree import FloatArray, Tree
 from topdown.projection.equality import measured_or_zero, open_leaves, upward_gains
 from topdown.projection.multipliers import EPS, OWN, BoolArray, Conditions, InnerNodes, pool
-from topdown.tree import FloatArray, Tree
 
 FINE = 2e-11
 """The slack at which residuals are read at first: a solution to rounding is seen to be one."""

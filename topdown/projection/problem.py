@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from topdown.tree import FloatArray, Tree
+from topdown.geography.tree import FloatArray, Tree
 
 
 class Problem(NamedTuple):

@@ -16,12 +16,13 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from topdown.errors import ProjectionError
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection import equality
 from topdown.projection.centring import centred, centred_tree, lacking, onto_sums
+from topdown.projection.method import Method
 from topdown.projection.nonnegative import project_families
 from topdown.projection.optimality import own_variance
 from topdown.projection.problem import Problem
-from topdown.tree import Families, FloatArray, IntArray, Tree
 from topdown.wording import LONGEST_LIST, unquoted
 
 cp: Any = cvxpy  # ships no usable types
@@ -39,25 +40,19 @@ _TIGHT: dict[str, dict[str, Any]] = {
 }
 
 
-def solve(problem: Problem, method: str, solver: str, options: dict[str, Any]) -> FloatArray:
+def solve(problem: Problem, method: Method, solver: str, options: dict[str, Any]) -> FloatArray:
     """x (cells x nodes) of ``method`` by cvxpy with ``solver``; one program per level, or one for the whole tree.
 
-    Raises `ProjectionError` when the solver is not installed, fails, or does not report an optimal solution.
+    Raises `ConfigError` for a method that cannot state its program, `ProjectionError` when the solver is not installed,
+    fails, or does not report an optimal solution.
     """
-    values = equality.measured_or_zero(problem.values, problem.variance)
-    variance = np.broadcast_to(problem.variance, values.shape)
-    parts = np.ones(values.shape)
-    if method == "gls-top-down" and problem.nonnegative:
-        gains = equality.upward_gains(variance, problem.tree)
-        values = equality.upward(values, gains, problem.tree)
-        open_ends = equality.open_leaves(variance, problem.tree)
-        variance = gains.variance
-        if open_ends is not None:
-            parts, variance = open_ends, np.where(open_ends > 0, np.inf, variance)
+    program = method.stated(problem)
+    values, variance = program.values, program.variance
+    parts = np.ones(values.shape) if program.open_leaves is None else program.open_leaves
     x = np.empty(values.shape)
     for cell in range(len(values)):
         lower = problem.lower[cell] if problem.lower is not None else np.zeros(values.shape[1])
-        if method == "top-down" or (method == "gls-top-down" and problem.nonnegative):
+        if program.by_family:
             x[cell] = _level_by_level(values[cell], variance[cell], parts[cell], problem, lower, solver, options)
         else:
             x[cell] = _whole_tree(values[cell], variance[cell], problem, lower, solver, options)

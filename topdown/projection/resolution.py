@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from topdown.geography.tree import FloatArray, Tree
 from topdown.projection.equality import measured_or_zero
 from topdown.projection.multipliers import EPS
 from topdown.projection.optimality import own_variance, pooled_variance
-from topdown.tree import FloatArray, Tree
 
 
 class Resolution(NamedTuple):

@@ -12,9 +12,9 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
+from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.noise.randomness import Source, read_exactly
 from topdown.projection.nonnegative import project_families
-from topdown.tree import FloatArray, IntArray, Tree
 
 _SNAP = 1e-6
 """Fractions closer than this to a whole number, or to each other, differ by rounding of float64 and by nothing else."""
@@ -57,7 +57,8 @@ def _round_cell(
             y, totals = y - floor, totals - families.total(floor)
         slope = None if exact is None else np.where(exact[children], 0.0, 1.0)
         moved = project_families(y, totals.astype(np.float64), families.sizes, slope)
-        rounded = _apportion(moved, totals, families.sizes, source)
+        free = None if exact is None else ~exact[children]
+        rounded = _apportion(moved, totals, families.sizes, source, free)
         whole[children] = rounded if floor is None else rounded + floor
     return whole
 
@@ -70,8 +71,13 @@ def _nearest(x: float, source: Source) -> int:
     return below + (read_exactly(source, 1)[0] & 1)
 
 
-def _apportion(x: FloatArray, totals: IntArray, sizes: IntArray, source: Source) -> IntArray:
-    """Floors of ``x`` (children,), and one more for the largest remainders, so that families add up to ``totals``."""
+def _apportion(
+    x: FloatArray, totals: IntArray, sizes: IntArray, source: Source, free: npt.NDArray[np.bool_] | None
+) -> IntArray:
+    """Floors of ``x`` (children,), and one more for the largest remainders, so that families add up to ``totals``.
+
+    ``free``: the children that are not exact; None where all are.
+    """
     base = np.floor(x + _SNAP).astype(np.int64)
     starts = np.cumsum(sizes) - sizes
     left = totals - np.add.reduceat(base, starts)
@@ -80,14 +86,35 @@ def _apportion(x: FloatArray, totals: IntArray, sizes: IntArray, source: Source)
         over = np.repeat(left < 0, sizes)
         base[over] = np.floor(x[over]).astype(np.int64)
         left = totals - np.add.reduceat(base, starts)
+    # Where float64 tells no fractions apart any more, floors may be more units off than remainders can settle.
+    room = sizes if free is None else np.add.reduceat(free.astype(np.int64), starts)
+    for family in np.flatnonzero((left < 0) | (left > room)):
+        wanted = min(left[family], 0) + max(left[family] - room[family], 0)
+        left[family] -= _settle_units(base, starts[family], sizes[family], int(wanted), free)
     # Families in groups: the sort keys stay in the cache and the temporary memory stays small.
     bounds = np.searchsorted(starts, np.arange(0, len(x) + _CHILDREN_AT_ONCE, _CHILDREN_AT_ONCE))
     bounds[-1] = len(sizes)
     for first, last in itertools.pairwise(bounds):
         chosen = first + np.flatnonzero(left[first:last] > 0)
         if len(chosen):
-            _give_units(base, x, left, starts, sizes, chosen, source)
+            _give_units(base, x, left, starts, sizes, chosen, source, free)
     return base
+
+
+def _settle_units(base: IntArray, start: int, size: int, wanted: int, free: npt.NDArray[np.bool_] | None) -> int:
+    """Give a family ``wanted`` units, or take them, in place: to the largest of its children, by which units are least
+    felt. Returns how many were given.
+    """
+    missing = wanted
+    family = base[start : start + size]
+    for child in np.argsort(-family, kind="stable"):
+        if free is None or free[start + child]:
+            change = max(missing, -int(family[child]))
+            family[child] += change
+            missing -= change
+        if missing == 0:
+            break
+    return wanted - missing
 
 
 def _give_units(
@@ -98,6 +125,7 @@ def _give_units(
     sizes: IntArray,
     chosen: IntArray,
     source: Source,
+    free: npt.NDArray[np.bool_] | None,
 ) -> None:
     """Add one, in place, to the ``left`` largest remainders of every ``chosen`` family, ties broken at random."""
     size, units = sizes[chosen], left[chosen]
@@ -107,7 +135,10 @@ def _give_units(
     remainder = np.clip(x[child] - base[child], 0.0, 1.0)
     # One sortable number: the family, then the larger remainder, then a coin.
     key = family.astype(np.uint64) << np.uint64(_REMAINDER_BITS + 1 + _RANDOM_BITS)
-    key |= np.rint((1.0 - remainder) * (1 << _REMAINDER_BITS)).astype(np.uint64) << np.uint64(_RANDOM_BITS)
+    place = np.rint((1.0 - remainder) * (1 << _REMAINDER_BITS)).astype(np.uint64)
+    if free is not None:
+        place[~free[child]] = (1 << _REMAINDER_BITS) + 1  # what is exact comes last, and never gets one
+    key |= place << np.uint64(_RANDOM_BITS)
     coins = np.frombuffer(read_exactly(source, 4 * len(family)), np.uint32) >> np.uint32(32 - _RANDOM_BITS)
     key |= coins.astype(np.uint64)
     order = np.argsort(key)

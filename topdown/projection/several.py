@@ -1,4 +1,4 @@
-"""Projecting measurements of several queries: least squares on histograms."""
+"""Projecting measurements of several queries: histograms by least squares, and non-negative ones family by family."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Any
 import numpy as np
 
 from topdown.errors import ConfigError, ProjectionError
-from topdown.measurements import Answers, Measurements
-from topdown.noise.exact import LARGEST_WHOLE
-from topdown.projection.certificate import SOLVER_TOLERANCE, TOLERANCE, certify
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, Tree
+from topdown.machine.parallel import thread_pool
+from topdown.measurements.measurements import Answers, Measurements
+from topdown.projection import information
+from topdown.projection.certificate import SOLVER_TOLERANCE, TOLERANCE, Certificate, certify, require_certificate
 from topdown.projection.components import Components
+from topdown.projection.conditions import Conditions
 from topdown.projection.estimate import Estimate
+from topdown.projection.families import Check, Descent, Solver, Sparse, descend, solve_compiled
 from topdown.projection.histogram_certificate import histogram_optimality
 from topdown.projection.histograms import solve
 from topdown.projection.invariants import Contradiction
+from topdown.projection.limits import AnswerLimits
+from topdown.projection.method import METHODS, Method
+from topdown.projection.patterns import Patterns
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
@@ -22,17 +30,22 @@ EXACT = 1e-12
 """Part of the largest variance below which one is that of an exact value: rounding leaves some 1e-16."""
 
 
+FAMILY_TOLERANCE = 1e-8
+"""The largest residual of a non-negative family, in standard deviations of its own noise, beyond rounding: its
+information matrix may have entries that differ by many orders of magnitude."""
+
+
 def project_histograms(
     measurements: Measurements,
-    method: str,
+    method: Method,
     *,
-    upward: bool,
     engine: str,
     weights: str,
     solver: str,
     solver_options: dict[str, Any],
 ) -> Estimate:
-    """The least-squares histograms, x >= 0 left out: the whole tree (``upward``), or family by family from the root.
+    """The least-squares histograms, x >= 0 left out: over the whole tree where the method is ``upward``, else family by
+    family from the root.
 
     Raises `ProjectionError` as `project` does.
     """
@@ -41,37 +54,28 @@ def project_histograms(
     weighted = [{q: _weighted(a, weights) for q, a in level.items()} for level in measured]
     components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
     try:
-        x, covariance = solve(tree, components, weighted, upward=upward)
+        x, covariance = solve(tree, components, weighted, upward=method.upward)
     except Contradiction as contradiction:
-        raise ProjectionError(
-            f"{geography.describe(contradiction.node)}: {contradiction}; correct the exact answers, or give them a "
-            "variance above 0"
-        ) from None
+        raise in_words(geography, contradiction) from None
     if engine == "cvxpy":
         from topdown.projection.histogram_reference import solve_histograms
 
-        x = solve_histograms(tree, measurements.schema, weighted, solver, solver_options, upward=upward)
-    residuals = histogram_optimality(x, weighted, components, tree, upward=upward)
+        x = solve_histograms(tree, measurements.schema, weighted, solver, solver_options, upward=method.upward)
+    residuals = histogram_optimality(x, weighted, components, tree, upward=method.upward)
     tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
     variances = np.concatenate([one.variance for level in weighted for one in level.values()])
     certificate = certify(x.T, residuals, variances, tree, nonnegative=False, tolerance=tolerance)
-    if not certificate.holds() or certificate.scale > LARGEST_WHOLE:
-        raise ProjectionError(
-            f"{method} by {engine}: the certificate does not hold at {geography.describe(certificate.worst_node)}: "
-            f"sums off by {certificate.consistency:.3g}, optimality off by {certificate.kkt:.3g}, "
-            f"{certificate.deviations:.3g} of the node's own standard deviations; "
-            + ("take engine='tree', another solver or tighter options" if engine == "cvxpy" else "please report this")
-        )
+    require_certificate(certificate, geography, method.name, engine)
     known = weights == "variance" or _one_variance(measured)
     if known and weights != "variance":
-        _, covariance = solve(tree, components, measured, upward=upward)
+        _, covariance = solve(tree, components, measured, upward=method.upward)
     of_cells = covariance.variance(Query.parse(DETAILED, measurements.schema), slice(0, tree.n_nodes))
     return Estimate(
         geography=geography,
         cells=measurements.cells,
         values=x,
         variance=of_cells if known else None,
-        method=method,
+        method=method.name,
         nonnegative=False,
         engine=engine,
         weights=weights,
@@ -80,6 +84,117 @@ def project_histograms(
         fit_for_release=measurements.fit_for_release,
         attributes=measurements.attributes,
         covariance=covariance if known else None,
+    )
+
+
+def project_families(
+    measurements: Measurements,
+    method: Method,
+    *,
+    engine: str,
+    weights: str,
+    solver: str,
+    solver_options: dict[str, Any],
+    limits: AnswerLimits | None = None,
+) -> Estimate:
+    """Non-negative histograms from the root, family by family: with what was measured at every node, or where the
+    method is ``upward`` at and below it.
+
+    Raises `ConfigError` for a method that does not go by families, `ProjectionError` as `project` does.
+    """
+    require_by_family(method, measurements)
+    geography, n_cells = measurements.geography, len(measurements.cells)
+    solve: Solver = solve_compiled
+    if engine == "cvxpy":
+        from topdown.projection.family_reference import solver_of
+
+        solve = solver_of(solver, solver_options)
+    try:
+        descent = descent_of(measurements, method, weights, limits)
+        with thread_pool(None) as pool:
+            found, checks = descend(descent, solve, pool)
+    except Contradiction as contradiction:
+        raise in_words(geography, contradiction) from None
+    values = dense(found, n_cells)
+    tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else FAMILY_TOLERANCE
+    certificate = certificate_of(checks, geography.tree, measurements, float(values.max(initial=0.0)), tolerance)
+    require_certificate(certificate, geography, method.name, engine)
+    return Estimate(
+        geography=geography,
+        cells=measurements.cells,
+        values=values,
+        variance=None,
+        method=method.name,
+        nonnegative=True,
+        engine=engine,
+        weights=weights,
+        certificate=certificate,
+        exact=descent.conditions.exact(n_cells),
+        fit_for_release=measurements.fit_for_release,
+        attributes=measurements.attributes,
+    )
+
+
+def require_by_family(method: Method, measurements: Measurements) -> None:
+    """Refuse a method that does not go from the root family by family. Raises `ConfigError`."""
+    if not method.by_family:
+        able = [repr(one.name) for one in METHODS.values() if one.by_family]
+        raise ConfigError(
+            f"{len({query for _, query in measurements.keys})} queries were measured, and method {method.name!r} has "
+            f"x >= 0 for the detailed query alone; take {' or '.join(able)}, or nonnegative=False"
+        )
+
+
+def descent_of(measurements: Measurements, method: Method, weights: str, limits: AnswerLimits | None = None) -> Descent:
+    """What the way down needs of measurements. Raises `Contradiction` for exact answers and limits that cannot be."""
+    tree = measurements.geography.tree
+    measured = [{q: _weighted(a, weights) for q, a in level.items()} for level in _answers(measurements)]
+    components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
+    patterns = Patterns(components)
+    known = information.upward(tree, measured, patterns) if method.upward else information.own(measured, patterns)
+    conditions = Conditions.of(tree, measured, None if limits is None else limits.by_query)
+    return Descent(tree, known, conditions, patterns, measurements.schema.possible_cells())
+
+
+def dense(histograms: list[Sparse], n_cells: int) -> FloatArray:
+    """Histograms as an array (nodes x cells)."""
+    values = np.zeros((n_cells, len(histograms))).T
+    for node, (cells, counts) in enumerate(histograms):
+        values[node, cells] = counts
+    return values
+
+
+def certificate_of(
+    checks: list[Check], tree: Tree, measurements: Measurements, scale: float, tolerance: float = FAMILY_TOLERANCE
+) -> Certificate:
+    """The certificate of histograms, of which ``scale`` is the largest number, from the checks of all families, the
+    root's first."""
+    gap, rounding, deviation = (np.concatenate([getattr(c, part) for c in checks]) for part in Check._fields[:3])
+    variances = np.concatenate([one.variance for level in _answers(measurements) for one in level.values()])
+    noise = np.sqrt(variances[np.isfinite(variances)].max(initial=0.0))
+    worst = [
+        (float(beyond), node) for node, beyond in enumerate(np.maximum(gap - rounding, 0.0) / deviation) if beyond > 0
+    ]
+    # A sum that is off by more than rounding has no unit in which it might be small.
+    worst += [(np.inf, parent) for parent, check in enumerate(checks[1:]) if not check.off <= check.allowed]
+    deviations, node = max(worst, default=(0.0, 0))
+    return Certificate(
+        consistency=max((check.off for check in checks[1:]), default=0.0),
+        most_negative=0.0,
+        kkt=float(gap.max()),
+        scale=scale,
+        noise=float(noise),
+        deviations=deviations,
+        worst_node=node,
+        tolerance=tolerance,
+    )
+
+
+def in_words(geography: Geography, contradiction: Contradiction) -> ProjectionError:
+    """A contradiction as an error that names its node."""
+    return ProjectionError(
+        f"{geography.describe(contradiction.node)}: {contradiction}; correct the exact answers, or give them a "
+        "variance above 0"
     )
 
 
@@ -98,7 +213,8 @@ def _answers(measurements: Measurements) -> list[dict[Query, Answers]]:
                         "query; give every query's own"
                     )
                 variance = variance[:, 0]
-            entries[query] = Answers(np.asarray(one.values, dtype=np.float64), np.asarray(variance, dtype=np.float64))
+            # Whole numbers stay as they are: as floating-point numbers they would be held twice.
+            entries[query] = Answers(one.values, np.asarray(variance, dtype=np.float64))
         found.append(entries)
     return found
 

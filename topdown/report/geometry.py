@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from topdown.errors import ConfigError
-from topdown.geography import Geography
-from topdown.tree import FloatArray, IntArray
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, IntArray
 from topdown.wording import reason, shown, shown_path
 
 _MOST_POINTS = 80_000

@@ -4,32 +4,65 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 import vl_convert
-from jinja2 import Environment, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
+from topdown.report import words
 from topdown.report.charts import charts
-from topdown.report.words import count, many, margin, number, percent, signed
+from topdown.report.section import Summary
+from topdown.report.sections import registry
 
-Summary = dict[str, Any]
+_PAGE = "page.html.jinja"
+
+INCLUDED = ("style.css", "draw.js")
+"""What every page includes: its style, and the script that draws its charts."""
+
+FILTERS = {
+    "num": words.number,
+    "signed": words.signed,
+    "margin": words.margin,
+    "within": words.within,
+    "signed_within": words.signed_within,
+    "percent": words.percent,
+    "percent_within": words.percent_within,
+    "distance": words.distance,
+    "count": words.count,
+    "many": words.many,
+}
 
 
 def render(summary: Summary) -> str:
     """The page of ``summary``, of `summary.summarise`. Names and labels are escaped wherever they stand."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"num": number, "signed": signed, "margin": margin, "percent": percent}
-    environment.filters |= {"count": count, "many": many}
-    template = environment.from_string((files("topdown.report") / "page.html.jinja").read_text(encoding="utf-8"))
-    specifications = charts(summary)
-    drawn = {key: summary[key] for key in ("nodes", "cells", "levels", "methods", "primary", "notice", "map")}
-    return template.render(
-        s=summary,
-        charts=specifications,
-        data=embedded({**drawn, "charts": specifications}),
-        vega=_vega(),
+    drawn = charts(summary)
+    shown = [section for section in registry.SECTIONS if section.shown(drawn)]
+    templates = {section.name: section.template.read_text(encoding="utf-8") for section in shown}
+    read = ["cells", "levels", "methods", "primary", "notice"]
+    read += [key for section in registry.SECTIONS for key in section.data]
+    data = {key: summary[key] for key in read}
+    return filled(_PAGE, data, drawn, templates, s=summary, sections=shown)
+
+
+def filled(
+    page: str, data: dict[str, Any], charts: Mapping[str, Any], templates: Mapping[str, str] = {}, **values: Any
+) -> str:
+    """The template ``page`` with ``values``: ``data`` and ``charts`` for its scripts, and ``templates`` that it
+    includes.
+
+    Names and labels are escaped wherever they stand.
+    """
+    own = {name: (files("topdown.report") / name).read_text(encoding="utf-8") for name in (page, *INCLUDED)}
+    environment = Environment(
+        loader=DictLoader({**templates, **own}),
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= FILTERS
+    return environment.get_template(page).render(
+        charts=charts, data=embedded({**data, "charts": charts}), vega=vega(), **values
     )
 
 
@@ -42,7 +75,7 @@ def embedded(value: Any) -> Markup:
 
 
 @functools.cache
-def _vega() -> Markup:
+def vega() -> Markup:
     """Vega, Vega-Lite and Vega-Embed as one script."""
     bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
     # In a function of its own, its names do not reach the page.

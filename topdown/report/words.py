@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
+BELOW_FLOOR = "below the floor"
+"""What is said of a distance that the simulation cannot tell from none."""
+
 
 def number(value: float | None) -> str:
     """``value`` for a reader: about 3 significant digits, thousands apart, a dash where there is none."""
@@ -26,6 +31,45 @@ def margin(standard_error: float | None) -> str:
     return number(None if standard_error is None else 1.96 * standard_error)
 
 
+def within(value: float | None, standard_error: float | None) -> str:
+    """``value`` with half of its 95 % interval, to the interval's second digit: "12.30 ± 0.42"; alone where it has no
+    simulation error."""
+    if value is None or value != value or not standard_error or standard_error != standard_error:
+        return number(value)
+    half = 1.96 * standard_error
+    if half < 1e-6:  # what float64 leaves of an exact number
+        return number(value if abs(value) > 1e-6 else 0.0)
+    # The summary has 4 digits of every number.
+    known = 3 - math.floor(math.log10(abs(value))) if value else 6
+    digits = max(min(1 - math.floor(math.log10(half)), known, 6), 0)
+    return f"{value:,.{digits}f} ± {half:,.{digits}f}".replace("-", "−")
+
+
+def signed_within(value: float | None, standard_error: float | None) -> str:
+    """`within`, with a plus sign where ``value`` is positive."""
+    return ("+" if value is not None and value > 0 else "") + within(value, standard_error)
+
+
+def percent_within(share: float | None, standard_error: float | None) -> str:
+    """``share`` of 1 in percent, with half of its 95 % interval."""
+    if share is None or share != share or not standard_error or 0 < share < 1e-4:
+        return percent(share)
+    return f"{within(100.0 * share, 100.0 * standard_error)} %"
+
+
+def distance(value: float | None, standard_error: float | None) -> str:
+    """A distance from which the sampling floor was taken out, with half of its 95 % interval; in words where the
+    simulation cannot tell it from 0 (it scatters about 0 there, below it as often as above)."""
+    if value is None or value != value:
+        return number(None)
+    return within(value, standard_error) if is_seen(value, standard_error) else BELOW_FLOOR
+
+
+def is_seen(value: float, standard_error: float | None) -> bool:
+    """Whether a distance is above what the simulation leaves where there is none."""
+    return value > 1.96 * (standard_error or 0.0)
+
+
 def percent(share: float | None) -> str:
     """``share`` of 1 in percent, to a hundredth of one."""
     if share is not None and 0 < share < 1e-4:
@@ -40,7 +84,9 @@ def count(value: int) -> str:
 
 def many(value: int, one: str) -> str:
     """``value`` of what is called ``one`` in the singular: "1 county", "3,140 counties"."""
-    if value == 1:
-        return f"1 {one}"
-    ending = "ies" if one.endswith("y") and one[-2:-1] not in "aeiou" else f"{one[-1:]}s"
-    return f"{value:,} {one[:-1]}{ending}"
+    return f"1 {one}" if value == 1 else f"{value:,} {many_of(one)}"
+
+
+def many_of(one: str) -> str:
+    """The plural of what is called ``one``: "counties"."""
+    return f"{one[:-1]}ies" if one.endswith("y") and one[-2:-1] not in "aeiou" else f"{one}s"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError, require_known
-from topdown.tree import FloatArray, IntArray
+from topdown.geography.tree import FloatArray, IntArray
 from topdown.wording import shown
 from topdown.workload.schema import DETAILED, TIMES, TOTAL, Attribute, Recode, Schema
 

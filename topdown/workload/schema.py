@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,19 +112,26 @@ class Recode:
         return codes
 
 
+Zero = tuple[tuple[str, tuple[str, ...]], ...]
+"""A structural zero: attributes or recodes, each with categories; no record is in one of these of every one named."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The cells of a table as the product of ``attributes``: the last attribute's category changes fastest.
 
-    ``recodes``: named coarsenings of single attributes, by which queries may ask. Raises `ConfigError` for no
-    attribute, for two attributes or recodes of one name, and for a recode that does not partition its attribute.
+    ``recodes``: named coarsenings of single attributes, by which queries may ask. ``zeros``: what no record can be,
+    anywhere and publicly so. Raises `ConfigError` for no attribute, for two attributes or recodes of one name, for a
+    recode that does not partition its attribute, for a zero of unknown names, and where no cell is left.
     """
 
     attributes: tuple[Attribute, ...]
     recodes: tuple[Recode, ...] = ()
+    zeros: tuple[Zero, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
+        object.__setattr__(self, "zeros", tuple(self.zeros))
         if not self.attributes:
             raise ConfigError("a schema needs an attribute; give its name and categories")
         object.__setattr__(self, "recodes", tuple(self.recodes))
@@ -138,23 +146,46 @@ class Schema:
             raise ConfigError(
                 f"the schema has {self.n_cells} cells, and a cell's number has 63 bits; drop an attribute"
             )
+        if self.zeros and not len(self.possible_cells()):
+            raise ConfigError("the zeros leave no cell in which a record could be; drop one")
 
     @classmethod
     def from_mapping(
         cls,
         attributes: Mapping[str, Sequence[str]],
         recodes: Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]] | None = None,
+        zeros: Sequence[Mapping[str, str | Sequence[str]]] = (),
     ) -> Schema:
         """The schema of ``attributes``, name to categories, in the mapping's order.
 
-        ``recodes``: attribute to recode's name to group to the categories in it.
+        ``recodes``: attribute to recode's name to group to the categories in it. ``zeros``: for each, attributes or
+        recodes to the category or categories that do not occur together.
         """
         found = [
             Recode(name, attribute, tuple((group, _listed(members, group)) for group, members in groups.items()))
             for attribute, named in (recodes or {}).items()
             for name, groups in named.items()
         ]
-        return cls(tuple(Attribute(name, _listed(given, name)) for name, given in attributes.items()), tuple(found))
+        return cls(
+            tuple(Attribute(name, _listed(given, name)) for name, given in attributes.items()),
+            tuple(found),
+            tuple(
+                tuple((name, (given,) if isinstance(given, str) else tuple(given)) for name, given in zero.items())
+                for zero in zeros
+            ),
+        )
+
+    def to_mappings(self) -> dict[str, Any]:
+        """The arguments of `from_mapping`, JSON-able: ``attributes``, ``recodes``, and ``zeros`` if there are any."""
+        recodes: dict[str, dict[str, dict[str, list[str]]]] = {}
+        for recode in self.recodes:
+            groups = {group: list(members) for group, members in recode.groups}
+            recodes.setdefault(recode.attribute, {})[recode.name] = groups
+        return {
+            "attributes": {attribute.name: list(attribute.categories) for attribute in self.attributes},
+            "recodes": recodes,
+            **({"zeros": [{name: list(given) for name, given in zero} for zero in self.zeros]} if self.zeros else {}),
+        }
 
     @classmethod
     def of_cells(cls, cells: Sequence[str], name: str = "cell") -> Schema:
@@ -180,6 +211,31 @@ class Schema:
         """The attribute called ``name``. Raises `ConfigError` with the nearest name where there is none."""
         require_known(name, self.names, "attribute")
         return self.attributes[self.names.index(name)]
+
+    def possible_cells(self) -> npt.NDArray[np.int64]:
+        """The numbers of the cells that are no ``zeros``, in order."""
+        closed = np.zeros(self.n_cells, np.bool_)
+        for zero in self.zeros:
+            closed |= self.is_zero(np.arange(self.n_cells), zero)
+        return np.flatnonzero(~closed)
+
+    def is_zero(self, cells: npt.NDArray[np.int64], zero: Zero) -> npt.NDArray[np.bool_]:
+        """Which of ``cells`` (numbers of cells) ``zero`` excludes. Raises `ConfigError` for unknown names in it."""
+        places = np.unravel_index(cells, self.shape)
+        found = np.ones(len(cells), np.bool_)
+        if not zero:
+            raise ConfigError("a zero names nothing; give it attributes and their categories")
+        recodes = {recode.name: recode for recode in self.recodes}
+        for name, given in zero:
+            require_known(name, [*self.names, *recodes], "attribute of a zero:")
+            attribute = self.attribute(recodes[name].attribute if name in recodes else name)
+            known = recodes[name].categories if name in recodes else attribute.categories
+            for category in given:
+                require_known(category, known, f"category of {shown(name)} in a zero:")
+            codes = recodes[name].codes(attribute) if name in recodes else np.arange(len(known))
+            chosen = np.isin(codes, [known.index(category) for category in given])
+            found &= chosen[places[self.names.index(attribute.name)]]
+        return found
 
     def cells(self, separator: str = "_") -> tuple[str, ...]:
         """The cells' names, categories joined by ``separator``, the last attribute's changing fastest."""

@@ -1,0 +1,122 @@
+"""The application: its commands, and one message and an exit code for whatever goes wrong in them.
+
+What a command works with is imported inside its module's function, so that --help does not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from topdown.cli import ledger as cli_ledger
+from topdown.cli.check import check
+from topdown.cli.compare import compare
+from topdown.cli.init import init
+from topdown.cli.project import project
+from topdown.cli.run import run
+from topdown.cli.schema import schema
+from topdown.cli.study import study
+from topdown.cli.synthesize import synthesize
+from topdown.cli.verify import verify
+from topdown.errors import ConfigError, DataError, TopdownError
+from topdown.machine.allocation import settle_allocators
+from topdown.machine.interrupts import INTERRUPTED, one_line
+from topdown.machine.software import version_of
+from topdown.machine.streams import OUTLIVES_OUTPUT, UNWRITABLE, lasting_streams
+from topdown.wording import LONGEST_MESSAGE, escaped, unquoted
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help=(
+        "Publish a hierarchy of counts with differential privacy.\n\n"
+        "[bold]topdown init TABLE[/bold] writes a first TOML file. "
+        "A TOML file names the table of counts, how its units nest, the privacy budget and the projection. "
+        "[bold]topdown check FILE[/bold] validates it all and draws nothing; [bold]topdown run FILE[/bold] makes the "
+        "release, [bold]topdown project FILE[/bold] makes another of the same noise, "
+        "[bold]topdown synthesize FILE[/bold] writes it as records, "
+        "[bold]topdown study FILE[/bold] simulates what its projection does to the noise, "
+        "[bold]topdown compare STUDY STUDY[/bold] sets two such studies side by side. "
+        "[bold]topdown verify PUBLIC[/bold] checks a release that was received.\n\n"
+        "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget, 130 stopped by Ctrl-C (143 by SIGTERM), "
+        "74 standard output cannot be written, 70 a fault of topdown."
+    ),
+)
+
+FAULT = 70
+"""The exit code of what no message was written for; EX_SOFTWARE of sysexits.h."""
+
+# Typer has a copy of click of its own in some versions, and says of neither where its exceptions are.
+_UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+app.add_typer(cli_ledger.app, name="ledger")
+
+for command in (init, run, project, synthesize, study, compare, check, verify, schema):
+    app.command()(command)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    Console().print(version_of(), highlight=False)
+
+
+def main() -> None:
+    """Run the command line: one message and an exit code, whatever goes wrong, and never a traceback by itself."""
+    settle_allocators()
+    with lasting_streams() as output, one_line():
+        code, is_whole = _outcome()
+        output.flush()
+        if output.failure is not None and is_whole:
+            _say_error(
+                f"standard output cannot be written ({output.failure}); what the command makes is whole", "warning"
+            )
+        elif output.failure is not None and code == 0:
+            _say_error(f"standard output cannot be written: {output.failure}")
+            code = UNWRITABLE
+        raise SystemExit(code)
+
+
+def _outcome() -> tuple[int, bool]:
+    """The exit code of the command in ``sys.argv``, and whether it made what outlives its output."""
+    try:
+        found = app(standalone_mode=False)
+        return (found, False) if isinstance(found, int) else (0, found is OUTLIVES_OUTPUT)
+    except TopdownError as error:
+        _say_error(str(error))
+        return error.exit_code, False
+    except MemoryError:
+        _say_error("the memory is full; free some, use a larger machine, or publish fewer cells at once")
+        return DataError.exit_code, False
+    except _UsageError as error:
+        said = unquoted(error.format_message(), 200)
+        _say_error(f"{said} (topdown --help, or topdown COMMAND --help, says what there is)")
+        return ConfigError.exit_code, False
+    except typer.Abort:
+        return INTERRUPTED, False
+    except Exception as error:
+        _report_fault(error)
+        return FAULT, False
+
+
+def _report_fault(error: Exception) -> None:
+    """What no message was written for: its kind alone, since its text and its variables may be confidential."""
+    _say_error(
+        f"{type(error).__name__}: a fault of topdown {version_of()}, not of yours; please report it with the command. "
+        "TOPDOWN_TRACEBACK=1 shows where it arose, without any value"
+    )
+    if os.environ.get("TOPDOWN_TRACEBACK"):
+        sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
+
+
+def _say_error(message: str, kind: str = "error") -> None:
+    text = escaped(message)
+    if len(text) > LONGEST_MESSAGE:
+        text = f"{text[:LONGEST_MESSAGE]}..."
+    Console(stderr=True).print(f"{kind}: {text}", style="red", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,48 @@
+"""`topdown compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import Quiet, console
+from topdown.errors import ConfigError
+from topdown.machine.streams import OUTLIVES_OUTPUT
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="STUDY", help="The directory of a study, A.")],
+    second: Annotated[Path, typer.Argument(metavar="STUDY", help="The directory of a study, B.")],
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="The method to compare; once for both, or twice for A and B. By default the released ones."),
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Write here.")] = Path("comparison"),
+    quiet: Quiet = False,
+) -> object:
+    """Set two studies side by side: two budgets, two mechanisms, two methods.
+
+    Reads what `study` left, and no counts. Prints what is clear by level, and leaves internal/comparison.html, which is
+    as confidential as the studies. One STUDY twice, with two methods, compares these.
+    """
+    from topdown.pipeline.compare import compare_studies
+
+    given = method or []
+    if len(given) > 2:
+        raise ConfigError(f"--method was given {len(given)} times; give it once for both studies, or twice for A and B")
+    methods = (given[0], given[-1]) if given else (None, None)
+    page, found = compare_studies(first, second, output, methods=methods)
+    shown = console(quiet)
+    for study in found["studies"]:
+        words = (
+            f"{study['name']}         {study['title']}: {study['method']}, {study['run']['replicates']:,} replicates"
+        )
+        shown.print(words, highlight=False, markup=False, soft_wrap=True)
+    for row in found["levels"]:
+        shown.print(
+            f"compared  {', '.join(row['of'])}: {row['verdict']}", highlight=False, markup=False, soft_wrap=True
+        )
+    shown.print(f"next      open {page}; it is a {found['notice']}", highlight=False, markup=False, soft_wrap=True)
+    return OUTLIVES_OUTPUT

@@ -1,0 +1,59 @@
+"""`topdown init`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import Quiet, console
+from topdown.wording import escaped
+
+
+def init(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The confidential table: Parquet, CSV or .xlsx.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The TOML file to write.")] = Path("release.toml"),
+    delimiter: Annotated[str | None, typer.Option(help="What separates columns, where it is no comma.")] = None,
+    encoding: Annotated[str, typer.Option(help="Of a text file.")] = "utf-8",
+    sheet: Annotated[str | None, typer.Option(help="Of a workbook with several.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Look at TABLE and write a commented TOML file for its release, to be read, corrected and checked.
+
+    Which columns are codes, names, levels and counts is guessed; columns that are sums of others are left out. Nothing
+    of the budget is known from a table: it says epsilon = 1, in equal shares. Ends with what `topdown check` says.
+    """
+    from topdown.config import load_config
+    from topdown.errors import ConfigError, TopdownError
+    from topdown.pipeline import draw
+    from topdown.pipeline.guess import configuration, guess, likely_form
+    from topdown.tables.format import Format
+    from topdown.tables.readers import require_file
+
+    if output.exists():
+        raise ConfigError(f"{output}: is there already; give another --output")
+    form = likely_form(require_file(table), Format(delimiter, encoding, sheet))
+    try:
+        seen = Path(os.path.relpath(table, output.parent)).as_posix()
+    except ValueError:  # on another drive
+        seen = table.absolute().as_posix()
+    text = configuration(guess(table, form), seen, table.name.split(".")[0])
+    try:
+        with output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"{output}: cannot be written: {error.strerror}; give another --output") from None
+    out = console(quiet)
+
+    def say(line: str) -> None:
+        out.print(escaped(line), highlight=False, markup=False, soft_wrap=True)
+
+    say(f"wrote     {output}")
+    try:
+        draw.check(load_config(output))
+    except TopdownError as error:
+        say(f"next      correct it, topdown check {output} says: {error}")
+    else:
+        say(f"next      read it, and choose the budget: topdown check {output} passes")

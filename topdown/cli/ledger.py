@@ -1,0 +1,116 @@
+"""The command line of the ledger: init, show, verify. The ledger is imported inside them, see `app`."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.wording import escaped
+
+if TYPE_CHECKING:
+    from topdown.privacy.ledger import Account
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "Account for the privacy budgets of confidential data sets.\n\n"
+        "A run whose file has a section \\[ledger] (path, dataset) reserves its budget here before it draws noise, and "
+        "is refused with exit code 5 when the data set's total would be passed."
+    ),
+)
+
+LedgerPath = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger, an SQLite file.")]
+
+
+@app.command()
+def init(
+    path: LedgerPath,
+    dataset: Annotated[str, typer.Option("--dataset", help="The confidential data set's name.")],
+    total: Annotated[str, typer.Option("--total", help="All that may ever be spent of it: 4, 2.5 or 10/3.")],
+    currency: Annotated[
+        str, typer.Option("--currency", help="epsilon (pure), or rho (zero-concentrated), which takes all mechanisms.")
+    ] = "epsilon",
+    unit: Annotated[str, typer.Option("--unit", help="What is protected, as in privacy.unit.")] = "person",
+    neighbours: Annotated[
+        str, typer.Option("--neighbours", help="add-remove or substitute, as in privacy.neighbours.")
+    ] = "add-remove",
+) -> object:
+    """Open an account for a data set; makes PATH where there is none. A total that is set stays."""
+    from topdown.privacy.ledger import Ledger
+
+    account = Ledger(path).open_account(dataset, total, currency, unit=unit, neighbours=neighbours)
+    Console().print(escaped(_in_words(account)), highlight=False, markup=False, soft_wrap=True)
+    return OUTLIVES_OUTPUT
+
+
+@app.command()
+def show(path: LedgerPath) -> None:
+    """What was spent of every data set's total, by which releases, and what is left."""
+    from topdown.privacy.ledger import Ledger
+
+    ledger = Ledger(path)
+    console = Console()
+    for dataset in ledger.datasets():
+        account = ledger.account(dataset)
+        console.print(escaped(_in_words(account)), highlight=False, markup=False, soft_wrap=True)
+        if account.releases:
+            console.print(_table(account))
+
+
+@app.command()
+def verify(
+    path: LedgerPath,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            "--head", help="A hash that must be in the ledger, such as ledger.record in a release's manifest."
+        ),
+    ] = None,
+) -> None:
+    """Check that no record was changed, removed or put in; with --head, that none was cut off up to that hash."""
+    from topdown.privacy.ledger import Ledger
+
+    last = Ledger(path).verify(head)
+    Console().print(f"ok        the chain holds; its last hash is {last}", highlight=False, soft_wrap=True)
+
+
+def _in_words(account: Account) -> str:
+    return (
+        f"{account.dataset}: {_number(account.spent)} of {_number(account.total)} {account.currency} is spent, "
+        f"{_number(account.left)} is left, for one {account.unit} under {account.neighbours}"
+    )
+
+
+def _table(account: Account) -> Table:
+    table = Table(title=escape(escaped(account.dataset)), title_justify="left")
+    for heading in ("release", "reserved", "state"):
+        table.add_column(heading, overflow="fold")
+    for heading in (account.currency, "spent"):
+        table.add_column(heading, justify="right")
+    spent = Fraction(0)
+    for release in account.releases:
+        cost = account.cost(release)
+        spent += cost
+        state = "confirmed" if release.release in account.confirmed else "reserved"
+        table.add_row(
+            escape(escaped(release.release)),
+            escape(escaped(str(release.body.get("at", "")))),
+            state,
+            _number(cost),
+            _number(spent),
+        )
+    return table
+
+
+def _number(value: Fraction) -> str:
+    """As a decimal where that is exact and short, else as a fraction: a budget is never shown rounded."""
+    decimal = format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")
+    return decimal if Fraction(decimal) == value and len(decimal) <= 20 else str(value)

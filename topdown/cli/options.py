@@ -1,0 +1,40 @@
+"""What the commands share: their options, the console, logging."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that describes the release.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write here in place of the file's output.directory.")
+]
+Threads = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Threads, by default one per processor; same result for any.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say what every stage does, on standard error.")]
+
+
+def console(quiet: bool) -> Console:
+    """Standard output, silent where that is asked for."""
+    return Console(quiet=quiet)
+
+
+def set_logging(verbose: bool) -> None:
+    """Let the package say what it does on standard error, where that is asked for, and libraries what they warn of.
+
+    Otherwise their warnings go nowhere: a solver's "may be inaccurate" is judged by certificates and comparisons, which
+    end in an error or in a line of their own.
+    """
+    logging.captureWarnings(True)
+    if verbose:
+        logging.basicConfig(format="%(relativeCreated)8.0f ms  %(message)s")
+        logging.getLogger("topdown").setLevel(logging.INFO)
+    else:
+        # Without a handler of its own a record goes to standard error.
+        logging.getLogger("py.warnings").addHandler(logging.NullHandler())

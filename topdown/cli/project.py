@@ -1,0 +1,34 @@
+"""`topdown project`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import Output, Quiet, Threads, Verbose, console, set_logging
+from topdown.machine.streams import OUTLIVES_OUTPUT
+
+
+def project(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that names measurements.")],
+    output: Output = None,
+    workers: Threads = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> object:
+    """Make a release from measurements alone: project, round, write. Draws nothing and costs no budget.
+
+    FILE names the public/ directory of a release in \\[measurements], and another \\[projection] if it likes. Leaves a
+    directory public/ as `run` does, whose manifest says what it was derived from.
+    """
+    from topdown.config import load_project
+    from topdown.machine.progress import Shown, Silent
+    from topdown.pipeline import project as pipeline
+
+    set_logging(verbose)
+    config = load_project(file)
+    with Shown(console(quiet), pipeline.STAGES) as stages:
+        pipeline.project_measurements(config, output, Silent() if quiet else stages, workers=workers)
+    return OUTLIVES_OUTPUT

@@ -1,0 +1,30 @@
+"""`topdown run`."""
+
+from __future__ import annotations
+
+from topdown.cli.options import File, Output, Quiet, Threads, Verbose, console, set_logging
+from topdown.machine.streams import OUTLIVES_OUTPUT
+
+
+def run(
+    file: File,
+    output: Output = None,
+    workers: Threads = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> object:
+    """Make the release that FILE describes: read, draw noise, project, round, write.
+
+    Leaves a directory public/ with measurements.parquet (signed noisy numbers), estimates.parquet (least squares, and
+    non-negative), release.parquet and release.csv (whole counts that add up), geography.parquet (every unit and its
+    parent) and manifest.json. Noise is drawn once: the same command again goes on where it was stopped.
+    """
+    from topdown.config import load_config
+    from topdown.machine.progress import Shown, Silent
+    from topdown.pipeline import run as pipeline
+
+    set_logging(verbose)
+    config = load_config(file)
+    with Shown(console(quiet), pipeline.STAGES + pipeline.RECORDS_STAGES * config.output.microdata) as stages:
+        pipeline.run(config, output, Silent() if quiet else stages, workers=workers)
+    return OUTLIVES_OUTPUT

@@ -1,0 +1,41 @@
+"""`topdown synthesize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import File, Quiet, Verbose, console, set_logging
+from topdown.machine.streams import OUTLIVES_OUTPUT
+
+
+def synthesize(
+    file: File,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The release's directory, if `run` was given one.")
+    ] = None,
+    order: Annotated[
+        str | None, typer.Option(help="sorted or shuffled, in place of the file's output.microdata_order.")
+    ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> object:
+    """Write the release that `run` made from FILE as records, one per person or household.
+
+    Reads public/release.parquet and its manifest alone: post-processing, which costs no budget. Leaves a directory
+    microdata/ beside public/ with Parquet files of the unit's GEOID and one column per attribute of \\[schema], whose
+    tabulation was checked to be the release.
+    """
+    from topdown.config import load_config
+    from topdown.machine.progress import Shown, Silent
+    from topdown.microdata.records import require_order
+    from topdown.pipeline import run as pipeline
+
+    set_logging(verbose)
+    config = load_config(file)
+    with Shown(console(quiet), pipeline.RECORDS_STAGES) as stages:
+        chosen = None if order is None else require_order(order)
+        pipeline.synthesize(config, output, chosen, Silent() if quiet else stages)
+    return OUTLIVES_OUTPUT

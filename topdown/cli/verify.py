@@ -1,0 +1,30 @@
+"""`topdown verify`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import Quiet, console
+from topdown.wording import escaped
+
+
+def verify(
+    public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
+    quiet: Quiet = False,
+) -> None:
+    """Check that a release is whole and nothing but what was written, for whoever receives it.
+
+    Every file against its manifest, and the counts against each other. Ends with code 3, naming the files at fault.
+    """
+    from topdown.release.verify import verify_release
+
+    found = verify_release(public)
+    out = console(quiet)
+    for line in (
+        f"ok        {', '.join(found.files)} are what the manifest lists, and the counts add up",
+        f"next      compare with the publisher's: SHA-256 of manifest.json is {found.sha256}",
+    ):
+        out.print(escaped(line), highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,297 @@
+"""Counts: the confidential table, aggregated from the leaves. Its repr shows no value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.errors import ROW, CountsError, DataError, GeographyError, require_known
+from topdown.geography.construction import as_frame, as_strings, code_shown, column, plain
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
+from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.tables.readers import read_table
+from topdown.wording import listed, of_the_value, shown, type_name
+from topdown.workload import Schema
+
+_NO_NUMBER = ["", "na", "n/a", "nan", "null", "none"]
+"""What stands in files for a number that is missing."""
+
+ABSENT = ("refuse", "zero")
+"""What a leaf without a row may be."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Confidential counts at every node.
+
+    ``values`` (nodes x cells) int64, non-negative, every family adding up. ``attributes``: the schema of which the
+    cells are the product, in its order; None where they are one attribute. Only `measure`, the simulation of studies
+    and the pipeline may read them.
+    """
+
+    geography: Geography
+    cells: tuple[str, ...]
+    values: IntArray = field(repr=False)
+    attributes: Schema | None = None
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells; without attributes of their own they are one, called "cell"."""
+        return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
+
+    @classmethod
+    def from_table(
+        cls,
+        frame: Any,
+        geography: Geography,
+        *,
+        geoid: str | Sequence[str],
+        cells: Sequence[str],
+        separator: str = "/",
+        absent: Literal["refuse", "zero"] = "refuse",
+        schema: Schema | None = None,
+    ) -> Counts:
+        """The counts of a table with one row per leaf; every level above is aggregated.
+
+        ``frame``: a DataFrame (pandas, polars or whatever speaks Arrow), an Arrow table, a mapping of columns, or the
+        path of a file.
+        ``geoid``: the column with the identifiers, or the columns whose joined path they are. ``cells``: the columns to
+        count; whole numbers, as numbers or as strings ("1234" or "1,234"). Rows of inner nodes may be there and must
+        then agree with their leaves. ``absent``: what a leaf without a row is, an error or 0 in every cell; "zero" is
+        for a geography that was made from a public list of units, and not from this table. ``schema``: the attributes
+        of which ``cells`` are the product (see `Schema.codes`); they are then kept in its order.
+
+        Raises `CountsError` with the node, the level, the value and the remedy: a value that is negative, fractional,
+        missing or infinite; a GEOID that is missing, duplicate, or not in the geography; a leaf without a row, unless
+        ``absent`` = "zero"; an inner row that contradicts its leaves; a total beyond 2^53. `ConfigError` for another
+        ``absent``.
+        """
+        require_known(absent, ABSENT, "absent")
+        if isinstance(frame, str | Path):
+            columns = [geoid] if isinstance(geoid, str) else list(geoid)
+            frame = read_table(frame, [*columns, *cells])
+        frame = as_frame(frame)
+        titles = _cell_names(cells)
+        if schema is not None:
+            place = np.ravel_multi_index(tuple(schema.codes(titles).T), schema.shape)
+            titles = tuple(titles[k] for k in np.argsort(place))
+        nodes = _rows_to_nodes(frame, geography, geoid, separator, absent)
+        leaves = geography.tree.leaves
+        is_leaf = nodes >= leaves.start
+        values = np.empty((len(titles), geography.n_nodes), np.int64)
+        for index, title in enumerate(titles):
+            parsed = whole_numbers(_counted(frame, title), title, nodes, geography)
+            bottom = np.zeros(geography.n_leaves, np.int64)
+            bottom[nodes[is_leaf] - leaves.start] = parsed[is_leaf]
+            if bottom.sum(dtype=np.float64) > 2 * LARGEST_WHOLE or int(bottom.sum()) > LARGEST_WHOLE:
+                raise CountsError(
+                    f"{geography.describe(0)}, cell {shown(title)}: the total is more than 2^53 = {LARGEST_WHOLE}, "
+                    "beyond which sums are not exact; count in larger units or split the table"
+                )
+            values[index] = geography.tree.aggregate(bottom)
+            _refuse_contradictions(values[index], parsed[~is_leaf], nodes[~is_leaf], title, geography)
+        values.flags.writeable = False
+        if schema is not None:
+            refuse_zeros(values, schema, geography)
+        return cls(geography, titles, values.T, schema)
+
+    def __repr__(self) -> str:
+        shape = f"{self.geography.n_nodes:,} nodes x {len(self.cells)} cells"
+        return f"Counts({shape}, confidential)"
+
+
+def refuse_zeros(values: IntArray, schema: Schema, geography: Geography) -> None:
+    """Refuse records in cells where the schema says that there are none; ``values`` (cells x nodes)."""
+    closed = np.setdiff1d(np.arange(schema.n_cells), schema.possible_cells())
+    for cell in closed[values[closed, 0] > 0][:1]:
+        leaves = geography.tree.leaves
+        node = leaves.start + int(np.flatnonzero(values[cell, leaves] > 0)[0])
+        raise CountsError(
+            f"{geography.describe(node)}: has records in cell {shown(schema.cells()[int(cell)])}, which the schema's "
+            "zeros say cannot occur; correct the table, or drop the zero"
+        )
+
+
+def _cell_names(cells: Sequence[str]) -> tuple[str, ...]:
+    titles = (cells,) if isinstance(cells, str) else tuple(cells)
+    if not titles or len(set(titles)) != len(titles):
+        raise CountsError(f"cells {listed(titles)}: name at least one column of counts, and each of them once")
+    return titles
+
+
+def _counted(frame: Any, title: str) -> Any:
+    try:
+        return column(frame, title)
+    except GeographyError as error:
+        raise CountsError(str(error)) from None
+
+
+def _rows_to_nodes(
+    frame: Any, geography: Geography, geoid: str | Sequence[str], separator: str, absent: str
+) -> IntArray:
+    """The node of every row, after refusing rows and leaves that do not match one to one."""
+    names = [geoid] if isinstance(geoid, str) else list(geoid)
+    parts = []
+    for name in names:
+        try:
+            parts.append(as_strings(column(frame, name), f"column {shown(name)}"))
+        except GeographyError as error:
+            raise CountsError(str(error)) from None
+    if len({len(part) for part in parts}) > 1:
+        raise CountsError(f"columns {listed(names)} have different lengths; give every row its GEOID")
+    identifiers = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
+    if identifiers.null_count:
+        row = int(np.flatnonzero(np.asarray(pc.is_null(identifiers)))[0])
+        raise CountsError(f"{ROW}: the GEOID in column {shown(names[0])} is missing; give every row its GEOID", row=row)
+    nodes = geography.index_of(identifiers)
+    unknown = np.flatnonzero(nodes < 0)
+    if len(unknown):
+        code = identifiers[int(unknown[0])].as_py()
+        hint = _unknown_hint(code, geography)
+        # Once a hint is known, the code is as good as one of the geography's.
+        said = shown(code) if hint else code_shown(code, identifiers)
+        raise CountsError(
+            f"{ROW}: GEOID {said} is not in the geography ({len(unknown)} such rows); "
+            + (hint or f"correct it, or add the unit to the {'list of units' if absent == 'zero' else 'geography'}"),
+            row=int(unknown[0]),
+        )
+    seen = np.bincount(nodes, minlength=geography.n_nodes)
+    repeated = np.flatnonzero(seen > 1)
+    if len(repeated):
+        node = int(repeated[0])
+        raise CountsError(
+            f"{geography.describe(node)}: duplicate GEOID, it has {seen[node]} rows; give every unit one row (sum "
+            "them, or make their categories cells)"
+        )
+    unseen = np.flatnonzero(seen[geography.tree.leaves] == 0)
+    if len(unseen) and absent == "refuse":
+        node = int(unseen[0]) + geography.tree.leaves.start
+        raise CountsError(
+            f"{geography.describe(node)}: the table has no row for it ({len(unseen)} such leaves); add the row, with "
+            'zeros where nothing was counted, leave the unit out of the geography, or say absent="zero"'
+        )
+    return nodes
+
+
+def _unknown_hint(code: str, geography: Geography) -> str:
+    if code.strip() != code and geography.index_of([code.strip()])[0] >= 0:
+        return "strip the blanks around it"
+    padded = "0" + code
+    if geography.index_of([padded])[0] >= 0:
+        return f"a leading zero was lost: {shown(padded)} is meant; read the column as strings"
+    return ""
+
+
+def whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geography) -> IntArray:
+    """A column of counts as int64, exactly; refuses with the node, the level and the row what is not a count.
+
+    The value itself is shown only where it is a word: a number, however it is written, may be a true count.
+    """
+    what = f"column {shown(title)}"
+    array = _one_kind(values, what)
+    if len(array) != len(nodes):
+        raise CountsError(f"{what} has {len(array)} values for {len(nodes)} GEOIDs; give every row its value")
+
+    def refuse(wrong: npt.NDArray[np.bool_], what: str, remedy: str) -> None:
+        rows = np.flatnonzero(wrong)
+        if len(rows):
+            row = int(rows[0])
+            more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+            raise CountsError(
+                f"{geography.describe(int(nodes[row]))}, cell {shown(title)} ({ROW}): the value"
+                f"{of_the_value(array[row].as_py())} {what}{more}; {remedy}",
+                row=row,
+            )
+
+    kind = array.type
+    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        raise CountsError(f"{what} holds {type_name(kind)}; give whole numbers")
+    refuse(np.asarray(pc.is_null(array)), "is missing", "give a whole number, 0 where nothing was counted")
+    if pa.types.is_integer(kind):
+        numbers = array
+    elif pa.types.is_floating(kind):
+        real = np.asarray(array.cast(pa.float64(), safe=False))
+        refuse(np.isnan(real), "is missing", "give a whole number, 0 where nothing was counted")
+        refuse(np.isinf(real), "is infinite", "give a whole number")
+        refuse(real < 0, "is negative", "counts are 0 or more: correct it")
+        refuse(real != np.floor(real), "is a fraction", "counts are whole: correct it or round it deliberately")
+        refuse(real > LARGEST_WHOLE, "is more than 2^53", "count in larger units")
+        numbers = pa.array(real.astype(np.int64))
+    elif pa.types.is_decimal(kind):
+        numbers = _from_text(array.cast(pa.string()), refuse)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        numbers = _from_text(array, refuse)
+    else:
+        raise CountsError(f"{what} holds {type_name(kind)}; give whole numbers")
+    whole = np.asarray(numbers)
+    refuse(whole < 0, "is negative", "counts are 0 or more: correct it")
+    refuse(whole > LARGEST_WHOLE, "is more than 2^53", "count in larger units")
+    return whole.astype(np.int64)
+
+
+def _one_kind(values: Any, what: str) -> pa.Array:
+    """``values`` as one plain array; numbers among strings, and integers beyond 64 bits, as they are written."""
+    try:
+        return plain(values, what)
+    except DataError:
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            raise
+    try:
+        return pa.array([None if _is_missing(value) else str(value) for value in values], pa.string())
+    except (pa.ArrowException, TypeError, ValueError):
+        pass
+    raise CountsError(f"{what} holds values that cannot be read as numbers; give whole numbers")
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(pd.api.types.is_scalar(value) and pd.isna(value))
+
+
+def _from_text(array: pa.Array, refuse: Any) -> pa.Array:
+    text = pc.utf8_trim_whitespace(array)
+    grouped = pc.match_substring_regex(text, r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0*)?$")
+    text = pc.if_else(grouped, pc.replace_substring(text, ",", ""), text)
+    whole = r"^[+-]?[0-9]+(\.0*)?$"
+    none = pc.is_in(pc.utf8_lower(text), value_set=pa.array(_NO_NUMBER))
+    refuse(np.asarray(none), "is missing", "give a whole number, 0 where nothing was counted")
+    refuse(
+        np.asarray(pc.match_substring_regex(text, r"(?i)^[+-]?(inf|infinity)$")), "is infinite", "give a whole number"
+    )
+    refuse(
+        np.asarray(pc.match_substring_regex(text, r"^[+-]?[0-9]*\.[0-9]*[1-9][0-9]*$")),
+        "is a fraction",
+        "counts are whole: correct it or round it deliberately",
+    )
+    readable = np.asarray(pc.match_substring_regex(text, whole))
+    refuse(~readable, "is not a whole number", "write it with digits only, as 1234 or 1,234")
+    digits = pc.replace_substring_regex(text, r"(\.0*)$|^\+", "")
+    significant = pc.utf8_length(pc.replace_substring_regex(digits, r"^-?0*", ""))
+    refuse(np.asarray(pc.greater(significant, 18)), "is more than 2^53", "count in larger units")
+    return digits.cast(pa.int64())
+
+
+def _refuse_contradictions(
+    aggregated: IntArray, given: IntArray, nodes: IntArray, title: str, geography: Geography
+) -> None:
+    """Refuse a row of an inner node that is not the sum of its leaves; the message says which is more.
+
+    Not by how much: a row of 0 would show the count.
+    """
+    gap = given - aggregated[nodes]
+    wrong = np.flatnonzero(gap)
+    if len(wrong):
+        node = int(nodes[wrong[0]])
+        raise CountsError(
+            f"{geography.describe(node)}, cell {shown(title)}: its row contradicts its leaves, it is "
+            f"{'more' if gap[wrong[0]] > 0 else 'less'} than their sum; correct the table, or leave the rows of inner "
+            "units out"
+        )

@@ -1,0 +1,107 @@
+"""The door: confidential counts go in, protected measurements come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.confidential.counts import Counts
+from topdown.errors import BudgetError, CountsError
+from topdown.geography.tree import IntArray
+from topdown.measurements.measurements import Answers, Measurements
+from topdown.noise import SecureSource, Source
+from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.privacy.plan import Plan
+from topdown.wording import shown
+from topdown.workload import DETAILED, Query, Schema
+
+_LARGEST_STANDARD_DEVIATION = 2.0**45
+"""Noise of this size still stays below 2^53, with a probability of failure that cannot be met."""
+
+
+_DEVIATIONS = 50.0
+"""No draw of the laws here is this many standard deviations away with a probability that can be met."""
+
+
+def measurable(plan: Plan, levels: Iterable[str], schema: Schema) -> Plan:
+    """``plan`` for a geography with these levels and this schema, equal shares filled in, its queries as `Query.name`
+    writes them, after making sure that it can be measured.
+
+    Raises `BudgetError` when the plan and the levels or the schema disagree, or when the noise would not fit a float64.
+    """
+    plan = plan.for_levels(levels).for_schema(schema)
+    for level in plan.levels:
+        for query in plan.queries(level):
+            law = plan.law(level, query)
+            if law is not None and law.variance > _LARGEST_STANDARD_DEVIATION**2:
+                asked = "" if query == DETAILED else f", query {shown(query)}"
+                raise BudgetError(
+                    f"level {shown(level)}{asked}: noise with a standard deviation of {law.variance**0.5:.3g} does not "
+                    "fit whole numbers up to 2^53; give it a larger budget, or a share of 0 to leave it out"
+                )
+    return plan
+
+
+def require_room(counts: Counts, plan: Plan) -> None:
+    """Refuse counts so near to 2^53 that their noisy values, or sums of these, might pass it. ``plan``: `measurable`.
+
+    Raises `CountsError`, before anything is drawn: afterwards the budget would be spent on numbers that float64 cannot
+    hold.
+    """
+    geography = counts.geography
+    noise, one_cell = 0.0, True
+    for level in geography.levels:
+        nodes = geography.level_slice(level)
+        for query in plan.queries(level):
+            one_cell &= query == DETAILED
+            noise += float(plan.variance(level, query)) * (nodes.stop - nodes.start)
+    largest = counts.values[0].max(initial=0) if one_cell else counts.values[0].sum()
+    room = LARGEST_WHOLE - int(largest)
+    if room < _DEVIATIONS * noise**0.5:
+        raise CountsError(
+            f"{geography.describe(0)}: the total is so near to 2^53 that with noise (standard deviations of "
+            f"{noise**0.5:.3g} in all) it may pass it; count in larger units or split the table"
+        )
+
+
+def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measurements:
+    """Every count plus independent noise of its level's law under ``plan``; invariant levels exactly.
+
+    What is counted are the answers to the queries that the plan names at each level, the cells themselves for
+    "detailed". Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan
+    bounds a level, they depend on the count and stay within its bounds. ``source``: where the random bits come from, by
+    default operating-system entropy; a seeded source gives measurements that are marked as not fit for release. Raises
+    `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
+    """
+    source = SecureSource() if source is None else source
+    geography, schema = counts.geography, counts.schema
+    plan = measurable(plan, geography.levels, schema)
+    require_room(counts, plan)
+    kind = np.int64 if plan.released_grid_bits == 0 else np.float64
+    values = np.zeros((len(counts.cells), geography.n_nodes), kind)
+    variance = np.full(geography.n_nodes, np.inf)
+    others = {}
+    for level in geography.levels:
+        nodes = geography.level_slice(level)
+        for query in plan.queries(level):
+            if query == DETAILED:
+                for cells in geography.tree.blocks(len(counts.cells)):
+                    exact = counts.values.T[cells, nodes]
+                    values[cells, nodes] = _measured(exact, plan, level, query, source)
+                variance[nodes] = plan.variance(level, query)
+            else:
+                answers = Query.parse(query, schema).answers(counts.values[nodes])
+                drawn = _measured(answers, plan, level, query, source).astype(kind, copy=False)
+                others[level, query] = Answers(drawn, np.full(len(drawn), plan.variance(level, query)))
+    return Measurements(
+        geography, counts.cells, values.T, variance, plan, source.fit_for_release, counts.attributes, others
+    )
+
+
+def _measured(exact: IntArray, plan: Plan, level: str, query: str, source: Source) -> npt.NDArray[Any]:
+    """``exact`` with noise of the level's and query's law, within its bounds; as it is for an invariant."""
+    law = plan.law(level, query)
+    return exact if law is None else plan.bounds.at(level).sample(exact, law, exact.shape, source)

@@ -1,0 +1,23 @@
+"""The configuration: TOML files of releases, studies and derivations, validated; one module per part of the file."""
+
+from __future__ import annotations
+
+from topdown.config.derivation import DerivationConfig, Projection
+from topdown.config.load import load_any, load_config, load_project, load_study
+from topdown.config.project import ProjectConfig
+from topdown.config.release import RunConfig
+from topdown.config.study import StudyConfig
+from topdown.config.table import GeographyOptions
+
+__all__ = [
+    "DerivationConfig",
+    "GeographyOptions",
+    "ProjectConfig",
+    "Projection",
+    "RunConfig",
+    "StudyConfig",
+    "load_any",
+    "load_config",
+    "load_project",
+    "load_study",
+]

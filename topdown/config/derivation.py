@@ -1,0 +1,79 @@
+"""[projection] and [output]: what becomes of measurements, and where it is written."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from topdown.config.section import Section
+from topdown.errors import ConfigError, require_known
+from topdown.projection.method import nonnegative_methods
+
+
+def _non_negative(method: str) -> str:
+    """``method``, where it is a projection whose values may be released."""
+    try:
+        require_known(method, nonnegative_methods(), "method")
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    return method
+
+
+class Projection(Section):
+    """The non-negative method whose whole numbers are released."""
+
+    method: Annotated[str, AfterValidator(_non_negative)] = "gls-top-down"
+    weights: Literal["variance", "uniform"] = "variance"
+    cross_check: bool = True
+    solver: str = "OSQP"
+
+
+class Output(Section):
+    """Where the release goes; ``csv`` = false leaves out the CSV beside the Parquet files, ``wide`` adds the release
+    with a row per unit and a column per cell, ``estimates_csv`` the estimates as CSV.
+    """
+
+    directory: str = "output"
+    csv: bool = True
+    wide: bool = False
+    estimates_csv: bool = False
+
+
+class OutputWithRecords(Output):
+    """``microdata``: whether `topdown run` goes on to write one record per person or household; ``microdata_order``."""
+
+    microdata: bool = False
+    microdata_order: Literal["sorted", "shuffled"] = "sorted"
+
+
+class DerivationConfig(Section, ABC):
+    """What follows the draw, whatever the measurements come from: how they are projected, where the release is written.
+
+    ``folder``: the configuration file's, against which paths are resolved.
+    """
+
+    title: str = ""
+    projection: Projection = Projection()
+    output: Output = Output()
+    folder: Path = Field(default=Path(), exclude=True)
+
+    @property
+    def output_path(self) -> Path:
+        """The output directory's path."""
+        return self.path_of(self.output.directory)
+
+    def path_of(self, written: str) -> Path:
+        """A path as it is written in the file, relative to the file."""
+        return Path(os.path.normpath(self.folder / written))
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting, defaults filled in, as JSON-able values."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @abstractmethod
+    def fingerprint(self, units: str | None = None) -> str:
+        """SHA-256 of what decides, beside the numbers, what is released; ``units``: that of a public list of units."""

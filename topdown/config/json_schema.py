@@ -1,0 +1,70 @@
+"""The configuration as JSON Schema, by which editors complete and check a TOML file while it is written."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import BaseModel
+
+from topdown.config.project import ProjectConfig
+from topdown.config.release import RunConfig
+from topdown.config.study import StudyConfig
+from topdown.errors import require_known
+
+MODELS: dict[str, type[BaseModel]] = {"release": RunConfig, "study": StudyConfig, "project": ProjectConfig}
+"""What a file may describe."""
+
+
+def json_schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of the files that describe a ``kind`` of `MODELS`.
+
+    Raises `ConfigError` for another kind.
+    """
+    require_known(kind, MODELS, "kind of configuration")
+    schema = MODELS[kind].model_json_schema(by_alias=True)
+    found: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Topdown, the TOML file: {kind}",
+        **{name: value for name, value in schema.items() if name != "title"},
+    }
+    found["properties"].pop("folder", None)
+    _tidied(found)
+    _exact_numbers(found)
+    if kind != "project":
+        # Where rows are records, the cells follow from [schema].
+        found["$defs"]["Input"]["required"].remove("cells")
+    return found
+
+
+def _tidied(node: Any) -> None:
+    """Without pydantic's titles of properties, and descriptions as running text."""
+    if isinstance(node, list):
+        for one in node:
+            _tidied(one)
+    if not isinstance(node, dict):
+        return
+    for name, one in node.items():
+        if name == "properties":
+            for setting in one.values():
+                setting.pop("title", None)
+        if name == "description" and isinstance(one, str):
+            node[name] = re.sub(r"\s+", " ", one.replace("``", ""))
+        else:
+            _tidied(one)
+
+
+_EXACT = ("epsilon", "rho", "delta")
+
+
+def _exact_numbers(schema: dict[str, Any]) -> None:
+    """Budgets and shares may be numbers, or texts such as "1/3"; pydantic knows them as the texts that they become."""
+    privacy = schema.get("$defs", {}).get("Privacy", {}).get("properties", {})
+    for name in _EXACT:
+        if name in privacy:
+            privacy[name] = {**privacy[name], "anyOf": [{"type": ["number", "string"]}, {"type": "null"}]}
+    if "shares" in privacy:
+        number = {"type": ["number", "string"]}
+        by_query = {"type": "object", "additionalProperties": number}
+        levels = {"type": "object", "additionalProperties": {"anyOf": [number, by_query]}}
+        privacy["shares"] = {**privacy["shares"], "anyOf": [levels, {"type": "null"}]}

@@ -1,0 +1,173 @@
+"""From a TOML file to a configuration; unknown keys are refused with the nearest known one."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from topdown.config.privacy import NoiseOptions, Privacy, budget_errors
+from topdown.config.project import ProjectConfig
+from topdown.config.release import RunConfig, contradictions
+from topdown.config.study import StudyConfig
+from topdown.config.table import GeographyOptions, Input
+from topdown.errors import ConfigError, nearest
+from topdown.wording import LONGEST_LIST, may_hold_a_count, reason, shown, shown_path, unquoted
+
+_MOST_ERRORS = 10
+_LONGEST_SETTING = 25
+"""A message quotes at most so many settings, and so much of each."""
+
+_BACKSLASH = (
+    r" (a backslash begins an escape: write paths as C:/data/table.csv, or 'C:\data\table.csv' in single quotes)"
+)
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def load_config(path: str | Path) -> RunConfig:
+    """The release that the TOML file at ``path`` describes.
+
+    Raises `ConfigError` naming the file and the key: a file that is not there or not TOML, an unknown key (with the
+    nearest known one), a value of the wrong kind, a seed, a section [study] or [measurements].
+    """
+    settings = _settings(path)
+    if "measurements" in settings:
+        raise ConfigError(
+            f"{shown_path(path)}: names measurements that were drawn before (it has a section [measurements]), not a "
+            "confidential table: use `topdown project FILE`, or take the section out"
+        )
+    if "study" in settings:
+        raise ConfigError(
+            f"{shown_path(path)}: describes a study (it has a section [study]), not a release: use `topdown study "
+            "FILE`, or take the section out"
+        )
+    return _validated(RunConfig, settings, Path(path))
+
+
+def load_study(path: str | Path) -> StudyConfig:
+    """The study that the TOML file at ``path`` describes.
+
+    Raises `ConfigError` as `load_config` does, and for a file without a section [study].
+    """
+    settings = _settings(path)
+    if "study" not in settings:
+        raise ConfigError(
+            f"{shown_path(path)}: describes a release, not a study: use `topdown run FILE`, or add a section [study], "
+            "such as one line `replicates = 1000` below it"
+        )
+    return _validated(StudyConfig, settings, Path(path))
+
+
+def load_any(path: str | Path) -> RunConfig:
+    """The release or the study that the TOML file at ``path`` describes, by whether it has a section [study]."""
+    return load_study(path) if "study" in _settings(path) else load_config(path)
+
+
+def load_project(path: str | Path) -> ProjectConfig:
+    """What the TOML file at ``path`` derives from measurements alone.
+
+    Raises `ConfigError` as `load_config` does, and for a file without a section [measurements].
+    """
+    settings = _settings(path)
+    if "measurements" not in settings:
+        raise ConfigError(
+            f"{shown_path(path)}: names no measurements; add a section [measurements] with the path of a release's "
+            "public directory, or use `topdown run FILE` for a confidential table"
+        )
+    return _validated(ProjectConfig, settings, Path(path))
+
+
+def _settings(path: str | Path) -> dict[str, Any]:
+    path = Path(path)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{shown_path(path)}: cannot be read: {reason(error)}; give the path of a TOML file"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        # Also for a number of thousands of digits, and for brackets within thousands of others.
+        hint = _BACKSLASH if "\\" in str(error) or "hex" in str(error) else ""
+        raise ConfigError(f"{shown_path(path)}: not TOML: {unquoted(str(error), LONGEST_LIST)}{hint}") from None
+
+
+def _validated(model: type[Model], settings: dict[str, Any], path: Path) -> Model:
+    if "folder" in settings:
+        raise ConfigError(
+            f"{shown_path(path)}: unknown key folder; paths are relative to the file, output.directory among them"
+        )
+    try:
+        return model.model_validate({**settings, "folder": path.parent})
+    except ValidationError as error:
+        found = _by_setting(error.errors(), model)
+    found += [said for said in _in_other_sections(settings) if not any(said in one for one in found)]
+    more = f"; and {len(found) - _MOST_ERRORS} more" if len(found) > _MOST_ERRORS else ""
+    raise ConfigError(f"{shown_path(path)}: " + "; ".join(found[:_MOST_ERRORS]) + more)
+
+
+def _by_setting(errors: list[Any], model: type[BaseModel]) -> list[str]:
+    """What is wrong, one sentence for every setting: what is wrong in many places of it is shown at the first."""
+    grouped: dict[Any, list[Any]] = {}
+    for one in errors:
+        unknown = one["type"] == "extra_forbidden"
+        grouped.setdefault(one["loc"] if unknown else one["loc"][:2], []).append(one)
+    return [
+        _in_words(group[0], model) + (f" (and {len(group) - 1} more like it)" if len(group) > 1 else "")
+        for group in grouped.values()
+    ]
+
+
+def _in_other_sections(settings: dict[str, Any]) -> list[str]:
+    """What is wrong beside what keeps sections from being read: between those that can be, and in the budget."""
+    table, geography = _section_of(Input, settings, "input"), _section_of(GeographyOptions, settings, "geography")
+    privacy, noise = _section_of(Privacy, settings, "privacy"), _section_of(NoiseOptions, settings, "noise")
+    found = (
+        []
+        if table is None or geography is None
+        else contradictions(table, geography, has_attributes="schema" in settings)
+    )
+    if privacy is not None:
+        levels = None if geography is None else geography.level_names
+        found += map(str, budget_errors(privacy, NoiseOptions() if noise is None else noise, levels))
+    return found
+
+
+def _section_of(model: type[Model], settings: dict[str, Any], name: str) -> Model | None:
+    try:
+        return model.model_validate(settings[name])
+    except (ValidationError, KeyError):
+        return None
+
+
+def _in_words(error: Any, model: type[BaseModel]) -> str:
+    """One of pydantic's errors as a sentence that names the key and what to do."""
+    parts = [str(part) for part in error["loc"] if not str(part).startswith("function-")]
+    # Where a table was given for a configuration, its counts are keys.
+    where = unquoted(".".join("(not shown)" if may_hold_a_count(part) else part for part in parts))
+    if error["type"] == "missing":
+        return f"{where} is missing; give it"
+    if error["type"] != "extra_forbidden":
+        return f"{where}: {error['msg'].removeprefix('Value error, ')} (is {shown(error['input'], _LONGEST_SETTING)})"
+    key = str(error["loc"][-1])
+    if "seed" in key.lower() and issubclass(model, StudyConfig):
+        return f"unknown key {where}: a study's seed is study.seed"
+    if "seed" in key.lower():
+        return (
+            f"{where}: a release draws from the operating system's entropy and takes no seed, which would publish the "
+            "noise; seeds exist in studies only"
+        )
+    fields = _section(model, error["loc"][:-1]).model_fields
+    known = [field.alias or name for name, field in fields.items() if name != "folder"]
+    return f"unknown key {where}{nearest(key, known)} (known: {', '.join(known)})"
+
+
+def _section(model: type[BaseModel], keys: tuple[Any, ...]) -> type[BaseModel]:
+    """The model of the section to which a path of keys leads."""
+    for key in keys:
+        field = model.model_fields.get(str(key))
+        if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            model = field.annotation
+    return model

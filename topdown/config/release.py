@@ -1,0 +1,187 @@
+"""A release: the sections of a run's file together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from topdown.config.derivation import DerivationConfig, OutputWithRecords
+from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
+from topdown.config.table import GeographyOptions, Input
+from topdown.errors import BudgetError, ConfigError, PlanError
+from topdown.geography.geography import DEFAULT_ROOT
+from topdown.privacy.plan import Plan
+from topdown.privacy.presets import PRESETS
+from topdown.release.wide import wide_columns
+from topdown.wording import shown
+from topdown.workload import DETAILED, Schema
+
+LATER = {
+    "input": ("assume_disjoint", "delimiter", "encoding", "sheet", "rows", "count"),
+    "geography": ("fill",),
+    "privacy": ("accept_no_protection", "preset"),
+}
+"""Settings that were added to sections, which the fingerprint of a release without them does not know."""
+
+
+def contradictions(table: Input, geography: GeographyOptions, *, has_attributes: bool) -> list[str]:
+    """What is wrong with [input] and [geography] taken together, in words."""
+    found = []
+    taken = geography.columns | ({} if table.geoid is None else {table.geoid: "the column of codes"})
+    found += [
+        f"input.cells names {shown(cell)}, which is {taken[cell]}: cells are the columns of counts; take it out of one "
+        "of the two"
+        for cell in table.cells
+        if cell in taken
+    ]
+    if table.rows != "leaves" and not has_attributes and (table.rows == "long" or len(table.cells) > 1):
+        found.append(
+            f'input.rows = "{table.rows}" needs a section [schema] with the columns that say which category a row is '
+            "of, and all of their categories; where nothing but records is counted, give cells one name"
+        )
+    if table.rows != "leaves" and geography.fill is not None:
+        found.append("geography.fill is for tables with a row per leaf; give records their units at every level")
+    if geography.levels is not None and table.geoid not in (None, geography.levels[-1]):
+        found.append(
+            f"input.geoid is {shown(table.geoid)}, and with geography.levels the leaves are identified by their column "
+            f"{shown(geography.levels[-1])}; leave input.geoid out"
+        )
+    if geography.widths is not None and table.geoid is None:
+        found.append("input.geoid is missing: with widths, name the column that holds the codes")
+    return found
+
+
+class RunConfig(DerivationConfig):
+    """A release, from the confidential table to the public directory."""
+
+    input: Input
+    geography: GeographyOptions
+    privacy: Privacy
+    noise: NoiseOptions = NoiseOptions()
+    output: OutputWithRecords = OutputWithRecords()
+    ledger: LedgerOptions | None = None
+    # "schema" is a method of pydantic's models, so the section [schema] has another name here.
+    attributes: dict[str, list[str]] | None = Field(default=None, alias="schema")
+    recodes: dict[str, dict[str, dict[str, list[str]]]] = Field(default_factory=dict)
+    zeros: list[dict[str, str | list[str]]] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cells_of_schema(cls, settings: Any) -> Any:
+        """Where rows are records, the cells are the product of the attributes."""
+        table, attributes = settings.get("input"), settings.get("schema")
+        privacy = settings.get("privacy")
+        if attributes is None and isinstance(privacy, dict) and privacy.get("preset") in PRESETS:
+            attributes = PRESETS[privacy["preset"]].schema.to_mappings()["attributes"]
+            settings = {**settings, "schema": attributes}
+        is_table = isinstance(table, dict) and table.get("rows") in ("records", "long")
+        if not is_table or "cells" in table or not isinstance(attributes, dict):
+            return settings
+        try:
+            cells = list(Schema.from_mapping(attributes).cells())
+        except (ConfigError, TypeError):
+            return settings  # what is wrong with it is said where it is looked at
+        return {**settings, "input": {**table, "cells": cells}}
+
+    @model_validator(mode="after")
+    def _meant(self) -> RunConfig:
+        if self.output.wide:
+            wide_columns(self.input.cells)
+        found = contradictions(self.input, self.geography, has_attributes=self.attributes is not None)
+        if self.has_schema:
+            try:
+                self.schema_of_cells.codes(self.input.cells)
+            except ConfigError as error:
+                found.append(str(error))
+        if found:
+            raise ValueError("; ".join(found))
+        return self
+
+    @property
+    def schema_of_cells(self) -> Schema:
+        """The attributes whose product the cells are, from [schema], [recodes] and [[zeros]]; without a schema, the
+        attribute "cell". With a preset its recodes and zeros are there too, where the attributes are its own.
+        """
+        attributes, recodes, zeros = self.attributes or {"cell": self.input.cells}, dict(self.recodes), list(self.zeros)
+        if self.privacy.preset is not None:
+            known = PRESETS[self.privacy.preset].schema.to_mappings()
+            if known["attributes"] == attributes:
+                recodes = known["recodes"] | recodes
+                zeros = zeros or known.get("zeros", [])
+        return Schema.from_mapping(attributes, recodes, zeros)
+
+    @property
+    def has_schema(self) -> bool:
+        """Whether the configuration says what the cells mean."""
+        return self.attributes is not None or bool(self.recodes) or bool(self.zeros)
+
+    @property
+    def counted_columns(self) -> list[str]:
+        """The columns of the table that say what is counted."""
+        if self.input.rows == "leaves":
+            return list(self.input.cells)
+        return [*(self.attributes or {}), *([] if self.input.count is None else [self.input.count])]
+
+    @property
+    def asks_queries(self) -> bool:
+        """Whether anything but the cells themselves is measured or published exactly, so that the schema matters."""
+        if self.privacy.preset is not None:
+            return True
+        shares = [part for part in (self.privacy.shares or {}).values() if isinstance(part, dict)]
+        return isinstance(self.privacy.invariants, dict) or any(set(part) != {DETAILED} for part in shares)
+
+    @property
+    def input_path(self) -> Path:
+        """The confidential table's path."""
+        return self.path_of(self.input.path)
+
+    @property
+    def units_path(self) -> Path | None:
+        """The path of the public list of units, None where the confidential table is the list."""
+        listed = self.geography.units
+        return None if listed is None else self.path_of(listed)
+
+    def plan(self) -> Plan:
+        """The plan of the release, with its bounds. Raises `BudgetError` where it is not well defined, with all that is
+        wrong, the levels that it names included.
+        """
+        if self.privacy.preset is not None:
+            if self.noise != NoiseOptions():
+                raise BudgetError(f"preset {shown(self.privacy.preset)} has its own noise; leave [noise] out")
+            return self.privacy.preset_plan(self.geography.level_names)
+        found = budget_errors(self.privacy, self.noise, self.geography.level_names)
+        if found:
+            # What is written wrongly is corrected first, whatever is wrong with the budget beside it.
+            kind = PlanError if any(isinstance(error, PlanError) for error in found) else BudgetError
+            raise kind("; ".join(map(str, found)))
+        return Plan(**self.privacy.arguments(), **self.noise.model_dump())
+
+    def fingerprint(self, units: str | None = None) -> str:
+        """SHA-256 of everything that decides what is released but the counts; ``units``: the digest of their list.
+
+        Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
+        another solver, from the noise that was drawn. Nor of what records are made of it afterwards.
+        """
+        apart: Any = {"output": True, "ledger": True, "projection": {"cross_check", "solver"}}
+        if not self.asks_queries:
+            apart |= {"attributes": True, "recodes": True}
+        if not self.zeros:
+            apart |= {"zeros": True}
+        settled = self.model_dump(mode="json", exclude=apart)
+        if self.noise == NoiseOptions():
+            del settled["noise"]
+        # What came later is left out where it is as it was before it came: releases that were begun then go on.
+        for section, names in LATER.items():
+            for name in names:
+                if settled[section][name] == type(getattr(self, section)).model_fields[name].default:
+                    del settled[section][name]
+        # The name that every root had where none was given.
+        settled["geography"]["root"] = settled["geography"]["root"] or DEFAULT_ROOT
+        # Measurements are kept by node: those that were kept under another order of nodes are of another release.
+        settled["siblings"] = "by GEOID"
+        settled["units"] = units
+        return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,23 @@
+"""What every section of a configuration is: frozen, and without unknown keys."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+
+def _as_written(value: Any) -> Any:
+    """TOML numbers by their shortest decimal, so that 0.1 is 1/10 all the way."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str | dict):
+        raise ValueError('give a number, or a fraction as "1/3"')
+    return str(value) if isinstance(value, int | float) else value
+
+
+Exact = Annotated[str, BeforeValidator(_as_written)]
+
+
+class Section(BaseModel):
+    """A section of a configuration file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,0 +1,151 @@
+"""[study]: how a release's errors are simulated, and what is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from topdown.config.privacy import NoiseOptions
+from topdown.config.release import RunConfig
+from topdown.config.section import Section
+from topdown.privacy.plan import Plan
+from topdown.simulation.fairness import SIZE_CLASS, size_classes
+from topdown.simulation.methods import StudiedMethod, parse_methods
+from topdown.simulation.noise_comparison import UNBOUNDED
+from topdown.simulation.rules import Threshold
+from topdown.wording import listed, shown
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class ThresholdOptions(Section):
+    """A yes-or-no decision: ``cell`` above ``cutoff``; its part of the cells ``among``, of which it is one; or its
+    ratio to the cells ``per``. For the units of ``level``, the lowest where it is left out."""
+
+    cell: str
+    cutoff: float = Field(allow_inf_nan=False)
+    among: list[str] = Field(default_factory=list)
+    per: list[str] = Field(default_factory=list)
+    level: str | None = None
+
+    @model_validator(mode="after")
+    def _meant(self) -> ThresholdOptions:
+        Threshold(self.cell, self.cutoff, tuple(self.among), tuple(self.per))
+        return self
+
+
+class GroupOptions(Section):
+    """Groups of units by ``columns`` of the table, crossed where there are several; "size class" is one too.
+
+    ``name``: what the report calls it. ``labels``: what it calls the values of a single column; ``order``: the values
+    (or their labels) in the order in which they are shown; the others follow by number and letter.
+    ``weight``: a column of numbers of 0 or more by which a group's means are weighted, such as how many people of a
+    kind live in each unit.
+    """
+
+    columns: Annotated[list[str], Field(min_length=1), BeforeValidator(_as_list)]
+    name: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    order: list[str] = Field(default_factory=list)
+    weight: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What the report calls the grouping."""
+        return self.name or " × ".join(self.columns) + (f", weighted by {self.weight}" if self.weight else "")
+
+    @model_validator(mode="after")
+    def _meant(self) -> GroupOptions:
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError(f"columns {listed(self.columns)}: name each column once")
+        if len(self.columns) > 1 and (self.labels or self.order):
+            raise ValueError(
+                f"labels and order are of one column, and there are {listed(self.columns)}; give them where each "
+                "column is a group of its own"
+            )
+        if self.columns == [SIZE_CLASS]:
+            raise ValueError(f"every study has the group {shown(SIZE_CLASS)}; leave it out, or cross it with a column")
+        return self
+
+
+def _grouped(value: Any) -> Any:
+    """A column's name, or a list of names, as the group that it means."""
+    return {"columns": value} if isinstance(value, str | list) else value
+
+
+class Variant(NoiseOptions):
+    """Another kind of noise for the same study, at the same budget: a ``name`` and what `NoiseOptions` says.
+
+    ``methods``: those to study under it, the study's own where it is left out.
+    """
+
+    name: str = Field(min_length=1)
+    methods: list[str] | None = None
+
+
+class StudyOptions(Section):
+    """How a study is simulated and what it looks at.
+
+    ``methods``: labels as `topdown.simulate` takes them; the released one is added to the default. ``workers``:
+    processes, one per processor where it is left out. ``reference``: the law that residuals are compared with.
+    ``public_input``: whether the counts are public already; if not, everything that the study writes is confidential.
+    ``groups``: columns of the table that group its units, lists of columns that are crossed, or what `GroupOptions`
+    says. ``fund``: the cell in proportion to which a fund is shared out, all cells' sum where it is left out.
+    ``variant``: other kinds of noise, whose errors are compared with those of the release's. ``geometry``: GeoJSON or
+    TopoJSON with the leaves' outlines, for a map.
+    """
+
+    replicates: int = Field(default=1000, ge=1)
+    seed: int = 1
+    methods: list[str] = Field(
+        default=["raw", "top-down/equality", "top-down", "gls", "gls-top-down", "gls-top-down/rounded"], min_length=1
+    )
+    workers: int | None = Field(default=None, ge=1)
+    reference: Literal["noise", "continuous"] = "noise"
+    public_input: bool = False
+    groups: list[Annotated[GroupOptions, BeforeValidator(_grouped)]] = Field(default_factory=list)
+    fund: str | None = None
+    thresholds: list[ThresholdOptions] = Field(default_factory=list)
+    geometry: str | None = None
+    variant: list[Variant] = Field(default_factory=list)
+    size_classes: list[float] = Field(default=[10, 100, 1_000, 10_000, 100_000], min_length=1)
+
+    @model_validator(mode="after")
+    def _meant(self) -> StudyOptions:
+        parse_methods(self.methods)
+        for variant in self.variant:
+            parse_methods(variant.methods or self.methods)
+        names = [variant.name for variant in self.variant]
+        if len({UNBOUNDED, *names}) != len(names) + 1:
+            raise ValueError(f"variant names {listed(names)}: give each variant its own, other than {shown(UNBOUNDED)}")
+        size_classes([], self.size_classes)
+        titles = [group.title for group in self.groups]
+        if len({SIZE_CLASS, *titles}) != len(titles) + 1:
+            raise ValueError(f"groups {listed(titles)}: name each column once, or give a group a name of its own")
+        return self
+
+
+class StudyConfig(RunConfig):
+    """A study: what a release would be, and in ``study`` how its errors are simulated."""
+
+    study: StudyOptions
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods to study: those of the file, or the default ones and the one that would be released."""
+        released = StudiedMethod(self.projection.method, nonnegative=True, rounded=True).label
+        named = self.study.methods
+        return named if released in named or "methods" in self.study.model_fields_set else [*named, released]
+
+    def variant_plan(self, variant: Variant) -> Plan:
+        """The same privacy with the noise of ``variant``. Raises `BudgetError` where it is not well defined."""
+        return Plan(**self.privacy.arguments(), **variant.model_dump(exclude={"name", "methods"}))
+
+    @property
+    def geometry_path(self) -> Path | None:
+        """The outlines' path, None without a map."""
+        return None if self.study.geometry is None else self.folder / self.study.geometry

@@ -1,0 +1,211 @@
+"""The shape of a geography as two integer arrays, and nothing else.
+
+Nodes are numbered level by level, the root first, and the children of a node are contiguous. A sum over
+families is then one ``np.add.reduceat`` and a broadcast to children one ``np.repeat``. Kernels take a `Tree` and
+arrays whose *last* axis runs over its nodes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import GeographyError
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+_VALUES_AT_ONCE = 1 << 20
+
+
+class Families(NamedTuple):
+    """The families whose parents stand at one level.
+
+    ``parents`` and ``children`` are slices of node numbers, ``starts`` the first child of every family counted
+    from ``children.start``, ``sizes`` the number of children of every family (at least 1).
+    """
+
+    parents: slice
+    children: slice
+    starts: IntArray
+    sizes: IntArray
+
+    def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Sum over each family of ``values``, whose last axis runs over the children."""
+        return np.add.reduceat(values, self.starts, axis=-1)
+
+    def total_rows(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Sum over each family of ``values``, whose first axis runs over the children."""
+        return np.add.reduceat(values, self.starts, axis=0)
+
+    def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Each parent's entry of ``values`` (last axis), repeated for its children."""
+        return np.repeat(values, self.sizes, axis=-1)
+
+    def largest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Maximum over each family of ``values``, whose last axis runs over the children."""
+        return np.maximum.reduceat(values, self.starts, axis=-1)
+
+    def smallest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Minimum over each family of ``values``, whose last axis runs over the children."""
+        return np.minimum.reduceat(values, self.starts, axis=-1)
+
+    def parts(self, children: int = 1 << 16) -> list[Families]:
+        """The families in groups of about so many ``children``, for work that is to stay in the cache."""
+        n = int(self.children.stop - self.children.start)
+        bounds = np.searchsorted(self.starts, np.arange(0, n + children, children))
+        bounds[-1] = len(self.sizes)
+        ends = np.append(self.starts, n)
+        parts = []
+        for first, last in itertools.pairwise(np.unique(bounds).tolist()):
+            above = slice(self.parents.start + first, self.parents.start + last)
+            below = slice(self.children.start + int(ends[first]), self.children.start + int(ends[last]))
+            parts.append(Families(above, below, self.starts[first:last] - ends[first], self.sizes[first:last]))
+        return parts
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A rooted tree whose leaves all stand at the last level.
+
+    ``level_offsets`` (L + 1,) bounds the levels; ``child_offsets`` (inner nodes + 1,) bounds the children of every
+    inner node. Raises `GeographyError` where these do not describe such a tree.
+    """
+
+    level_offsets: IntArray
+    child_offsets: IntArray
+
+    def __post_init__(self) -> None:
+        levels, children = self.level_offsets, self.child_offsets
+        inner = int(levels[-2])
+        sound = (
+            levels[0] == 0
+            and levels[1] == 1
+            and bool(np.all(np.diff(levels) > 0))
+            and len(children) == inner + 1
+            and children[0] == 1
+            and children[-1] == levels[-1]
+            and bool(np.all(np.diff(children) > 0))
+            and bool(np.array_equal(children[levels[:-1]], levels[1:]))
+        )
+        if not sound:
+            raise GeographyError(
+                "these offsets do not describe a tree with one root, contiguous families and every leaf at the "
+                "last level; build it with one of Geography's constructors"
+            )
+        for array in (levels, children):
+            array.flags.writeable = False
+
+    @classmethod
+    def from_family_sizes(cls, sizes: Sequence[npt.ArrayLike]) -> Tree:
+        """The tree whose k-th entry of ``sizes`` lists the numbers of children of the nodes at level k."""
+        per_level = [np.atleast_1d(np.asarray(entry, dtype=np.int64)) for entry in sizes]
+        level_sizes = [1, *(int(entry.sum()) for entry in per_level)]
+        flat = np.concatenate([np.empty(0, np.int64), *per_level])
+        return cls(
+            level_offsets=np.concatenate([[0], np.cumsum(level_sizes)]).astype(np.int64),
+            child_offsets=np.concatenate([[1], 1 + np.cumsum(flat)]).astype(np.int64),
+        )
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return int(self.level_offsets[-1])
+
+    @property
+    def n_levels(self) -> int:
+        """Number of levels, the root's included."""
+        return len(self.level_offsets) - 1
+
+    @property
+    def n_families(self) -> int:
+        """Number of families, which is the number of inner nodes."""
+        return len(self.child_offsets) - 1
+
+    @property
+    def leaves(self) -> slice:
+        """The leaves: the nodes of the last level."""
+        return self.level(-1)
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return int(self.level_offsets[-1] - self.level_offsets[-2])
+
+    def level(self, index: int) -> slice:
+        """The nodes of level ``index`` (the root is level 0; -1 is the leaves)."""
+        index = range(self.n_levels)[index]
+        return slice(int(self.level_offsets[index]), int(self.level_offsets[index + 1]))
+
+    def families(self, index: int) -> Families:
+        """The families whose parents stand at level ``index`` (0 to L - 2)."""
+        parents, children = self.level(index), self.level(index + 1)
+        bounds = self.child_offsets[parents.start : parents.stop + 1]
+        return Families(parents, children, bounds[:-1] - children.start, np.diff(bounds))
+
+    def families_down(self) -> Iterator[Families]:
+        """The families level by level, from the root's."""
+        return (self.families(index) for index in range(self.n_levels - 1))
+
+    def families_up(self) -> Iterator[Families]:
+        """The families level by level, from those of the leaves."""
+        return (self.families(index) for index in range(self.n_levels - 2, -1, -1))
+
+    @cached_property
+    def parent(self) -> IntArray:
+        """The parent of every node, -1 at the root; (nodes,)."""
+        parent = np.empty(self.n_nodes, np.int64)
+        parent[0] = -1
+        parent[1:] = np.repeat(np.arange(self.n_families), np.diff(self.child_offsets))
+        parent.flags.writeable = False
+        return parent
+
+    @cached_property
+    def leaf_counts(self) -> IntArray:
+        """How many leaves lie below every node, a leaf itself being one; (nodes,)."""
+        counts = self.aggregate(np.ones(self.n_leaves, np.int64))
+        counts.flags.writeable = False
+        return counts
+
+    def level_of(self, node: int) -> int:
+        """The level at which ``node`` stands."""
+        return int(np.searchsorted(self.level_offsets, node, side="right")) - 1
+
+    def children(self, node: int) -> slice:
+        """The children of ``node``; empty for a leaf."""
+        if node >= self.n_families:
+            return slice(self.n_nodes, self.n_nodes)
+        return slice(int(self.child_offsets[node]), int(self.child_offsets[node + 1]))
+
+    def aggregate(self, leaves: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Sums of ``leaves`` (..., leaves) at every node, in the same dtype; (..., nodes)."""
+        values = np.empty((*leaves.shape[:-1], self.n_nodes), leaves.dtype)
+        values[..., self.leaves] = leaves
+        for families in self.families_up():
+            values[..., families.parents] = families.total(values[..., families.children])
+        return values
+
+    def blocks(self, n_cells: int) -> Iterator[slice]:
+        """The cells in blocks of about a million values at all nodes, at least one cell each.
+
+        Kernels hold ten times what they are given. Cells are independent of each other, so a table of many cells can be
+        taken block by block, and then they hold ten times a block.
+        """
+        step = max(1, _VALUES_AT_ONCE // self.n_nodes)
+        return (slice(first, min(first + step, n_cells)) for first in range(0, n_cells, step))
+
+    def subtree(self, node: int) -> tuple[Tree, IntArray]:
+        """The subtree below ``node`` as a tree of its own, and the numbers of its nodes in this one."""
+        lo, hi = node, node + 1
+        ranges, sizes = [np.arange(lo, hi)], []
+        for _ in range(self.level_of(node), self.n_levels - 1):
+            sizes.append(np.diff(self.child_offsets[lo : hi + 1]))
+            lo, hi = int(self.child_offsets[lo]), int(self.child_offsets[hi])
+            ranges.append(np.arange(lo, hi))
+        return Tree.from_family_sizes(sizes), np.concatenate(ranges)

@@ -1,0 +1,1 @@
+"""What the machine gives: files that appear whole, streams, memory, worker processes, interrupts."""

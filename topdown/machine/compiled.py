@@ -1,0 +1,23 @@
+"""Loops that are compiled by numba when they are first called, and kept on disk where there is room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import njit
+
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+
+
+def compiled(loop: Loop) -> Loop:
+    """``loop``, compiled; it runs without the interpreter's lock, so that threads share the work.
+
+    Its machine code is kept beside its module or in the user's cache, so that it is compiled once; where neither can be
+    written (a read-only image without a home) every process compiles it anew.
+    """
+    try:
+        found: Any = njit(cache=True, nogil=True)(loop)
+    except RuntimeError:  # no place to keep it
+        found = njit(nogil=True)(loop)
+    return found  # type: ignore[no-any-return]

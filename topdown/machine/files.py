@@ -1,0 +1,127 @@
+"""Files and folders that appear whole and durably, and, where they are confidential, to their owner alone.
+
+What the system can do for that is in `topdown.machine.system`; locks are here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from topdown.machine.system import (
+    NEW_FILE,
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    SHARED_FILE,
+    SHARED_FOLDER,
+    close_to_others,
+    give_name,
+    sync_file,
+    sync_folder,
+)
+
+
+@contextmanager
+def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """A path to write to that becomes ``path``, synced, when the block ends, and vanishes when it fails.
+
+    The file is made here, exclusively and never through a link, so that nothing that was planted under its name is
+    written to; ``private``: readable by its owner alone from its first byte. Raises `OSError`.
+    """
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)  # what a killed run left, or a link: the link goes, and not what it leads to
+    os.close(os.open(partial, NEW_FILE, PRIVATE_FILE if private else SHARED_FILE))
+    try:
+        yield partial
+        sync_file(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(folder: Path, *, private: bool = False, aside: Path | None = None) -> Iterator[Path]:
+    """A folder to write into that becomes ``folder``, everything in it synced, when the block ends.
+
+    It lies beside the final one, so that giving it the name is one step, and it vanishes when the block fails.
+    ``folder`` must not exist, or be empty, unless ``aside`` names a place beside it: an earlier folder is then moved
+    there just before the new one takes its name, and comes back where that fails; to remove it is the caller's. The
+    parents are made. Whoever calls this holds a lock: what an earlier call left under the temporary name is taken away.
+    Raises `OSError`.
+    """
+    staging = folder.with_name(f".{folder.name}.partial")
+    make_folder(folder.parent)
+    _remove(staging)
+    staging.mkdir(mode=PRIVATE_FOLDER if private else SHARED_FOLDER)
+    try:
+        yield staging
+        for path in sorted(staging.rglob("*"), reverse=True):
+            sync_folder(path) if path.is_dir() else sync_file(path)
+        sync_folder(staging)
+        if aside is not None and os.path.lexists(folder):
+            _exchange(folder, staging, aside)
+        else:
+            give_name(staging, folder)
+        sync_folder(folder.parent)
+    finally:
+        _remove(staging)
+
+
+def _exchange(folder: Path, new: Path, aside: Path) -> None:
+    """Give ``new`` the name of ``folder``, which moves to ``aside``: at every moment both are whole under some name."""
+    sync_folder(folder.parent)
+    folder.rename(aside)
+    try:
+        sync_folder(folder.parent)
+        new.rename(folder)
+    except BaseException:
+        if not os.path.lexists(folder):
+            aside.rename(folder)
+        raise
+
+
+def make_folder(folder: Path, *, private: bool = False) -> None:
+    """Make ``folder`` and its parents durably; ``private``: closed to others, also where it stood open. `OSError`."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(mode=PRIVATE_FOLDER if private else SHARED_FOLDER, parents=True, exist_ok=True)
+    for path in made:
+        sync_folder(path.parent)
+    if private:
+        close_to_others(folder)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock file at ``path`` while the block runs; it ends with the process, however that ends.
+
+    Raises `BlockingIOError` while another process holds it, `OSError` where it cannot be made.
+    """
+    lock = FileLock(path, timeout=0, mode=PRIVATE_FILE)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(f"{path} is held by another process") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove(folder: Path) -> None:
+    """Take away ``folder`` with all that is in it; a link of that name, and not what it leads to."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,86 @@
+"""How much memory there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from topdown.errors import DataError
+from topdown.machine.system import address_space_limit
+from topdown.machine.system import most_held as most_held
+from topdown.wording import shown_path
+
+if TYPE_CHECKING:
+    import psutil
+
+
+def available_memory() -> int | None:
+    """Bytes that this process may still take, None where unknown: of the machine, of its control group and of what
+    ``ulimit -v`` leaves it.
+    """
+    found = [left for left in (_of_machine(), _of_control_group(), address_space_left()) if left is not None]
+    return min(found) if found else None
+
+
+def give_back() -> None:
+    """Give memory that is free in this process back to the system."""
+    pa.system_memory_pool().release_unused()
+
+
+def held_memory() -> int:
+    """Bytes of memory that this process holds."""
+    return int(_process().memory_info().rss)
+
+
+def gibibytes(size: int) -> str:
+    """``size`` as messages say it."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.{2 if size < 10 << power else 1}f} {unit}"
+    return f"{size} bytes"
+
+
+def address_space_left() -> int | None:
+    """Bytes of address space that a limit (``ulimit -v``) leaves this process; None where there is no limit."""
+    limit = address_space_limit()
+    return None if limit is None else max(0, limit - int(_process().memory_info().vms))
+
+
+def _process() -> psutil.Process:
+    import psutil
+
+    return psutil.Process()
+
+
+def _of_machine() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def _of_control_group() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    limit, used, facts = folder / "memory.max", folder / "memory.current", folder / "memory.stat"
+    if limit.exists() and used.exists() and (most := limit.read_text().strip()) != "max":
+        # Pages of files that were read are counted as used, and given up when they are wanted.
+        lines = facts.read_text().splitlines() if facts.exists() else []
+        cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+        return int(most) - int(used.read_text()) + cached
+    return None
+
+
+def most_at_once() -> int | None:
+    """How many bytes a table may take when it is read: half of the free memory, since a run needs it twice and more."""
+    free = available_memory()
+    return None if free is None else free // 2
+
+
+def too_large(path: Path, what: str, most: int) -> DataError:
+    """The error of a file that would take ``what``, more than ``most``."""
+    return DataError(
+        f"{shown_path(path)}: is {gibibytes(path.stat().st_size)} on disk and takes {what}, more than the "
+        f"{gibibytes(most)} that can be given to it here; correct the file, leave rows or columns out, or use a "
+        "larger machine"
+    )

@@ -1,0 +1,208 @@
+"""Work on many tasks at once: the only place that knows of workers.
+
+Results come back in the order of the tasks, so that what is computed from them does not depend on who computed what.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar, cast
+
+from topdown.errors import ConfigError, DataError
+from topdown.machine.interrupts import held_back
+from topdown.machine.system import processors
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def available_workers() -> int:
+    """How many processors this process may use."""
+    return processors()
+
+
+@contextmanager
+def worker_pool(workers: int | None, tasks: int | None = None) -> Iterator[Executor | None]:
+    """An executor of up to ``workers`` processes (None: one per processor), or None where one needs no executor.
+
+    There are never more processes than ``tasks``, and none is left when the block ends, however it ends. Raises
+    `ConfigError` for fewer than one worker.
+    """
+    count = _checked_count(workers)
+    count = count if tasks is None else min(count, max(1, tasks))
+    if count == 1:
+        yield None
+        return
+    pool = ProcessWorkers(count)
+    try:
+        yield pool
+    finally:
+        pool.shutdown()
+
+
+@contextmanager
+def thread_pool(workers: int | None) -> Iterator[Executor | None]:
+    """As `worker_pool`, of threads: for work that numpy and Arrow do outside of Python's lock."""
+    count = _checked_count(workers)
+    if count == 1:
+        yield None
+        return
+    with ThreadPoolExecutor(count) as pool:
+        yield pool
+
+
+def _checked_count(workers: int | None) -> int:
+    count = available_workers() if workers is None else workers
+    if count < 1:
+        raise ConfigError(f"workers is {count}; give 1 or more")
+    return count
+
+
+class ProcessWorkers(Executor):
+    """Up to ``count`` processes with a pipe each, started when there is work for them.
+
+    Whoever asks for a result takes in what the workers have sent. There is no thread that waits for them and no queue
+    that they share, so that a worker may be killed at any moment, in the middle of a message too, and nobody waits for
+    the rest of it. (`concurrent.futures.ProcessPoolExecutor` does, for ever.)
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._processes: list[BaseProcess] = []
+        self._idle: list[Connection] = []
+        self._at_work: dict[Connection, Future[Any]] = {}
+        self._waiting: deque[tuple[Future[Any], Any]] = deque()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """``fn`` of the arguments, by the next process that is free; the future's `result` takes no notice of time."""
+        future = _Awaited(self._take_in)
+        self._waiting.append((future, (fn, args, kwargs)))
+        self._hand_out()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Kill the processes: what they are at is of no use any more."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join()
+        for pipe in (*self._idle, *self._at_work):
+            pipe.close()
+        self._processes, self._idle, self._at_work = [], [], {}
+
+    def _hand_out(self) -> None:
+        while self._waiting and (self._idle or len(self._processes) < self.count):
+            future, call = self._waiting.popleft()
+            pipe = self._idle.pop() if self._idle else self._start()
+            self._at_work[pipe] = future
+            try:
+                pipe.send(call)
+            except OSError:
+                self._lost(pipe)
+
+    def _take_in(self) -> None:
+        """Wait for at least one result, and give its worker the next task."""
+        for pipe in cast(list[Connection], wait(list(self._at_work))):
+            try:
+                failed, value = pipe.recv()
+            except (EOFError, OSError):
+                self._lost(pipe)
+                continue
+            future = self._at_work.pop(pipe)
+            self._idle.append(pipe)
+            if failed:
+                future.set_exception(value)
+            else:
+                future.set_result(value)
+        self._hand_out()
+
+    def _lost(self, pipe: Connection) -> None:
+        pipe.close()
+        self._at_work.pop(pipe).set_exception(
+            DataError(
+                "a worker process was killed, as happens where memory runs short; free some, or give fewer --workers"
+            )
+        )
+
+    def _start(self) -> Connection:
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.Process(target=_serve, args=(theirs, ours), daemon=True)
+        with held_back():  # a child that begins with an interrupt prints a traceback
+            process.start()
+            self._processes.append(process)
+        theirs.close()
+        return ours
+
+
+class _Awaited(Future[Any]):
+    """A future whose result is fetched when it is asked for."""
+
+    def __init__(self, take_in: Callable[[], None]) -> None:
+        super().__init__()
+        self._take_in = take_in
+
+    def result(self, timeout: float | None = None) -> Any:
+        while not self.done():
+            self._take_in()
+        return super().result(timeout)
+
+
+def _serve(calls: Connection, parents: Connection) -> None:
+    """A worker: answer every call, until the other end of the pipe is closed, by the parent or by its death."""
+    parents.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        try:
+            function, args, kwargs = calls.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = False, function(*args, **kwargs)
+        except Exception as error:
+            error.add_note(f"In a worker:\n{traceback.format_exc()}")
+            answer = True, error
+        try:
+            calls.send(answer)
+        except OSError:
+            return
+
+
+def map_ordered(
+    function: Callable[[Task], Result], tasks: Sequence[Task], executor: Executor | None
+) -> Iterator[Result]:
+    """``function`` of every task, in the order of ``tasks``; at most a few results wait in memory at any time.
+
+    Where this is left early, by a failure or an interrupt, what threads have begun ends first: they may be writing
+    where the caller will tidy up.
+    """
+    if executor is None:
+        yield from map(function, tasks)
+        return
+    waiting: deque[Future[Result]] = deque()
+    ahead = executor.count if isinstance(executor, ProcessWorkers) else available_workers()
+    try:
+        for task in tasks:
+            waiting.append(executor.submit(function, task))
+            if len(waiting) > ahead:
+                result = waiting[0].result()
+                waiting.popleft()
+                yield result
+        while waiting:
+            result = waiting[0].result()
+            waiting.popleft()
+            yield result
+    finally:
+        if waiting and isinstance(executor, ThreadPoolExecutor):
+            for future in waiting:
+                future.cancel()
+            futures.wait(waiting)

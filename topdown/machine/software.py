@@ -1,0 +1,10 @@
+"""The versions of what is installed, as manifests and messages state them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+
+def version_of(package: str = "topdown") -> str:
+    """The installed version of ``package``, this one's by default."""
+    return importlib.metadata.version(package)

@@ -1,0 +1,115 @@
+"""What the operating system can do, and where that is less than the others can: rights, syncs, limits, processors.
+
+The only module that imports what some systems lack. It loads nothing that takes time.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from types import ModuleType
+
+resource: ModuleType | None
+fcntl: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
+SHARED_FILE, SHARED_FOLDER = 0o666, 0o777
+"""Rights of what is made; Windows takes those of the folder around it instead."""
+
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+"""How a file is opened that must not be there yet, not even as a link."""
+
+_HAS_RIGHTS = os.name == "posix"
+
+
+def weaker_promises() -> tuple[str, ...]:
+    """What is promised elsewhere and cannot be here, in sentences; none on Linux and macOS."""
+    if _HAS_RIGHTS:
+        return ()
+    return (
+        "on this system Topdown cannot close files to other users: internal/ is as confidential as the table; give "
+        "--output a folder that you alone may open",
+        "on this system a folder's names cannot be synced: after a power failure, run again and let topdown verify "
+        "look at the release before it is published",
+    )
+
+
+def close_to_others(folder: Path) -> None:
+    """Leave ``folder`` to its owner alone, where the system has such rights. Raises `OSError`."""
+    if _HAS_RIGHTS and stat.S_IMODE(folder.stat().st_mode) & 0o077:
+        folder.chmod(PRIVATE_FOLDER)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of the file at ``path`` durable. Raises `OSError`."""
+    # Windows syncs only what may be written to.
+    with path.open("rb" if _HAS_RIGHTS else "r+b") as file:
+        _sync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` durable, where the system can. Raises `OSError`."""
+    if not _HAS_RIGHTS:
+        return  # Windows opens no folders
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        _sync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync(handle: int) -> None:
+    """fsync; on macOS, where that leaves data in the drive's own cache, the call that empties it, if any."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is not None and fcntl is not None:
+        try:
+            fcntl.fcntl(handle, full)
+            return
+        except OSError:
+            pass  # file systems over a network have none
+    os.fsync(handle)
+
+
+def give_name(folder: Path, name: Path) -> None:
+    """Rename ``folder`` to ``name``, which must not exist, or be an empty folder. Raises `OSError`."""
+    if not _HAS_RIGHTS and name.is_dir() and not any(name.iterdir()):
+        name.rmdir()  # Windows puts nothing in an empty folder's place
+    folder.rename(name)
+
+
+def address_space_limit() -> int | None:
+    """Bytes of address space that this process may have (``ulimit -v``); None where there is no limit."""
+    if resource is None or not hasattr(resource, "RLIMIT_AS"):
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else int(limit)
+
+
+def most_held() -> int:
+    """The most bytes of memory that this process has held so far; 0 where unknown."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux: what the process held since it began, and not what its parent did
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    if resource is not None:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+    import psutil
+
+    return int(getattr(psutil.Process().memory_info(), "peak_wset", 0))
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,276 @@
+"""Measurements: the protected numbers. Whatever is computed from them alone stays protected.
+
+Everything after the door depends on this module and never on the confidential counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from topdown.errors import ConfigError, DataError, GeographyError, require_known
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray
+from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.privacy.plan import Plan
+from topdown.tables.tidy import tidy_batches, to_arrow, to_frame, with_plain_strings
+from topdown.wording import listed, shown
+from topdown.workload import DETAILED, Query, Schema
+
+
+class Measurement(NamedTuple):
+    """One query at one level: ``values`` and ``variance``, both (nodes of the level x answers)."""
+
+    level: str
+    query: str
+    values: npt.NDArray[Any]
+    variance: FloatArray
+
+
+class Answers(NamedTuple):
+    """What was measured of a query at the nodes of a level: ``values`` (nodes x answers) and the ``variance`` (nodes,)
+    of each answer of a node, 0 for exact ones and inf where a node was not measured.
+    """
+
+    values: npt.NDArray[Any]
+    variance: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Noisy values with their variances, keyed by (level, query).
+
+    ``values`` (nodes x cells): the answers to the detailed query, all levels one after another; whole numbers where the
+    mechanism gives them; 0 where not measured. ``node_variance``: their variances, (nodes,) or (nodes x cells); 0 for
+    an exact value (an invariant), inf for a node that was not measured. ``others``: what was measured of other queries,
+    by level and query. ``plan``: the plan under which they were drawn, None when they came from elsewhere.
+    ``fit_for_release``: whether they were drawn exactly, from operating-system entropy. ``attributes``: the schema of
+    the cells; None where they are one attribute.
+    """
+
+    geography: Geography
+    cells: tuple[str, ...]
+    values: npt.NDArray[Any] = field(repr=False)
+    node_variance: FloatArray = field(repr=False)
+    plan: Plan | None = None
+    fit_for_release: bool = False
+    attributes: Schema | None = None
+    others: Mapping[tuple[str, str], Answers] = field(default_factory=dict, repr=False)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells."""
+        return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
+
+    @classmethod
+    def from_answers(
+        cls, geography: Geography, schema: Schema, answers: Mapping[tuple[str, str], tuple[Any, Any]]
+    ) -> Measurements:
+        """Measurements of any queries that were made elsewhere.
+
+        ``answers``: (level, query) to values (nodes of the level x answers) and their variance: one number, or one per
+        node; 0 = exact, inf = not measured. Levels and queries may be missing. Raises `DataError` naming level, query
+        and node as `from_arrays` does, `ConfigError` for an unknown level or query and for one that is given twice.
+        """
+        found: dict[tuple[str, str], Answers] = {}
+        for (level, text), (values, variance) in answers.items():
+            require_known(level, geography.levels, "level")
+            query = Query.parse(text, schema)
+            if (level, query.name) in found:
+                raise ConfigError(f"level {shown(level)}: query {shown(query.name)} is given twice; give it once")
+            found[level, query.name] = _answers(geography, level, query, values, variance)
+        if not any(np.isfinite(one.variance).any() for one in found.values()):
+            raise DataError("no node was measured: give at least one answer with a finite variance")
+        detailed = {level: one for (level, name), one in found.items() if name == DETAILED}
+        kind = np.result_type(np.int64, *(one.values.dtype for one in detailed.values()))
+        rectangle = np.zeros((schema.n_cells, geography.n_nodes), kind).T
+        spread = np.full(geography.n_nodes, np.inf)
+        for level, one in detailed.items():
+            rectangle[geography.level_slice(level)], spread[geography.level_slice(level)] = one
+        others = {key: one for key, one in found.items() if key[1] != DETAILED}
+        return cls(geography, schema.cells(), rectangle, spread, attributes=schema, others=others)
+
+    @classmethod
+    def from_arrays(
+        cls, geography: Geography, values: npt.ArrayLike, variance: Any, *, cells: Sequence[str] | None = None
+    ) -> Measurements:
+        """Measurements from noisy numbers that were made elsewhere.
+
+        ``values``: (nodes,) or (nodes x cells) in the geography's order; NaN only where not measured. ``variance``: one
+        number, one per level (a sequence of L, or a mapping from level to number), one per node, or (nodes x cells);
+        inf = not measured, 0 = exact. Raises `DataError` naming the node for a value that is not finite or beyond 2^53,
+        a variance that is negative or not a number, a shape that does not fit.
+        """
+        array = np.asarray(values)
+        array = array[:, None] if array.ndim == 1 else array
+        if array.ndim != 2 or len(array) != geography.n_nodes or not array.shape[1]:
+            raise DataError(
+                f"values have shape {np.shape(values)}; give ({geography.n_nodes},) or ({geography.n_nodes}, cells)"
+            )
+        if array.dtype.kind not in "iuf":
+            raise DataError(f"values have dtype {array.dtype}; give whole or floating-point numbers")
+        titles = _titles(cells, array.shape[1])
+        spread = _node_variance(geography, variance, array.shape)
+        array = np.where(_as_rows(np.isinf(spread), array), np.zeros((), array.dtype), array)
+        # In the array's own kind: as a float, 2^53 + 1 would pass for 2^53.
+        limit = float(LARGEST_WHOLE) if array.dtype.kind == "f" else LARGEST_WHOLE
+        wrong = np.argwhere(~((array <= limit) & (array >= -limit)))
+        if len(wrong):
+            node, cell = (int(k) for k in wrong[0])
+            raise DataError(
+                f"{geography.describe(node)}, cell {shown(titles[cell])}: value {array[node, cell]} is not a finite "
+                "number of at most 2^53; correct it, or give variance inf if it was not measured"
+            )
+        return cls(geography, titles, np.asfortranarray(array), spread)
+
+    @property
+    def variance(self) -> FloatArray:
+        """Variance of every value; (nodes x cells), a read-only view."""
+        return np.broadcast_to(_as_rows(self.node_variance, self.values), self.values.shape)
+
+    @property
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """The (level, query) pairs that were measured, level by level."""
+        return tuple((level, query.name) for level in self.geography.levels for query in self.at(level))
+
+    def at(self, level: str) -> dict[Query, Answers]:
+        """What was measured at one level: answers by query, the detailed one with variances as they are."""
+        nodes = self.geography.level_slice(level)
+        found = {Query.parse(query, self.schema): one for (where, query), one in self.others.items() if where == level}
+        if np.isfinite(self.node_variance[nodes]).any():
+            found[Query.parse(DETAILED, self.schema)] = Answers(self.values[nodes], self.node_variance[nodes])
+        return found
+
+    def __getitem__(self, key: tuple[str, str]) -> Measurement:
+        level, text = key
+        try:
+            query = Query.parse(text, self.schema)
+            one = self.at(level)[query]
+        except (KeyError, ConfigError, GeographyError):
+            raise KeyError(f"no query {shown(text)} at level {shown(level)}; there is {listed(self.keys)}") from None
+        variance = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
+        return Measurement(level, query.name, one.values, variance)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured, in Arrow batches.
+
+        ``cell``: the answer's name, its categories joined.
+        """
+        measured = np.isfinite(self.node_variance).reshape(self.geography.n_nodes, -1)
+        rows: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=1))
+        if not self.others:
+            columns = {"query": DETAILED, "value": self.values, "variance": self.variance}
+            yield from tidy_batches(self.geography, self.cells, columns, rows=rows)
+            return
+        for level in self.geography.levels:
+            for query, one in self.at(level).items():
+                labels = self.cells if query.name == DETAILED else query.labels()
+                for batch in self._level_batches(level, query.name, labels, one):
+                    yield with_plain_strings(batch)
+
+    def _level_batches(self, level: str, query: str, labels: Sequence[str], one: Answers) -> Iterator[pa.RecordBatch]:
+        nodes = self.geography.level_slice(level)
+        spread = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
+        rows = np.zeros(self.geography.n_nodes, bool)
+        rows[nodes] = np.isfinite(spread).any(axis=1)
+
+        def of_level(values: npt.NDArray[Any]) -> Any:
+            return lambda chosen: values[np.arange(self.geography.n_nodes)[chosen] - nodes.start]
+
+        columns = {"query": query, "value": of_level(one.values), "variance": of_level(spread)}
+        return tidy_batches(self.geography, labels, columns, rows=rows)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured."""
+        return to_frame(self.batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured."""
+        return to_arrow(self.batches())
+
+
+def _answers(geography: Geography, level: str, query: Query, values: Any, variance: Any) -> Answers:
+    """One entry of `Measurements.from_answers`, checked."""
+    nodes = geography.level_slice(level)
+    shape = (nodes.stop - nodes.start, query.n_answers)
+    what = f"level {shown(level)}, query {shown(query.name)}"
+    array = np.asarray(values)
+    array = array[:, None] if array.ndim == 1 and shape[1] == 1 else array
+    if array.shape != shape or array.dtype.kind not in "iuf":
+        raise DataError(f"{what}: values have shape {np.shape(values)} and dtype {array.dtype}; give numbers {shape}")
+    spread = np.asarray(variance, dtype=np.float64)
+    if spread.shape not in ((), (shape[0],), (shape[0], 1)):
+        raise DataError(f"{what}: variance has shape {spread.shape}; give one number, or one per node ({shape[0]},)")
+    spread = np.array(np.broadcast_to(spread.reshape(-1) if spread.ndim else spread, shape[:1]))
+    wrong = np.flatnonzero(~(spread >= 0))
+    if len(wrong):
+        raise DataError(
+            f"{geography.describe(nodes.start + int(wrong[0]))}, query {shown(query.name)}: variance "
+            f"{spread[wrong[0]]} is not a number from 0 to inf; 0 means exact, inf not measured"
+        )
+    array = np.where(np.isinf(spread)[:, None], np.zeros((), array.dtype), array)
+    limit = float(LARGEST_WHOLE) if array.dtype.kind == "f" else LARGEST_WHOLE
+    beyond = np.argwhere(~((array <= limit) & (array >= -limit)))
+    if len(beyond):
+        node, answer = (int(k) for k in beyond[0])
+        raise DataError(
+            f"{geography.describe(nodes.start + node)}, query {shown(query.name)}, {shown(query.labels()[answer])}: "
+            f"value {array[node, answer]} is not a finite number of at most 2^53; correct it, or give variance inf"
+        )
+    return Answers(array, spread)
+
+
+def _titles(cells: Sequence[str] | None, count: int) -> tuple[str, ...]:
+    numbered = ("count",) if count == 1 else tuple(f"cell {k}" for k in range(count))
+    titles = numbered if cells is None else tuple(cells)
+    if len(titles) != count or len(set(titles)) != count:
+        raise DataError(f"{count} columns of values and the cells {list(titles)}; give every column its own name")
+    return titles
+
+
+def _as_rows(per_node: npt.NDArray[Any], like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return per_node[:, None] if per_node.ndim < like.ndim else per_node
+
+
+def _node_variance(geography: Geography, variance: Any, shape: tuple[int, ...]) -> FloatArray:
+    """``variance`` in any of the accepted forms as (nodes,) or (nodes x cells)."""
+    if isinstance(variance, Mapping):
+        unnamed = [level for level in geography.levels if level not in variance]
+        unknown = [level for level in variance if level not in geography.levels]
+        if unnamed or unknown:
+            raise DataError(
+                f"variance names {listed(variance)}, and the levels are {listed(geography.levels)}; "
+                "give every level one"
+            )
+        variance = [variance[level] for level in geography.levels]
+    given = np.asarray(variance, dtype=np.float64)
+    sizes = np.diff(geography.level_offsets)
+    if given.ndim == 0:
+        spread = np.full(geography.n_nodes, float(given))
+    elif given.shape == (len(sizes),):
+        spread = np.repeat(given, sizes)
+    elif given.shape in ((geography.n_nodes,), shape):
+        spread = np.array(given)
+    elif given.shape == (geography.n_nodes, 1):
+        spread = np.array(given[:, 0])
+    else:
+        raise DataError(
+            f"variance has shape {given.shape}; give one number, {len(sizes)} (per level), {geography.n_nodes} (per "
+            f"node) or {shape} (per node and cell)"
+        )
+    wrong = np.argwhere(~(spread >= 0))
+    if len(wrong):
+        node = int(wrong[0][0])
+        raise DataError(
+            f"{geography.describe(node)}: variance {spread[tuple(wrong[0])]} is not a number from 0 to inf; 0 means "
+            "exact, inf not measured"
+        )
+    if np.isinf(spread).all():
+        raise DataError("no node was measured: every variance is inf")
+    return spread

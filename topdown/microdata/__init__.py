@@ -1,0 +1,1 @@
+"""From a release to records: one per person or household, counted back before they are published."""

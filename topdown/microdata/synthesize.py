@@ -1,0 +1,240 @@
+"""Microdata: one record per person or household of a release, in partitioned Parquet, checked against the release.
+
+Post-processing of the release alone: nothing confidential is read, and no budget is spent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from topdown.errors import ConfigError, DataError
+from topdown.machine.files import file_digest, locked, make_folder, whole_folder
+from topdown.machine.progress import Silent, Stages
+from topdown.microdata.earlier import INVENTORY, aside, discard, settle, whole_microdata
+from topdown.microdata.leaves import Leaves, leaves_of, read_leaves
+from topdown.microdata.records import (
+    PART,
+    Layout,
+    Order,
+    batch,
+    part_writer,
+    parts_in_order,
+    parts_shuffled,
+    require_order,
+)
+from topdown.microdata.space import require_countable, require_space
+from topdown.microdata.tabulation import as_schema, tabulate
+from topdown.noise import SecureSource, Source
+from topdown.release.release import Release
+from topdown.tables.readers import require_encodable
+from topdown.tables.tidy import write_json
+from topdown.wording import FAILED, reason, shown, shown_path
+from topdown.workload.schema import Schema
+
+STATEMENT = (
+    "These records are post-processing of the release: they were made from its tables alone, and they cost no budget "
+    "beyond the release's. Whoever is described by them is made up; tabulated, they give back the release exactly."
+)
+
+
+@dataclass(frozen=True)
+class Microdata:
+    """What is in ``directory``: its part-*.parquet, how many records, and the schema of their columns.
+
+    ``already_there``: these microdata were there, whole, and nothing was written.
+    """
+
+    directory: Path
+    records: int
+    order: str
+    schema: Schema
+    files: tuple[Path, ...]
+    already_there: bool = False
+
+
+def synthesize(
+    public: str | Path,
+    directory: str | Path,
+    *,
+    schema: Schema | Mapping[str, Sequence[str]] | None = None,
+    order: Order = "sorted",
+    source: Source | None = None,
+    stages: Stages | None = None,
+) -> Microdata:
+    """The records of the finished release in ``public``, written to ``directory`` as `write_microdata` does.
+
+    Reads release.parquet and manifest.json, and nothing else. Where ``directory`` holds the same microdata already,
+    whole (of this release by its digest, in this order and schema), nothing is written, unless a ``source`` is given.
+    Raises `DataError` for a release that is not complete.
+    """
+    require_order(order)
+    require_encodable(Path(directory))
+    with (stages or Silent()).stage("reading the release"):
+        leaves = read_leaves(Path(public))
+    return write_microdata(leaves, directory, schema=schema, order=order, source=source, stages=stages)
+
+
+def write_microdata(
+    release: Release | Leaves,
+    directory: str | Path,
+    *,
+    schema: Schema | Mapping[str, Sequence[str]] | None = None,
+    order: Order = "sorted",
+    source: Source | None = None,
+    stages: Stages | None = None,
+    rows_per_file: int = PART,
+) -> Microdata:
+    """One record per unit counted in the leaves of ``release``: its GEOID and one column per attribute.
+
+    ``schema`` splits cells that are products of attributes (see `Schema.codes`); without one, the only attribute is
+    ``cell``. ``order``: "sorted", by GEOID and then cell, or "shuffled", a uniformly random order from ``source`` (by
+    default operating-system entropy). Files of about ``rows_per_file`` records in row groups of 2^20, all columns
+    strings to a reader and dictionary-encoded on disk; the memory that is used depends on the release and not on how
+    many records it has.
+
+    The directory appears when it is complete, synced, and when its records, read back and tabulated, equal the release.
+    An earlier one is replaced only if it is ours, whole and with nothing else in it: it is set aside as ``.NAME.old``
+    while the new one takes its name, and then removed. Beside it stay ``.NAME.lock``, an empty file by which of two
+    jobs at a time one is refused, and, if a job is killed, ``.NAME.partial`` until the next.
+
+    Raises `ConfigError` for a schema that does not fit the cells, an unknown order, more records than fit, a directory
+    that holds anything but microdata of ours and while another process writes there; `DataError` for too little space,
+    for earlier microdata that are torn, and when they cannot be written, or do not read back as the release.
+    """
+    require_order(order)
+    stages = stages or Silent()
+    if rows_per_file < 1:
+        raise ConfigError(f"rows_per_file is {rows_per_file}; give 1 or more")
+    leaves = leaves_of(release) if isinstance(release, Release) else release
+    schema = as_schema(schema, leaves.cells)
+    facts = _facts(leaves, schema, order, rows_per_file)
+    require_countable(leaves.records, order, rows_per_file)
+    directory = Path(directory)
+    layout = Layout.of(leaves, schema, order, rows_per_file)
+
+    def made(files: Sequence[Path], *, already_there: bool = False) -> Microdata:
+        return Microdata(directory, leaves.records, order, schema, tuple(sorted(files)), already_there)
+
+    is_new = not os.path.lexists(directory)
+    if is_new:
+        require_space(layout, directory)  # before even the lock is made
+    with _alone(directory):
+        earlier = whole_microdata(directory)
+        if earlier is not None and leaves.digest and source is None and _same(earlier.facts, facts):
+            return made(earlier.files, already_there=True)
+        if not is_new:
+            require_space(layout, directory)
+        try:
+            with whole_folder(directory, aside=aside(directory)) as staging:
+                with stages.stage("writing records"):
+                    parts = _write_parts(layout, source or SecureSource(), staging, fit=leaves.fit_for_release)
+                with stages.stage("tabulating the records"):
+                    _require_equal(staging, leaves, schema)
+                write_json(staging / INVENTORY, facts | {"files": _digests(parts)})
+                whole_microdata(directory)  # nobody put anything into it in the meantime
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(
+                f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; free the space or correct the "
+                "path"
+            ) from None
+        discard(aside(directory))
+    return made([directory / part.name for part in parts])
+
+
+def require_replaceable(directory: Path) -> None:
+    """Raise what `write_microdata` would for what is in ``directory`` before it, and finish what a killed job left."""
+    with _alone(directory):
+        whole_microdata(directory)
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Hold the lock beside ``directory``, after finishing what a killed job left there. Raises `ConfigError`."""
+    if not directory.name or directory.name == "..":
+        raise ConfigError(f"{shown_path(directory)}: give a directory by its name; microdata get one of their own")
+    lock = directory.with_name(f".{directory.name}.lock")
+    with ExitStack() as held:
+        try:
+            make_folder(directory.parent)
+            held.enter_context(locked(lock))
+        except BlockingIOError:
+            raise ConfigError(
+                f"{shown_path(directory)}: another process is writing these microdata ({shown_path(lock.name)} beside "
+                "it is held); wait for it"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; correct the path or the "
+                f"permissions of {shown_path(directory.parent)}"
+            ) from None
+        settle(directory)
+        yield
+
+
+def _write_parts(layout: Layout, source: Source, folder: Path, *, fit: bool) -> list[Path]:
+    if layout.order == "sorted":
+        parts = parts_in_order(layout.cells, layout.rows_per_file)
+    else:
+        parts = parts_shuffled(layout.cells, source, folder / ".scattered", layout.rows_per_file)
+    marks = {"statement": STATEMENT, "fit for release": str(fit)}
+    paths = []
+    for number, blocks in enumerate(parts):
+        paths.append(folder / f"part-{number:05d}.parquet")
+        with part_writer(paths[-1], layout) as writer:
+            for block in blocks:
+                writer.write_batch(batch(block, layout))
+            writer.add_key_value_metadata(marks)
+    return paths
+
+
+def _facts(leaves: Leaves, schema: Schema, order: str, rows_per_file: int) -> dict[str, Any]:
+    """The manifest without its files: what decides the records."""
+    return {
+        "schema_version": "1.0",
+        "statement": STATEMENT,
+        "release_sha256": leaves.digest or None,
+        "fit_for_release": leaves.fit_for_release,
+        "records": leaves.records,
+        "order": order,
+        "records_per_file": rows_per_file,
+        "attributes": {attribute.name: list(attribute.categories) for attribute in schema.attributes},
+        "cells": dict(zip(leaves.cells, cell_meanings(leaves.cells, schema), strict=True)),
+    }
+
+
+def _same(earlier: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether two manifests agree on everything but their files, also on the attributes' order."""
+    return json.dumps({name: value for name, value in earlier.items() if name != "files"}) == json.dumps(facts)
+
+
+def _digests(paths: Sequence[Path]) -> dict[str, Any]:
+    return {path.name: {"sha256": file_digest(path), "bytes": path.stat().st_size} for path in paths}
+
+
+def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:
+    """For every cell its category in every attribute, by name."""
+    return [
+        {a.name: a.categories[k] for a, k in zip(schema.attributes, row, strict=True)}
+        for row in schema.codes(cells).tolist()
+    ]
+
+
+def _require_equal(folder: Path, leaves: Leaves, schema: Schema) -> None:
+    found = tabulate(folder, leaves.geoids, leaves.cells, schema)
+    wrong = np.argwhere(found != leaves.values)
+    if len(wrong):
+        leaf, cell = (int(k) for k in wrong[0])
+        raise DataError(
+            f"unit {shown(leaves.geoids[leaf].as_py())}, cell {shown(leaves.cells[cell])}: the records read back are "
+            f"{found[leaf, cell]}, the release has {leaves.values[leaf, cell]}; nothing was published. Run again, on "
+            "another disk if it persists"
+        )

@@ -1,0 +1,1 @@
+"""The discrete laws: exact probabilities, integers only."""

@@ -1,0 +1,123 @@
+"""Exact draws from an integer law by looking 16 bits up in a table.
+
+The draw is X = #{thresholds F(k) <= U} for a uniform real U in [0, 1) whose bits are fetched as they are
+needed. The first 64 bits u of U decide X unless u equals some floor(2^64 F(k)); 16 of them decide it for all
+but the few table entries that a threshold falls into. More bits are fetched until X is decided, with
+thresholds to as many bits, so that the law drawn is F itself, far tails included, and no floating-point
+number takes part. The time taken depends on
+the draws, as undecided ones cost more: sampling is not constant-time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topdown.noise.exact.tails import Enclosures, Tails
+from topdown.noise.randomness import CHUNK_BYTES, Source, uint16, uint64
+
+DRAWS_PER_CHUNK = CHUNK_BYTES // 2
+_UNDECIDED = np.iinfo(np.int16).min
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A law to 64 bits: ``guide`` by the first 16, ``thresholds`` floor(2^64 F(k)) for k = ``first``, ....
+
+    ``guide`` has 65,536 entries, int16, the lowest int16 where the 16 bits do not decide. Both arrays are
+    read-only.
+    """
+
+    tails: Tails
+    first: int
+    thresholds: NDArray[np.uint64]
+    guide: NDArray[np.int16]
+
+
+@lru_cache(maxsize=64)
+def cut(tails: Tails, bits: int) -> tuple[int, tuple[int, ...]]:
+    """(first, thresholds): floor(2^bits F(k)) for k = first, first + 1, ....
+
+    An unbounded end is closed by the one threshold 0 or 2^bits - 1 that all further integers share. The floors
+    are proved: a tail whose enclosure contains an integer is computed again at twice the precision. Tails are
+    irrational, so this ends, and floor(2^bits (1 - q)) = 2^bits - 1 - floor(2^bits q).
+    """
+    precision = bits + 64
+    while True:
+        above = _floors(tails.above(precision), precision - bits)
+        below = _floors(tails.below(precision), precision - bits)
+        if above is not None and below is not None:
+            break
+        precision *= 2
+    top = (1 << bits) - 1
+    return -len(below), (*reversed(below), *(top - q for q in above))
+
+
+def _floors(tail: Enclosures, shift: int) -> list[int] | None:
+    """Proved floors of a decreasing tail, up to the first 0; None if rounding could move one of them."""
+    floors = []
+    for lower, upper in tail:
+        q = lower >> shift
+        # Strictly inside (q, q + 1), in units of 2^shift; a tail is positive even where its lower end is 0.
+        if upper >> shift != q or (q and lower == q << shift):
+            return None
+        floors.append(q)
+        if not q:
+            break
+    return floors
+
+
+@lru_cache(maxsize=128)
+def table(tails: Tails) -> Table:
+    """The table of a law whose 64-bit thresholds lie within +-32,767."""
+    first, cuts = cut(tails, 64)
+    if first <= _UNDECIDED or first + len(cuts) > -_UNDECIDED:
+        raise AssertionError(f"{tails} is too wide for 16-bit entries")
+    thresholds = np.array(cuts, dtype=np.uint64)
+    starts = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
+    guide = (first + np.searchsorted(thresholds, starts, side="right")).astype(np.int16)
+    guide[thresholds >> np.uint64(48)] = _UNDECIDED
+    thresholds.flags.writeable = False
+    guide.flags.writeable = False
+    return Table(tails, first, thresholds, guide)
+
+
+def draw(law: Table, count: int, source: Source) -> NDArray[np.int64]:
+    """``count`` independent draws, int64; meant for at most ``DRAWS_PER_CHUNK`` at a time."""
+    top = uint16(source, count)
+    short = law.guide.take(top, mode="clip")
+    drawn = short.astype(np.int64)
+    undecided = np.flatnonzero(short == _UNDECIDED)
+    if undecided.size:
+        drawn[undecided] = _refine(law, top[undecided], source)
+    return drawn
+
+
+def _refine(law: Table, top: NDArray[np.uint16], source: Source) -> NDArray[np.int64]:
+    low = uint64(source, top.size) >> np.uint64(16)
+    u = (top.astype(np.uint64) << np.uint64(48)) | low
+    rank = np.searchsorted(law.thresholds, u, side="right")
+    drawn = law.first + rank.astype(np.int64)
+    tied = np.flatnonzero((rank > 0) & (law.thresholds[rank - 1] == u))
+    for i in tied:
+        drawn[i] = _decide(law.tails, int(u[i]), source)
+    return drawn
+
+
+def _decide(tails: Tails, u: int, source: Source) -> int:
+    """The draw of a uniform number whose first 64 bits, ``u``, equal a threshold's."""
+    bits = 64
+    while True:
+        bits += 64
+        u = u << 64 | int(uint64(source, 1)[0])
+        first, cuts = cut(tails, bits)
+        rank = bisect_right(cuts, u)
+        if rank == 0 or cuts[rank - 1] != u:
+            value = first + rank
+            if not -(1 << 63) <= value < 1 << 63:
+                raise OverflowError(f"a draw of {value} does not fit into 64 bits")
+            return value

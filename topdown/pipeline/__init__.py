@@ -1,0 +1,1 @@
+"""The main job: confidential counts in, a release out, in the order that keeps the promises."""

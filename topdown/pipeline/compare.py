@@ -1,0 +1,52 @@
+"""Two studies that were made before, side by side: from the numbers that they left, without any count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from topdown.errors import DataError
+from topdown.machine.files import make_folder, whole_file
+from topdown.pipeline.confidential_folder import confidential_directory, writing
+from topdown.report.comparison import FILE, compared, read_kept, render_comparison
+from topdown.report.section import Summary
+from topdown.wording import reason, shown_path
+
+PAGE = "comparison.html"
+
+_LARGEST = 1 << 28
+"""Bytes of a summary: thousands of groups and methods take some MB."""
+
+
+def compare_studies(
+    first: Path, second: Path, output: Path, *, methods: tuple[str | None, str | None] = (None, None)
+) -> tuple[Path, Summary]:
+    """Write ``output``/internal/comparison.html, and return its path and its numbers (of `comparison.compared`).
+
+    ``first`` and ``second``: directories of studies, or their internal/; one study twice, with two ``methods``, is fine
+    too. Raises `DataError` for a directory that holds no study, `ConfigError` for a method that a study does not have,
+    studies with nothing in common, or an output under a directory called public.
+    """
+    directory = confidential_directory(output)
+    found = compared(_read(first), _read(second), methods)
+    page = directory / PAGE
+    with writing(directory):
+        make_folder(directory, private=True)
+        with whole_file(page, private=True) as partial:
+            partial.write_text(render_comparison(found), encoding="utf-8")
+    return page, found
+
+
+def _read(study: Path) -> Summary:
+    path = next((one for one in (study / FILE, study / "internal" / FILE) if one.is_file()), None)
+    if path is None:
+        raise DataError(
+            f"{shown_path(study)}: holds no {FILE} of a study; give the directory that `topdown study` wrote"
+        )
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise DataError(f"{shown_path(path)}: too large for the summary of a study")
+        return read_kept(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}") from None
+    except DataError as error:
+        raise DataError(f"{shown_path(path)}: {error}") from None

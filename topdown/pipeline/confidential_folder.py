@@ -1,0 +1,36 @@
+"""Where what compares with the true counts is written: never under a folder called public."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from topdown.errors import ConfigError, DataError
+from topdown.tables.readers import require_encodable
+from topdown.wording import FAILED, reason, shown_path
+
+
+def confidential_directory(output: Path) -> Path:
+    """``output``/internal, unless something on the way there is called public."""
+    # `realpath` and not `Path.resolve`, which stops at a loop of links.
+    if any(part.lower() == "public" for part in Path(os.path.realpath(require_encodable(output))).parts):
+        raise ConfigError(
+            f"{shown_path(output)}: a study compares with the true counts and is not written under a directory called "
+            "public; give another --output"
+        )
+    return output / "internal"
+
+
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """What goes wrong with the files in ``directory`` as a `DataError`."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
+        ) from None

@@ -1,0 +1,172 @@
+"""The second half of the job: a release from measurements alone. No confidential count is within its reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from topdown.config import DerivationConfig
+from topdown.errors import ConfigError, ProjectionError
+from topdown.machine.memory import give_back
+from topdown.machine.parallel import map_ordered, thread_pool
+from topdown.machine.progress import Stages
+from topdown.measurements.measurements import Measurements
+from topdown.microdata.synthesize import Microdata
+from topdown.noise import KeyedSource, Source
+from topdown.pipeline.memory_estimate import projects_one_by_one
+from topdown.privacy.plan import Plan
+from topdown.projection.crosscheck import CrossCheck, cross_check
+from topdown.projection.estimate import Estimate
+from topdown.projection.project import project
+from topdown.release.manifest import Origin, describe_release
+from topdown.release.publication import publish
+from topdown.release.release import Release, round_counts
+from topdown.wording import shown
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a release is derived from, without the counts: measurements, the stream that breaks ties of rounding, the
+    plan, the ``origin`` that the manifest states, and whether the public directory holds the release already.
+    """
+
+    measurements: Measurements
+    ties: KeyedSource = field(repr=False)
+    plan: Plan
+    origin: Origin
+    released: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left: the directory that may be published, whether it was there already, and its microdata if any."""
+
+    public: Path
+    already_there: bool = False
+    microdata: Microdata | None = None
+
+
+def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages, *, workers: int | None = None) -> None:
+    """Project, solve again, round, and write the release in ``public``, complete or not at all.
+
+    ``workers``: threads, by default one per processor; the release does not depend on it. Raises `ProjectionError`
+    where an estimate is not certified or the second solution differs, `DataError` where the release cannot be written.
+    """
+    measurements = drawn.measurements
+    with thread_pool(workers) as pool:
+        with stages.stage("projecting"):
+            large = projects_one_by_one(measurements.geography.tree)
+            estimates = estimated(config, measurements, None if large else pool)
+            give_back()
+        with stages.stage("solving again by cvxpy"):
+            checks = solved_again(config, measurements, estimates, drawn.ties)
+        with stages.stage("rounding"):
+            release = made_whole(config, measurements, estimates["non_negative"], drawn.ties)
+            give_back()
+        with stages.stage("writing"):
+            publish(
+                public,
+                measurements,
+                estimates,
+                release,
+                lambda files: describe_release(
+                    config, measurements, drawn.plan, estimates, checks, release, files, drawn.origin
+                ),
+                title=config.title,
+                plan=drawn.plan,
+                notices=drawn.origin.notices,
+                csv=config.output.csv,
+                wide=config.output.wide,
+                estimates_csv=config.output.estimates_csv,
+                executor=pool,
+            )
+    _say_output(stages, public, checks)
+
+
+def require_solver(config: DerivationConfig) -> None:
+    """Refuse a solver that is not installed, before any noise is drawn."""
+    if not config.projection.cross_check:
+        return
+    import cvxpy
+
+    installed: list[str] = cvxpy.installed_solvers()  # type: ignore[no-untyped-call]
+    if config.projection.solver.upper() not in installed:
+        raise ConfigError(
+            f"projection.solver = {shown(config.projection.solver)} is not installed; cvxpy has {', '.join(installed)}"
+        )
+
+
+def estimated(config: DerivationConfig, measurements: Measurements, pool: Executor | None) -> dict[str, Estimate]:
+    """Least squares, called "unbiased" where it is (under bounded noise it is not), and the non-negative estimate."""
+    options = config.projection
+    bounded = measurements.plan is not None and measurements.plan.bounds.any
+    jobs: dict[str, Callable[[], Estimate]] = {
+        "least_squares" if bounded else "unbiased": lambda: project(measurements, "gls"),
+        "non_negative": lambda: project(measurements, options.method, nonnegative=True, weights=options.weights),
+    }
+    return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))
+
+
+def made_whole(config: DerivationConfig, measurements: Measurements, estimate: Estimate, source: Source) -> Release:
+    """Whole counts from ``estimate``; of several queries from the measurements, family by family beneath whole parents.
+
+    Raises `ProjectionError` as `round_counts` and `project_whole` do.
+    """
+    if not measurements.others:
+        return round_counts(estimate, source=source)
+    from topdown.release.histograms import project_whole  # with a compiler
+
+    options = config.projection
+    whole = project_whole(measurements, options.method, weights=options.weights, source=source)
+    return whole.dense(estimate.exact)
+
+
+def solved_again(
+    config: DerivationConfig, measurements: Measurements, estimates: dict[str, Estimate], ties: KeyedSource
+) -> dict[str, CrossCheck]:
+    """A second solution of every program by cvxpy. Raises `ProjectionError` where they disagree.
+
+    What is looked at in a large tree is drawn from streams of their own under the key of ``ties``, so that the same
+    release, written again, is the same bytes, and the bits that break ties are no others than before.
+    """
+    if not config.projection.cross_check:
+        return {}
+    solved = {name: one for name, one in estimates.items() if one.nonnegative or not measurements.others}
+    check = cross_check
+    if measurements.others:
+        # The certificate of least-squares histograms is computed from the queries, another way than they were solved.
+        from topdown.projection.family_crosscheck import cross_check_histograms as check
+    checks = {
+        name: check(
+            measurements, estimate, solver=config.projection.solver, rng=_generator(ties.spawn("cross-check", name))
+        )
+        for name, estimate in solved.items()
+    }
+    for name, found in checks.items():
+        if not found.agrees:
+            raise ProjectionError(
+                f"{name}: the tree engine and cvxpy with {found.solver} differ by {found.largest_difference:.3g} on "
+                f"{found.scope}, more than {found.tolerance:.3g}; nothing was released. Try another projection.solver"
+            )
+    return checks
+
+
+def _generator(source: KeyedSource) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
+
+
+def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> None:
+    for name, found in checks.items():
+        stages.say(
+            f"checked   {name.replace('_', '-')}: cvxpy agrees to {found.largest_difference:.1e} on {found.scope}"
+        )
+    for path in sorted(public.iterdir()):
+        stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
+    stages.say(
+        f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts, "
+        "estimates.parquet for estimates with their variances"
+    )

@@ -1,0 +1,83 @@
+"""A release from measurements that were drawn before: another projection of the same noise, which costs no budget."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from topdown.config import ProjectConfig
+from topdown.errors import ConfigError
+from topdown.machine.files import locked, make_folder
+from topdown.machine.progress import Silent, Stages
+from topdown.noise import KeyedSource
+from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
+from topdown.release.read import Published, read_measurements
+from topdown.release.verify import verify_files
+from topdown.tables.readers import require_encodable
+from topdown.wording import FAILED, reason, shown_path
+
+STAGES = 5
+"""How many stages `project_measurements` has, for a progress bar."""
+
+
+def project_measurements(
+    config: ProjectConfig, output: Path | None = None, stages: Stages | None = None, *, workers: int | None = None
+) -> Outcome:
+    """The release that ``config`` derives from measurements alone, in ``output``/public.
+
+    The same measurements and configuration give the same bytes: ties of rounding are broken by a stream whose key is
+    computed from both, which is as good as any for numbers that are public already. Raises `ConfigError`, `DataError`
+    or `ProjectionError`; nothing is then left half-written.
+    """
+    stages = stages or Silent()
+    directory = require_encodable(config.output_path if output is None else output)
+    public = directory / "public"
+    require_solver(config)
+    with stages.stage("reading the measurements"):
+        source = read_measurements(config.measurements_path)
+    stages.say(f"read      {source.measurements.geography.n_nodes:,} nodes x {len(source.measurements.cells)} cells")
+    stages.say(source.plan.describe(source.measurements.geography.levels))
+    try:
+        make_folder(directory)
+        with locked(directory / ".lock"):
+            if _made_before(config, source, public):
+                stages.say(f"{public} holds this release already, complete; nothing was written")
+                return Outcome(public, already_there=True)
+            drawn = Drawn(source.measurements, _ties(config, source), source.plan, source.origin)
+            del source
+            derive(config, drawn, public, stages, workers=workers)
+    except BlockingIOError:
+        raise ConfigError(
+            f"{shown_path(directory)}: another run is writing here; wait for it, or give another --output"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{shown_path(directory)}: cannot be written: {reason(error, FAILED)}; correct the permissions, or give "
+            "another --output"
+        ) from None
+    return Outcome(public)
+
+
+def _made_before(config: ProjectConfig, source: Published, public: Path) -> bool:
+    """Whether ``public`` holds this very derivation. Raises `ConfigError` where it holds anything else."""
+    if not public.exists() or (public.is_dir() and not any(public.iterdir())):
+        return False
+    there = verify_files(public, "move it away, or give another --output")
+    derived = there.get("derived_from")
+    if (
+        derived is None
+        or derived["manifest"] != _digest(source)
+        or (there["configuration_sha256"] != config.fingerprint(source.origin.units))
+    ):
+        raise ConfigError(f"{shown_path(public)} holds another release; give another --output directory")
+    return True
+
+
+def _digest(source: Published) -> str:
+    assert source.origin.derived_from is not None  # nosec B101 # narrows a type: `read_measurements` says where from
+    return source.origin.derived_from.manifest
+
+
+def _ties(config: ProjectConfig, source: Published) -> KeyedSource:
+    settled = f"{_digest(source)} {config.fingerprint(source.origin.units)}"
+    return KeyedSource(hashlib.sha256(settled.encode()).digest())

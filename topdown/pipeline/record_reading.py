@@ -1,0 +1,69 @@
+"""From a table with many rows per leaf, records or long, to units and confidential counts: its batches read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.confidential.counts import Counts
+from topdown.confidential.records import count_records
+from topdown.config import RunConfig
+from topdown.errors import DataError, GeographyError
+from topdown.geography.construction import as_text
+from topdown.geography.geography import Geography
+from topdown.tables.readers import require_file, table_batches
+from topdown.wording import shown, shown_path, unquoted
+
+_UNITS_AT_ONCE = 1 << 20
+
+
+def unit_rows(config: RunConfig, identifiers: Sequence[str], names: Sequence[str]) -> pa.Table:
+    """One row for every unit of the table: its ``identifiers`` and ``names``.
+
+    Raises `GeographyError` for a unit that rows call by two names.
+    """
+    wanted = list(dict.fromkeys([*identifiers, *names]))
+    others = [name for name in wanted if name not in identifiers]
+    held: list[pa.Table] = []
+    for batch in chosen_batches(config, wanted):
+        held.append(pa.Table.from_batches([batch]).group_by(wanted).aggregate([]))
+        if sum(one.num_rows for one in held) > _UNITS_AT_ONCE:
+            held = [pa.concat_tables(held).group_by(wanted).aggregate([])]
+    found = pa.concat_tables(held).group_by(wanted).aggregate([])
+    units = found.group_by(list(identifiers)).aggregate([(name, how) for name in others for how in ("min", "max")])
+    for name in others:
+        if not pc.all(pc.fill_null(pc.equal(units[f"{name}_min"], units[f"{name}_max"]), True)).as_py():
+            raise GeographyError(f"column {shown(name)} calls one unit by two names; give it one in all of its rows")
+    columns = [*(units[name] for name in identifiers), *(units[f"{name}_min"] for name in others)]
+    return pa.table(columns, [*identifiers, *others])
+
+
+def counts_of_records(config: RunConfig, geography: Geography, path: Sequence[str]) -> Counts:
+    """The counts of the table's records, or of its long rows; ``path``: the columns that identify a row's leaf."""
+    wanted = list(dict.fromkeys([*path, *config.counted_columns]))
+    return count_records(
+        chosen_batches(config, wanted),
+        geography,
+        geoid=path,
+        cells=config.input.cells,
+        schema=config.schema_of_cells if config.has_schema else None,
+        count=config.input.count,
+        separator=config.geography.separator or "/",
+    )
+
+
+def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns ``wanted`` of the rows that input.where chooses, batch by batch, which nobody keeps."""
+    path, where = require_file(config.input_path), config.input.where
+    columns = list(dict.fromkeys([*wanted, *where]))
+    rows = 0
+    for batch in table_batches(path, columns, form=config.input.form, kept=False):
+        for name, value in where.items():
+            batch = batch.filter(pc.equal(as_text(batch[name], f"input.where: column {shown(name)}"), value))
+        rows += batch.num_rows
+        yield batch.select(list(wanted))
+    if where and not rows:
+        said = " and ".join(f"{unquoted(name)} = {shown(value)}" for name, value in where.items())
+        raise DataError(f"{shown_path(path)}: no row has {said}; correct input.where")

@@ -1,0 +1,141 @@
+"""The rehearsal: all that follows the draw is done on stand-ins for the measurements before a budget is spent.
+
+They are made from the geography and the plan, which are public, and never from the counts: a rehearsal on the counts
+would tell by its outcome something about them that no budget covers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from topdown.config import DerivationConfig
+from topdown.errors import ProjectionError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.machine.progress import Stages
+from topdown.measurements.measurements import Measurements
+from topdown.noise import KeyedSource, SeededSource
+from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.pipeline.derive import estimated, made_whole, solved_again
+from topdown.privacy.plan import Plan
+from topdown.workload import DETAILED, Query, Schema
+
+CELLS = ("no counts", "large counts")
+REHEARSED_WHOLE = 4_000
+"""Geographies of up to this many nodes are rehearsed whole."""
+
+_LEAVES = 800
+_HISTOGRAM_CELLS = 40_000
+_DEVIATIONS = 50.0
+_SEED = 2020
+
+
+def rehearse(config: DerivationConfig, geography: Geography, plan: Plan, stages: Stages, schema: Schema) -> None:
+    """Project, certify, solve again and round stand-ins, so that what cannot be done is found before anything is drawn.
+
+    ``schema``: of the cells. Whether it succeeds depends on what is public, not on the counts. Raises
+    `ProjectionError`, and `ConfigError` for exact queries along which no whole numbers can be made.
+    """
+    with stages.stage("rehearsing on stand-in counts"):
+        several = any(set(plan.queries(level)) - {DETAILED} for level in geography.levels)
+        measurements = stand_ins_of_queries(geography, plan, schema) if several else stand_ins(geography, plan)
+        try:
+            estimates = estimated(config, measurements, None)
+            solved_again(config, measurements, estimates, KeyedSource(bytes(32)))
+            made_whole(config, measurements, estimates["non_negative"], SeededSource(("rehearsal",)))
+        except ProjectionError as error:
+            raise ProjectionError(
+                f"rehearsed on stand-in counts, before anything was drawn: {error}. Take another projection.method or "
+                "projection.solver, or shares that differ less from level to level"
+            ) from None
+
+
+def stand_ins(geography: Geography, plan: Plan) -> Measurements:
+    """Measurements as ``plan`` would draw them, of the same variances and kind of numbers, with two cells.
+
+    Noise alone, which leaves many nodes below 0, and noise on counts from 0 to as many as there may be, which differ by
+    as much as counts can. Exact levels are exact. Of more than 4,000 nodes a part of as many levels. Always the same
+    for the same geography and plan. ``plan``: with its shares filled in, as
+    `topdown.confidential.measure.measurable` gives it.
+    """
+    part = _part(geography)
+    tree, rng = part.tree, np.random.default_rng(_SEED)
+    variance = np.empty(tree.n_nodes)
+    for level in part.levels:
+        variance[part.level_slice(level)] = plan.variance(level)
+    deviation = np.sqrt(np.where(np.isfinite(variance), variance, 0.0))
+    grid = 2.0**plan.released_grid_bits
+    truth = tree.aggregate(np.stack([np.zeros(tree.n_leaves), _counts(tree, _most(part, plan, deviation), rng)]))
+    noise = np.rint(rng.laplace(size=truth.shape) * deviation * (grid / np.sqrt(2.0))) / grid
+    values = np.where(np.isinf(variance), 0.0, np.clip(truth + noise, -LARGEST_WHOLE, LARGEST_WHOLE))
+    for level in part.levels:
+        bounds, nodes = plan.bounds.at(level), part.level_slice(level)
+        if bounds.kind != "none":
+            values[:, nodes] = np.clip(values[:, nodes], 0, bounds.upper)
+    whole = plan.released_grid_bits == 0
+    return Measurements(part, CELLS, (values.astype(np.int64) if whole else values).T, variance, plan)
+
+
+def stand_ins_of_queries(geography: Geography, plan: Plan, schema: Schema) -> Measurements:
+    """As `stand_ins`, of the queries that ``plan`` asks: noise on histograms of which half of the leaves are empty, and
+    the others have a few records to many; of a part of the geography with some 40,000 leaves times cells.
+    """
+    part = _part(geography, max(20, _HISTOGRAM_CELLS // schema.n_cells))
+    tree, rng = part.tree, np.random.default_rng(_SEED)
+    possible = schema.possible_cells()
+    leaves = np.zeros((schema.n_cells, tree.n_leaves))
+    sizes = np.where(rng.random(tree.n_leaves) < 0.5, 0, 2.0 ** rng.uniform(0, 12, tree.n_leaves)).astype(np.int64)
+    mixture = rng.dirichlet(np.full(len(possible), 0.05))
+    leaves[possible] = rng.multinomial(sizes, mixture).T
+    truth = tree.aggregate(leaves).T
+    answers = {}
+    grid = 2.0**plan.released_grid_bits
+    for level in part.levels:
+        for name in plan.queries(level):
+            query, variance = Query.parse(name, schema), float(plan.variance(level, name))
+            true = query.answers(truth[part.level_slice(level)])
+            noise = np.rint(rng.laplace(size=true.shape) * math.sqrt(variance / 2.0) * grid) / grid
+            values = true + noise
+            answers[level, name] = (values.astype(np.int64) if grid == 1 else values, variance)
+    return replace(Measurements.from_answers(part, schema, answers), plan=plan)
+
+
+def _most(geography: Geography, plan: Plan, deviation: FloatArray) -> float:
+    """The largest total that is tried: so that noise, also on sums, stays below 2^53, and within public bounds."""
+    room = LARGEST_WHOLE - _DEVIATIONS * float(np.sqrt(np.square(deviation).sum()))
+    uppers = [plan.bounds.at(level).upper for level in geography.levels]
+    return max(0.0, min([room / 2, *(float(upper) for upper in uppers if upper is not None)]))
+
+
+def _counts(tree: Tree, most: float, rng: np.random.Generator) -> FloatArray:
+    """Leaves' counts of all sizes, their logarithms uniform, one with half of everything; at most ``most`` in all."""
+    each = most / (2 * tree.n_leaves)
+    leaves: FloatArray = np.floor(2.0 ** (rng.random(tree.n_leaves) * np.log2(max(each, 1.0))))
+    leaves *= each >= 1
+    leaves[int(rng.integers(tree.n_leaves))] += np.floor(most / 2)
+    return leaves
+
+
+def _part(geography: Geography, leaves: int = _LEAVES) -> Geography:
+    """The geography, or of a large one a few children of every node that is kept, down to about ``leaves`` leaves."""
+    if geography.n_nodes <= leaves * (REHEARSED_WHOLE // _LEAVES):
+        return geography
+    tree = geography.tree
+    kept: list[IntArray] = [np.zeros(1, np.int64)]
+    sizes = []
+    for level in range(tree.n_levels - 1):
+        parents = kept[-1]
+        first, stop = tree.child_offsets[parents], tree.child_offsets[parents + 1]
+        branching = max(1, round((leaves / len(parents)) ** (1 / (tree.n_levels - 1 - level))))
+        size = np.minimum(stop - first, branching)
+        below = np.repeat(first - (np.cumsum(size) - size), size) + np.arange(int(size.sum()))
+        sizes.append(size)
+        kept.append(below)
+    nodes = np.concatenate(kept)
+    return Geography(
+        geography.levels, Tree.from_family_sizes(sizes), pa.array(geography.identifiers.take(pa.array(nodes)))
+    )

@@ -1,0 +1,85 @@
+"""The main job, readable as prose: from a table of counts to a consistent, publishable release."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+from topdown.config import RunConfig
+from topdown.machine.progress import Silent, Stages
+from topdown.measurements.journal import Journal
+from topdown.microdata import synthesize as microdata
+from topdown.microdata.records import Order
+from topdown.microdata.synthesize import Microdata
+from topdown.pipeline.derive import Outcome, derive
+from topdown.pipeline.draw import draw
+from topdown.tables.readers import require_encodable
+
+STAGES = 8
+"""How many stages `run` has, for a progress bar."""
+_MOST_MEANINGS = 40
+"""Cells whose meaning is said."""
+RECORDS_STAGES = 3
+"""How many `synthesize` has, and `run` more than ``STAGES`` where it goes on to microdata."""
+
+
+def run(
+    config: RunConfig, output: Path | None = None, stages: Stages | None = None, *, workers: int | None = None
+) -> Outcome:
+    """Read, measure, project, round and write the release that ``config`` describes to ``output``/public.
+
+    Noise is drawn once: started again with the same configuration and input, a run goes on from its own measurements.
+    With a ledger the budget is reserved before the first draw. The public directory appears complete or not at all.
+    Where ``config.output.microdata`` says so, its records follow, as `synthesize` writes them.
+    ``workers``: threads, by default one per processor; the release does not depend on it. Raises `ConfigError`,
+    `DataError`, `ProjectionError` or `BudgetError`; nothing is then left half-written.
+    """
+    stages = stages or Silent()
+    directory = require_encodable(config.output_path if output is None else output)
+    public = directory / "public"
+    if config.output.microdata:
+        microdata.require_replaceable(directory / "microdata")
+    with ExitStack() as held:
+        drawn = draw(config, directory, held, stages, workers=workers)
+        already_there = drawn.released
+        if already_there:
+            stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
+        else:
+            derive(config, drawn, public, stages, workers=workers)
+        del drawn
+        order = config.output.microdata_order
+        records = _records(config, directory, order, stages) if config.output.microdata else None
+    return Outcome(public, already_there, records)
+
+
+def synthesize(
+    config: RunConfig, output: Path | None = None, order: Order | None = None, stages: Stages | None = None
+) -> Microdata:
+    """The records of the release that `run` made of ``config``, in ``order`` (by default the configuration's).
+
+    They lie in microdata/ beside public/ and are post-processing of it alone. Meanwhile no `run` works in the same
+    directory. Raises `ConfigError` and `DataError` as `topdown.microdata.synthesize.synthesize` does.
+    """
+    directory = require_encodable(config.output_path if output is None else output)
+    with ExitStack() as held:
+        # Where a release was handed on without its internal/, no run can be at work.
+        if os.path.isdir(directory / "internal"):  # no error where the directory cannot be read: that comes later
+            held.enter_context(Journal(directory / "internal", config.fingerprint(), "").locked())
+        return _records(config, directory, order or config.output.microdata_order, stages or Silent())
+
+
+def _records(config: RunConfig, directory: Path, order: Order, stages: Stages) -> Microdata:
+    schema = config.schema_of_cells
+    made = microdata.synthesize(
+        directory / "public", directory / "microdata", schema=schema, order=order, stages=stages
+    )
+    if made.already_there:
+        stages.say(f"{made.directory} holds these microdata already, complete; nothing was written")
+        return made
+    meanings = list(zip(config.input.cells, microdata.cell_meanings(config.input.cells, schema), strict=True))
+    for cell, meaning in meanings[:_MOST_MEANINGS]:
+        stages.say(f"schema    {cell}: " + ", ".join(f"{name} = {category}" for name, category in meaning.items()))
+    stages.say("checked   the records, read back and tabulated, equal the release")
+    stages.say(f"wrote     {made.directory} ({made.records:,} records, {made.order}, in {len(made.files)} files)")
+    return made

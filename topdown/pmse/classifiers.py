@@ -1,0 +1,221 @@
+"""Classifiers that try to tell synthetic from original records: trees, logistic regression, a fixed partition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from topdown.errors import ConfigError
+from topdown.pmse.columns import Columns, FloatArray
+from topdown.wording import column_names, shown
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What a classifier found: for every record the ``probability`` of being synthetic.
+
+    ``leaf``: the part of a partition in which every record lies, None where there is no partition; ``describe`` has a
+    text for each part. ``parameters``: for a fixed partition its parts, for a regression the coefficients with the
+    intercept.
+    """
+
+    probability: FloatArray = field(repr=False)
+    leaf: IntArray | None = field(default=None, repr=False)
+    describe: tuple[str, ...] = field(default=(), repr=False)
+    parameters: int = 0
+
+
+class Classifier(Protocol):
+    """A rule that learns the labels of records and predicts their probabilities."""
+
+    @property
+    def known_null(self) -> Literal["partition", "regression"] | None:
+        """Which formula gives the expected pMSE of two samples of one law; None where only permutation does."""
+        ...
+
+    def fit(self, columns: Columns, labels: IntArray) -> Fit:
+        """Learn ``labels`` (1 synthetic, 0 original) from ``columns``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CART:
+    """A classification tree grown greedily by Gini impurity, with probabilities from its leaves' proportions.
+
+    ``depth``: the most splits on a path, None for rpart's limit of 30. ``cp``: rpart's complexity parameter: with the
+    root's risk R, the tree is the smallest that minimises risk + cp R x (number of leaves). ``pruning`` says which
+    risk: "class" is rpart's, the share of misclassified records (root: 1/2 for data sets of one size); "gini" is
+    scikit-learn's, the mean Gini impurity, with ``ccp_alpha`` = cp R (root: 1/2 as well, so ccp_alpha = cp / 2).
+    ``min_split`` and ``min_leaf``: records that a node needs to be split, and that a leaf keeps; rpart's 20 and 7.
+    A category is split off one against the rest, where rpart would group categories.
+
+    Greedy trees are not globally optimal, and their pMSE has no proven sensitivity below 1/4: see `PMSEMechanism`.
+
+    Source: Breiman, Friedman, Olshen, Stone, "Classification and Regression Trees"; Therneau, Atkinson, "An
+    Introduction to Recursive Partitioning Using the RPART Routines", section 4; scikit-learn's DecisionTreeClassifier.
+    """
+
+    depth: int | None = None
+    cp: float = 0.01
+    pruning: Literal["class", "gini"] = "class"
+    min_split: int = 20
+    min_leaf: int = 7
+    known_null: ClassVar[None] = None
+
+    def __post_init__(self) -> None:
+        if self.depth is not None and self.depth < 1:
+            raise ConfigError(f"depth {self.depth}: give 1 or more, or None for no limit")
+        if not 0 <= self.cp < 1:
+            raise ConfigError(f"cp {self.cp}: give a share of the root's risk, at least 0 and below 1")
+        if self.pruning not in ("class", "gini"):
+            raise ConfigError(f"pruning {self.pruning!r}: give 'class' (rpart's) or 'gini' (scikit-learn's)")
+        if self.min_split < 2 or self.min_leaf < 1:
+            raise ConfigError(f"min_split {self.min_split}, min_leaf {self.min_leaf}: give at least 2 and 1")
+
+    @property
+    def ccp_alpha(self) -> float:
+        """``cp`` in scikit-learn's terms, for data sets of one size: cp times the root's risk of 1/2."""
+        return self.cp / 2
+
+    def fit(self, columns: Columns, labels: IntArray) -> Fit:
+        """Grow on all records and prune; a leaf's probability is its share of synthetic records."""
+        from sklearn.tree import DecisionTreeClassifier
+
+        grown: Any = DecisionTreeClassifier(
+            max_depth=30 if self.depth is None else self.depth,
+            min_samples_split=self.min_split,
+            min_samples_leaf=self.min_leaf,
+            random_state=0,
+        ).fit(columns.matrix, labels)
+        tree = grown.tree_
+        rows = np.asarray(tree.n_node_samples, dtype=np.float64)
+        synthetic = np.rint(tree.value[:, 0, 1] * rows)
+        risk = np.minimum(synthetic, rows - synthetic)
+        if self.pruning == "gini":
+            risk = 2 * synthetic * (rows - synthetic) / rows
+        above = prune_tree(tree.children_left, tree.children_right, risk, self.cp * risk[0])
+        ends, found = np.unique(above[grown.apply(columns.matrix)], return_inverse=True)
+        leaf: IntArray = found.astype(np.int64)
+        paths = _paths(tree, columns.features)
+        return Fit(synthetic[ends][leaf] / rows[ends][leaf], leaf, tuple(paths[k] for k in ends), len(ends))
+
+
+def prune_tree(left: IntArray, right: IntArray, risk: FloatArray, price: float) -> IntArray:
+    """For every node the leaf that it is part of in the smallest subtree of least risk + price x leaves."""
+    n_nodes = len(left)
+    cost = risk + price
+    is_leaf = left < 0
+    # Children have larger numbers than their parent. A split must gain more than the rounding of the sums.
+    for node in range(n_nodes - 1, -1, -1):
+        if left[node] >= 0:
+            split = cost[left[node]] + cost[right[node]]
+            if split < cost[node] * (1 - 1e-12):
+                cost[node] = split
+            else:
+                is_leaf[node] = True
+    above = np.arange(n_nodes)
+    for node in range(n_nodes):
+        if left[node] >= 0 and (is_leaf[node] or above[node] != node):
+            above[left[node]] = above[right[node]] = above[node]
+    return above
+
+
+def _paths(tree: Any, features: tuple[str, ...]) -> list[str]:
+    """The conditions that lead to every node, in words."""
+    words: list[list[str]] = [[] for _ in range(tree.node_count)]
+    for node in range(tree.node_count):
+        if tree.children_left[node] >= 0:
+            name, cut = features[tree.feature[node]], tree.threshold[node]
+            both = (f"not {name}", name) if " = " in name else (f"{name} <= {cut:.6g}", f"{name} > {cut:.6g}")
+            words[tree.children_left[node]] = [*words[node], both[0]]
+            words[tree.children_right[node]] = [*words[node], both[1]]
+    return [" and ".join(one) or "everything" for one in words]
+
+
+@dataclass(frozen=True, slots=True)
+class Logistic:
+    """Logistic regression by maximum likelihood on an intercept and every column, without a penalty.
+
+    ``interactions``: whether the products of the features of every two columns take part. Continuous columns are
+    centred and scaled, which changes no probability; directions that depend on others are left out, so that ``k`` is
+    the rank.
+    """
+
+    interactions: bool = True
+    known_null: ClassVar[Literal["regression"]] = "regression"
+
+    def fit(self, columns: Columns, labels: IntArray) -> Fit:
+        """Fit by Newton's method on an orthonormal basis of the design."""
+        design = self._design(columns)
+        left, sizes, _ = np.linalg.svd(design, full_matrices=False)
+        basis = left[:, sizes > sizes[0] * 1e-9]
+        return Fit(_newton(basis, labels), parameters=basis.shape[1])
+
+    def _design(self, columns: Columns) -> FloatArray:
+        deviation = columns.matrix.std(axis=0)
+        scaled = (columns.matrix - columns.matrix.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+        pieces = [np.ones(len(scaled)), *scaled.T]
+        if self.interactions:
+            pairs = [(i, j) for i in range(scaled.shape[1]) for j in range(i) if columns.source[i] != columns.source[j]]
+            pieces.extend(scaled[:, i] * scaled[:, j] for i, j in pairs)
+        return np.column_stack(pieces)
+
+
+def _newton(basis: FloatArray, labels: IntArray) -> FloatArray:
+    """Probabilities of the logistic regression with the greatest likelihood; under separation, nearly 0 and 1."""
+    sign = 2.0 * labels - 1.0
+    weights = np.zeros(basis.shape[1])
+
+    def loss(at: FloatArray) -> float:
+        return float(np.logaddexp(0.0, -sign * (basis @ at)).sum())
+
+    value = loss(weights)
+    for _ in range(60):
+        probability = 1.0 / (1.0 + np.exp(-np.clip(basis @ weights, -35.0, 35.0)))
+        gradient = basis.T @ (labels - probability)
+        curvature = (basis * (probability * (1 - probability))[:, None]).T @ basis
+        step = np.linalg.solve(curvature + 1e-12 * np.eye(len(weights)), gradient)
+        length = 1.0
+        while length > 1e-6 and loss(weights + length * step) > value:
+            length /= 2
+        weights = weights + length * step
+        before, value = value, loss(weights)
+        if before - value <= 1e-12 * len(labels):
+            break
+    fitted: FloatArray = 1.0 / (1.0 + np.exp(-np.clip(basis @ weights, -35.0, 35.0)))
+    return fitted
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A fixed partition: every combination of the values of ``columns`` (by default all) is a part.
+
+    It is decided without the labels, so its pMSE is Pearson's chi-square in other units. For categorical columns.
+    """
+
+    columns: tuple[str, ...] | None = None
+    known_null: ClassVar[Literal["partition"]] = "partition"
+
+    def fit(self, columns: Columns, labels: IntArray) -> Fit:
+        """The share of synthetic records in every combination that occurs."""
+        chosen = list(columns.frame.columns) if self.columns is None else list(self.columns)
+        for name in chosen:
+            if name not in columns.frame.columns:
+                raise ConfigError(f"no column {shown(name)}; there are {column_names(columns.frame.columns)}")
+        frame = columns.frame[chosen].astype("string").fillna("missing")
+        codes: IntArray = frame.groupby(chosen, sort=True).ngroup().to_numpy().astype(np.int64)
+        rows = np.bincount(codes)
+        synthetic = np.bincount(codes, weights=labels)
+        first = frame.iloc[pd.Series(codes).drop_duplicates().index]
+        words = {
+            code: ", ".join(f"{n} = {v}" for n, v in zip(chosen, row, strict=True))
+            for code, row in zip(codes[first.index], first.itertuples(index=False), strict=True)
+        }
+        share: FloatArray = synthetic / rows
+        return Fit(share[codes], codes, tuple(words[k] for k in range(len(rows))), len(rows))

@@ -1,0 +1,95 @@
+"""A plan as JSON-able values, for a manifest, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from topdown.neighbours import COUNTS_MOVED
+from topdown.privacy.bounds import CALIBRATED, NONE, UNCORRECTED
+from topdown.privacy.plan_facts import PlanFacts
+from topdown.workload import DETAILED
+
+
+def record_of(plan: PlanFacts) -> dict[str, Any]:
+    """``plan`` as JSON-able values: exact fractions as strings such as "1/5".
+
+    Every budget is what is truly charged. Under an uncorrected scale that is more than the plan was asked for, of which
+    the scales and shares still tell: `arguments_of` takes it from them.
+    """
+    shares = plan.shares
+    currency, parameter = plan.noise.currency, plan.noise.parameter
+    levels = []
+    for (level, query), share in () if shares is None else shares.items_:
+        entry: dict[str, Any] = {"level": level, "query": query, "share": str(share)}
+        entry[currency] = str(plan.charged(level, query))
+        bounded = plan.bounds.at(level)
+        if bounded.kind != NONE:
+            entry |= {"bounds": bounded.kind, "upper": bounded.upper, "calibration": bounded.calibration}
+            entry["charged"] = str(plan.charged(level, query))
+        if share:
+            entry[parameter] = str(plan.parameter(level, query))
+        levels.append(entry)
+    return {
+        "mechanism": plan.mechanism,
+        "unit": plan.unit,
+        "neighbours": plan.neighbours,
+        "epsilon": None if plan.epsilon is None else str(plan.charged_total),
+        "rho": None if plan.rho is None else str(plan.rho),
+        "delta": plan.delta,
+        "grid_bits": plan.released_grid_bits,
+        "shares": None if shares is None else levels,
+        "invariants": list(plan.invariants) if not plan.exact_queries else _exact_by_level(plan),
+    }
+
+
+def _exact_by_level(plan: PlanFacts) -> dict[str, list[str]]:
+    exact = {level: [DETAILED] for level in plan.invariants}
+    for level, query in plan.exact_queries:
+        exact.setdefault(level, []).append(query)
+    return exact
+
+
+def arguments_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the plan of which ``record`` was made.
+
+    Raises `KeyError` or `TypeError` where it is no record of a plan.
+    """
+    shares: dict[str, dict[str, str]] = {}
+    bounds: dict[str, str] = {}
+    upper: dict[str, int] = {}
+    calibration = CALIBRATED
+    for entry in record["shares"] or ():
+        level = str(entry["level"])
+        shares.setdefault(level, {})[str(entry["query"])] = str(entry["share"])
+        if "bounds" in entry:
+            bounds[level] = str(entry["bounds"])
+            # Clipping has no scale of its own, so that its levels say nothing of the calibration.
+            calibration = str(entry["calibration"]) if entry["calibration"] != CALIBRATED else calibration
+            if entry["upper"] is not None:
+                upper[level] = int(entry["upper"])
+    return {
+        "mechanism": str(record["mechanism"]),
+        "epsilon": _asked_for(record),
+        "rho": record["rho"],
+        "shares": None if record["shares"] is None else shares,
+        "neighbours": str(record["neighbours"]),
+        "invariants": record["invariants"],
+        "delta": record["delta"] if record["rho"] is not None else None,
+        "unit": str(record["unit"]),
+        "grid_bits": int(record["grid_bits"]),
+        "bounds": bounds or NONE,
+        "upper": upper or None,
+        "calibration": calibration,
+    }
+
+
+def _asked_for(record: Mapping[str, Any]) -> Any:
+    """The epsilon that the plan was asked for: less than is charged where a level's scale is uncorrected, namely the
+    one of which the level's share buys that scale without bounds."""
+    for entry in record["shares"] or ():
+        share = Fraction(str(entry["share"]))
+        if share and entry.get("calibration") == UNCORRECTED:
+            return str(COUNTS_MOVED[str(record["neighbours"])] / Fraction(str(entry["scale"])) / share)
+    return record["epsilon"]

@@ -1,0 +1,59 @@
+"""What a budget is worth to the people in the table: where it is so large that it protects nobody."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from topdown.privacy.plan_facts import PlanFacts
+
+LARGE_EPSILON = 20.0
+"""From this epsilon on, in all, whoever knows all other records need not guess."""
+
+MOST_UNTOUCHED = 0.99
+"""More than this part of a level's counts without noise is no protection."""
+
+
+def untouched(plan: PlanFacts, level: str, query: str) -> float:
+    """The probability that a count of a level's query is published as it is, once it is rounded to a whole number.
+
+    Of the unbounded law; within bounds no count is moved more. 0 where the level is not measured, or is invariant and
+    called so.
+    """
+    if plan.is_exact(level, query) or plan.share(level, query) == 0:
+        return 0.0
+    law = plan.noise.law(plan.parameter(level, query), plan.grid_bits, continuous=False)
+    # P(|X| < 1/2): a law of whole numbers has nothing between 0 and 1, a grid or a density is rounded.
+    return 1.0 - 2.0 * float(law.sf(0.5))
+
+
+def unprotected(plan: PlanFacts, levels: Sequence[str]) -> dict[str, float]:
+    """The levels of which more than 99 % of the counts of some query would be published as they are, and how many."""
+    found = {
+        level: max((untouched(plan, level, query) for query in plan.queries(level)), default=0.0) for level in levels
+    }
+    return {level: part for level, part in found.items() if part > MOST_UNTOUCHED}
+
+
+def large_budget(plan: PlanFacts, epsilon: float) -> str | None:
+    """What an attacker learns at ``epsilon`` in all (of zero-concentrated privacy, at the plan's delta), from 20 up."""
+    if epsilon < LARGE_EPSILON:
+        return None
+    wrong = math.exp(-epsilon)
+    chance = f"once in {1 / wrong:,.0f}" if wrong > 1e-15 else "less than once in 10^15"
+    return (
+        f"epsilon = {epsilon:.6g} in all bounds nothing that matters: an attacker who knows all other records, and for "
+        f"whom two records of one {plan.unit} (or none) are as likely as each other, may learn from the release which "
+        f"it is and be wrong only {chance}"
+        + ("" if plan.is_pure else f", beside delta = {plan.delta:g}")
+        + "; an epsilon of a few units keeps that open"
+    )
+
+
+def in_words(plan: PlanFacts, levels: Sequence[str]) -> list[str]:
+    """A sentence for every level whose counts are published as they are, though noise was drawn for them."""
+    return [
+        f"NOT PROTECTED: at level {level!r} the noise is 0 for {part:.4%} of the counts, so that true counts are "
+        "published."
+        for level, part in unprotected(plan, levels).items()
+    ]

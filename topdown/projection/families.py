@@ -1,0 +1,218 @@
+"""Histograms from the root down, family by family, non-negative: what each family's program is, solved and certified.
+
+Of a parent's histogram only the cells that it has enter: a child has nothing where its parent has nothing. So work and
+memory follow the records and not the number of cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import ProjectionError
+from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.machine.parallel import map_ordered
+from topdown.projection.conditions import Conditions, Rows
+from topdown.projection.information import Gathered, Information
+from topdown.projection.patterns import Patterns
+
+_ROUNDING = 2.0**-43
+"""What rounding may be of the largest terms of an equation, over all its terms and their way through the solution."""
+
+
+class Family(NamedTuple):
+    """One family's program on the cells that its parent has.
+
+    ``cells``: their numbers. ``known``: what is known of the children. ``pattern`` (cells x cells). ``total`` (cells,):
+    the parent's, None for the root itself. ``conditions``: what must hold.
+    """
+
+    cells: IntArray
+    known: Gathered
+    pattern: npt.NDArray[np.int32]
+    total: FloatArray | None
+    conditions: Rows
+
+
+class Solved(NamedTuple):
+    """``x`` (children x cells), and the multipliers of the sums (cells,) and of the conditions (children x rows)."""
+
+    x: FloatArray
+    sums: FloatArray
+    rows: FloatArray
+
+
+Solver = Callable[[Family], Solved]
+
+
+class Check(NamedTuple):
+    """How far every child (children,) is from solving its family's program, as `Residuals` has it; in counts.
+
+    ``off``: by how much a sum is off, and ``allowed``: by how much rounding may put it off.
+    """
+
+    gap: FloatArray
+    rounding: FloatArray
+    deviation: FloatArray
+    off: float
+    allowed: float
+
+
+class Sparse(NamedTuple):
+    """The histogram of one node: ``values`` of the ``cells`` that are not 0."""
+
+    cells: IntArray
+    values: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Everything that the way down needs: the tree, what is known of every level, what must hold, and ``cells``, all
+    that a record can be in."""
+
+    tree: Tree
+    information: Sequence[Information]
+    conditions: Conditions
+    patterns: Patterns
+    cells: IntArray
+
+    def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
+        """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``."""
+        cells = self.cells if above is None else above.cells
+        total = None if above is None else above.values.astype(np.float64)
+        known = self.information[index].gather(nodes, cells)
+        prior = self.information[index].prior
+        if prior:
+            known = _with_prior(known, prior, self._parts(index, nodes), total, self.patterns)
+        conditions = self.conditions.rows(index, nodes, cells, total)
+        return Family(cells, known, self.patterns.of(cells), total, conditions)
+
+    def check(self, index: int, nodes: slice, family: Family, solved: Solved) -> Check:
+        """How far ``solved`` is from optimal, by the measurements themselves."""
+        x, multipliers = solved.x, solved.rows
+        slope, size = self.information[index].slope(x, nodes, family.cells)
+        prior = self.information[index].prior
+        if prior:
+            wanted = _shares(self._parts(index, nodes), family.total, x.shape)
+            slope, size = slope + prior * (x - wanted), size + prior * (x + wanted)
+        held = multipliers @ family.conditions.rows
+        residual = slope - solved.sums - held
+        size = size + np.abs(solved.sums) + np.abs(multipliers) @ family.conditions.rows
+        strength = family.known.table[:, np.diagonal(family.pattern)]
+        # Where its own equation would put a cell, everything else as it is; not below 0.
+        missed = np.abs(x - np.maximum(x - residual / strength, 0.0))
+        gap = np.where(family.conditions.allowed, missed, np.where(x == 0, 0.0, np.inf))
+        rounding, deviation = _ROUNDING * size / strength, 1 / np.sqrt(strength)
+        worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=1)
+        at = np.arange(len(x)), worst
+        lacking = _missed_rows(family.conditions, x, multipliers, strength)
+        off = np.zeros(1) if family.total is None else np.abs(x.sum(axis=0) - family.total)
+        most = float(x.max(initial=0.0))
+        return Check(
+            np.maximum(gap[at], lacking), rounding[at], deviation[at], float(off.max()), _ROUNDING * len(x) * most
+        )
+
+    def _parts(self, index: int, nodes: slice) -> FloatArray:
+        """The numbers of leaves of some nodes, as parts of their family's."""
+        leaves = self.tree.leaf_counts[self.tree.level(index)][nodes].astype(np.float64)
+        return np.asarray(leaves / leaves.sum())
+
+
+def _shares(parts: FloatArray, total: FloatArray | None, shape: tuple[int, ...]) -> FloatArray:
+    return np.zeros(shape) if total is None else parts[:, None] * total
+
+
+def _with_prior(
+    known: Gathered, prior: float, parts: FloatArray, total: FloatArray | None, patterns: Patterns
+) -> Gathered:
+    """``known`` and, weakly, that the parent's cells are shared out by the numbers of leaves."""
+    return Gathered(known.table + prior * patterns.same, known.g + prior * _shares(parts, total, known.g.shape))
+
+
+def _missed_rows(conditions: Rows, x: FloatArray, multipliers: FloatArray, strength: FloatArray) -> FloatArray:
+    """By how much every child (children,) misses a condition, or holds to one with a multiplier of the wrong sign."""
+    if not len(conditions.rows):
+        return np.zeros(len(x))
+    answers = x @ conditions.rows.T
+    short, beyond = conditions.low - answers, answers - conditions.high
+    missed = np.maximum(np.maximum(short, beyond) - _ROUNDING * (1 + np.abs(answers)) * x.shape[1], 0.0)
+    # A push up where the answer is not at its least, or down where it is not at its most: the smaller of the two.
+    unit = multipliers / strength.max(axis=1, keepdims=True)
+    wrong = np.minimum(np.abs(unit), np.maximum(np.where(unit > 0, -short, -beyond), 0.0))
+    return np.asarray(np.maximum(missed, wrong).max(axis=1))
+
+
+def solve_compiled(family: Family) -> Solved:
+    """The family's program by the compiled active set. Raises `ProjectionError` where it does not solve it."""
+    from topdown.projection import family_kernel
+
+    (table, g), conditions, total = family.known, family.conditions, family.total
+    x, sums, rows, ended, _ = family_kernel.solve_family(
+        table,
+        family.pattern,
+        g,
+        np.ones(len(family.cells)) if total is None else total,
+        total is not None,
+        conditions.allowed,
+        conditions.rows,
+        conditions.low,
+        conditions.high,
+    )
+    if ended != family_kernel.SOLVED:
+        raise ProjectionError("a family's program was not solved: its conditions contradict each other")
+    x = np.maximum(x, 0.0)
+    if total is not None:
+        # Sums are off by what was refined no further: the largest child feels it least.
+        x[np.argmax(x, axis=0), np.arange(len(total))] += total - x.sum(axis=0)
+    return Solved(x, sums, rows)
+
+
+def descend(
+    descent: Descent,
+    solver: Solver,
+    executor: Executor | None = None,
+    settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None = None,
+) -> tuple[list[Sparse], list[Check]]:
+    """Every node's histogram, root first, and every family's check (the root's first).
+
+    ``settle``: what becomes of a family's solution before its children are solved, such as whole numbers; given the
+    level, the children's numbers in it, the program and the solution.
+    """
+    root = _one(descent, solver, settle, 0, slice(0, 1), None)
+    found, checks = list(root[0]), [root[1]]
+    for index in range(1, descent.tree.n_levels):
+        families = descent.tree.families(index - 1)
+        above = descent.tree.level(index - 1).start
+        tasks = [
+            (index, slice(int(start), int(start + size)), found[above + number])
+            for number, (start, size) in enumerate(zip(families.starts, families.sizes, strict=True))
+        ]
+        for histograms, check in map_ordered(lambda task: _one(descent, solver, settle, *task), tasks, executor):
+            found.extend(histograms)
+            checks.append(check)
+    return found, checks
+
+
+def _one(
+    descent: Descent,
+    solver: Solver,
+    settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None,
+    index: int,
+    nodes: slice,
+    above: Sparse | None,
+) -> tuple[list[Sparse], Check]:
+    count = nodes.stop - nodes.start
+    nothing = np.zeros(0, np.int64)
+    if above is not None and not len(above.cells):
+        zeros = np.zeros(count)
+        return [Sparse(nothing, np.zeros(0))] * count, Check(zeros, zeros, np.ones(count), 0.0, 0.0)
+    family = descent.family(index, nodes, above)
+    solved = solver(family)
+    check = descent.check(index, nodes, family, solved)
+    x = solved.x if settle is None else settle(index, nodes, family, solved.x)
+    return [Sparse(family.cells[row > 0], row[row > 0]) for row in x], check

@@ -1,0 +1,538 @@
+"""One family of histograms, non-negative: a primal-dual active set, compiled.
+
+The program: with the parent's histogram X (cells,) held, for children c with information matrices P_c,
+
+    min  sum_c 1/2 x_c' P_c x_c - g_c' x_c    s.t.  sum_c x_c = X,  x_c >= 0,  x_ck = 0 where not allowed,
+                                                    low_cj <= rows_j' x_c <= high_cj.
+
+Given which cells are free it is linear: x_c = H_c (g_c + l) there, H_c the inverse of P_c on the free cells, with one
+multiplier l per cell of the parent, (sum_c H_c) l = X - sum_c H_c g_c. A round drops the free cells that came out
+negative and takes back those whose multiplier says that they would grow, all at once (Hintermueller, Ito, Kunisch 2002,
+"The primal-dual active set strategy as a semismooth Newton method"); where that makes no progress, one at a time (the
+backup rule of Kunisch, Rendl 2003, "An infeasible active set method for quadratic problems with simple bounds"). What
+still cycles goes on from there as a primal active set, whose objective falls with every step.
+
+Rows at a bound are held by the method of multipliers (Hestenes, Powell 1969): a row adds weight to P_c along itself,
+and its multiplier takes over what is missing, some hundredfold less each time. Nothing degenerates where rows follow
+from each other or from the sums, and a row that is held is one more thing of which a round may change the mind.
+
+P_c is given by a number per *pattern*: P_c[k, l] = table[c, pattern[k, l]], as an entry depends only on which
+attributes of the two cells agree (see `patterns`).
+
+One file, although a long one: what is kept of compiled loops is made anew when their own file changes, and not when
+another does from which they call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from topdown.machine.compiled import compiled
+
+SOLVED, GIVEN_UP, SINGULAR = 0, 1, 2
+"""How a family ended: solved; given up after too many rounds; an information matrix that is not positive definite."""
+
+SIGN = 1e-10
+"""What counts as a wrong sign of a cell, a multiplier or a row's slack, in units of the noise."""
+
+_ROUNDING = 2.0**-46
+"""What rounding may be of the largest term of a sum, on top."""
+
+_PATIENCE = 5
+"""Rounds in which the number of wrong signs may fail to fall before one of them is mended at a time."""
+
+_MOST_ROUNDS = 150
+"""Rounds of the primal-dual method before it is given up."""
+
+_MOST_REFINEMENTS = 8
+"""Solutions of a linear system and of its residuals at most."""
+
+_LARGE = 300
+"""Matrices beyond this size are inverted by LAPACK, on several cores: smaller ones are done here while it begins."""
+
+_WEIGHT = 1e2
+"""What a held row adds along itself, in units of the child's largest information."""
+
+_MOST_PASSES = 100
+"""Times that the multipliers of the held rows are moved before the rows are taken for contradictory."""
+
+_NEARLY = 1e4
+"""What held rows may lack, in units of what they should, where it falls no more."""
+
+_NOTHING = 1e-14
+"""Part of a diagonal entry below which a pivot is nothing: its row follows from those before it."""
+
+
+@compiled
+def factor(matrix: Any, kept: Any) -> None:
+    """The Cholesky factor of a positive semidefinite matrix, in the lower triangle of its place.
+
+    ``kept``: the pivots that are not nothing; the columns of the others are 0.
+    """
+    n = matrix.shape[0]
+    start, column = np.diag(matrix).copy(), np.empty(n)
+    for j in range(n):
+        kept[j] = matrix[j, j] > _NOTHING * start[j]
+        if not kept[j]:
+            matrix[j:, j] = 0.0
+            matrix[j, j] = 1.0
+            continue
+        matrix[j, j] = np.sqrt(matrix[j, j])
+        for i in range(j + 1, n):
+            column[i] = matrix[i, j] / matrix[j, j]
+            matrix[i, j] = column[i]
+        for i in range(j + 1, n):
+            for k in range(j + 1, i + 1):
+                matrix[i, k] -= column[i] * column[k]
+
+
+@compiled
+def invert(matrix: Any) -> bool:
+    """Invert a positive definite matrix in place; False where it is none."""
+    n = matrix.shape[0]
+    if n > _LARGE:
+        matrix[:, :] = np.linalg.inv(matrix)
+        return bool(np.diag(matrix).min() > 0)
+    kept = np.zeros(n, np.bool_)
+    factor(matrix, kept)
+    if not kept.all():
+        return False
+    # The inverse of the factor row by row, then its product with itself.
+    other = np.zeros((n, n))
+    for i in range(n):
+        for k in range(i):
+            for j in range(k + 1):
+                other[i, j] -= matrix[i, k] * other[k, j]
+        other[i, i] = 1.0
+        for j in range(i + 1):
+            other[i, j] /= matrix[i, i]
+    matrix[:, :] = 0.0
+    for k in range(n):
+        for i in range(k + 1):
+            for j in range(i + 1):
+                matrix[i, j] += other[k, i] * other[k, j]
+    for i in range(n):
+        for j in range(i):
+            matrix[j, i] = matrix[i, j]
+    return True
+
+
+@compiled
+def substitute(lower: Any, kept: Any, vector: Any) -> None:
+    """Solve with a `factor`, in place; what belongs to a pivot that was not kept becomes 0."""
+    n = lower.shape[0]
+    for i in range(n):
+        found = vector[i]
+        for k in range(i):
+            found -= lower[i, k] * vector[k]
+        vector[i] = found / lower[i, i] if kept[i] else 0.0
+    for i in range(n - 1, -1, -1):
+        found = vector[i]
+        for k in range(i + 1, n):
+            found -= lower[k, i] * vector[k]
+        vector[i] = found / lower[i, i] if kept[i] else 0.0
+
+
+@compiled
+def _response(entries: Any, pattern: Any, free: Any, rows: Any, held: Any, weight: float, into: Any) -> bool:
+    """H (``into``) of one child; False where its information matrix is not positive definite.
+
+    ``entries``: its row of the table; ``weight``: what every held row adds along itself.
+    """
+    into[:, :] = 0.0
+    index = np.flatnonzero(free)
+    n = len(index)
+    if n == 0:
+        return True
+    matrix = np.empty((n, n))
+    for i in range(n):
+        for j in range(n):
+            matrix[i, j] = entries[pattern[index[i], index[j]]]
+    for row in np.flatnonzero(held):
+        for i in range(n):
+            if rows[row, index[i]]:
+                for j in range(n):
+                    if rows[row, index[j]]:
+                        matrix[i, j] += weight
+    if not invert(matrix):
+        return False
+    for i in range(n):
+        for j in range(n):
+            into[index[i], index[j]] = matrix[i, j]
+    return True
+
+
+@compiled
+def _refresh(
+    table: Any, pattern: Any, free: Any, rows: Any, side: Any, weights: Any, stale: Any, responses: Any
+) -> bool:
+    """The responses of the children whose free cells or held rows have changed; False where one has none.
+
+    A child that is like the one before it has the same.
+    """
+    for c in range(len(table)):
+        if not stale[c]:
+            continue
+        stale[c] = False
+        alike = c > 0 and (free[c] == free[c - 1]).all() and (side[c] == side[c - 1]).all()
+        if alike and (table[c] == table[c - 1]).all():
+            responses[c] = responses[c - 1]
+        elif not _response(table[c], pattern, free[c], rows, side[c] != 0, weights[c], responses[c]):
+            return False
+    return True
+
+
+@compiled
+def _gradient(entries: Any, pattern: Any, x: Any, g: Any, rows: Any, push: Any, into: Any, size: Any) -> None:
+    """P x - g - rows' push of one child, and the sum of its terms' sizes, of which rounding is a part."""
+    for k in range(len(x)):
+        into[k] = -g[k]
+        size[k] = abs(g[k])
+    for j in range(len(x)):
+        if x[j] != 0:
+            for k in range(len(x)):
+                term = entries[pattern[j, k]] * x[j]
+                into[k] += term
+                size[k] += abs(term)
+    for j in range(len(rows)):
+        if push[j] != 0:
+            for k in range(len(x)):
+                if rows[j, k]:
+                    into[k] -= push[j]
+                    size[k] += abs(push[j])
+
+
+@compiled
+def _pushes(x: Any, rows: Any, side: Any, low: Any, high: Any, weight: float, others: Any, into: Any) -> None:
+    """What every row's bound adds to one child's equations: its multiplier, and its weight times what is missing."""
+    for j in range(len(rows)):
+        into[j] = 0.0
+        if side[j] != 0:
+            missing = high[j] if side[j] > 0 else low[j]
+            for k in range(len(x)):
+                if rows[j, k]:
+                    missing -= x[k]
+            into[j] = others[j] + weight * missing
+
+
+@compiled
+def _add_product(matrix: Any, vector: Any, into: Any) -> None:
+    """Add matrix times vector to ``into``; the matrix is symmetric."""
+    for j in range(len(vector)):
+        if vector[j] != 0:
+            for k in range(len(into)):
+                into[k] += matrix[j, k] * vector[j]
+
+
+@compiled
+def _solve_free(
+    tied: bool,
+    total: Any,
+    table: Any,
+    pattern: Any,
+    g: Any,
+    rows: Any,
+    side: Any,
+    low: Any,
+    high: Any,
+    weights: Any,
+    others: Any,
+    responses: Any,
+    x: Any,
+    multiplier: Any,
+) -> None:
+    """The solution for the given free cells, held rows and their multipliers: ``x`` and ``multiplier``, in place.
+
+    It starts from 0 and adds the solution of what is missing until that is rounding, or falls no more: inverses of
+    ill-conditioned matrices are good for the first digits alone.
+    """
+    children, cells = g.shape
+    x[:, :] = 0.0
+    multiplier[:] = 0.0
+    matrix = np.zeros((cells, cells))
+    kept = np.zeros(cells, np.bool_)
+    if tied:
+        for c in range(children):
+            matrix += responses[c]
+        factor(matrix, kept)
+    slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
+    change = np.empty((children, cells))
+    last = np.inf
+    for _ in range(_MOST_REFINEMENTS):
+        change[:, :] = 0.0
+        for c in range(children):
+            _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
+            _gradient(table[c], pattern, x[c], g[c], rows, push, slope, size)
+            # A cell that is not free has no equation: its row of the response is 0.
+            _add_product(responses[c], multiplier - slope, change[c])
+        if tied:
+            step = total.copy()
+            for c in range(children):
+                step -= x[c] + change[c]
+            substitute(matrix, kept, step)
+            multiplier += step
+            for c in range(children):
+                _add_product(responses[c], step, change[c])
+        x += change
+        worst = 0.0
+        for c in range(children):
+            for k in range(cells):
+                worst = max(worst, abs(change[c, k]) * np.sqrt(table[c, pattern[k, k]]))
+        if worst < SIGN / 10 or worst > last / 4:
+            break
+        last = worst
+
+
+@compiled
+def _give_back(allowed: Any, free: Any, stale: Any) -> None:
+    """Where no child has a cell left that the parent has, all have it again."""
+    for k in range(free.shape[1]):
+        if not free[:, k].any():
+            for c in range(free.shape[0]):
+                if allowed[c, k]:
+                    free[c, k] = True
+                    stale[c] = True
+
+
+@compiled
+def _wrong_sign(x: float, free: bool, lack: float, deviation: float, most: float, terms: float) -> bool:
+    """Whether a free cell is negative, or an empty one would grow, by more than rounding.
+
+    ``lack``: what its equation lacks; ``deviation``: the root of its information; ``most`` and ``terms``: the sizes of
+    which rounding is a part.
+    """
+    if free:
+        return x * deviation < -SIGN - _ROUNDING * most * deviation
+    return lack < -SIGN * deviation - _ROUNDING * terms
+
+
+@compiled
+def _row_side(side: int, answer: float, low: float, high: float, push: float, slack: float, least: float) -> int:
+    """Where a row should be held: -1 at its least, 1 at its most, 0 at neither, 2 always."""
+    if side == 2:
+        return 2
+    if side == 0:
+        return -1 if answer < low - slack else 1 if answer > high + slack else 0
+    if side == -1:
+        return 0 if push < -least else -1
+    return 0 if push > least else 1
+
+
+@compiled
+def _change_minds(
+    table: Any,
+    pattern: Any,
+    g: Any,
+    allowed: Any,
+    rows: Any,
+    low: Any,
+    high: Any,
+    weights: Any,
+    others: Any,
+    x: Any,
+    multiplier: Any,
+    free: Any,
+    side: Any,
+    stale: Any,
+    single: bool,
+) -> int:
+    """How many cells and rows are on the wrong side; they are moved to the other, all of them or only the last."""
+    children, cells = g.shape
+    slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
+    wrong, last_child, last_cell, last_row, last_side = 0, -1, -1, -1, 0
+    for c in range(children):
+        _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
+        _gradient(table[c], pattern, x[c], g[c], rows, push, slope, size)
+        most, strongest = np.abs(x[c]).max(), 0.0
+        for k in range(cells):
+            strongest = max(strongest, table[c, pattern[k, k]])
+            if not allowed[c, k]:
+                continue
+            deviation, terms = np.sqrt(table[c, pattern[k, k]]), size[k] + abs(multiplier[k])
+            if _wrong_sign(x[c, k], free[c, k], slope[k] - multiplier[k], deviation, most, terms):
+                wrong, last_child, last_cell = wrong + 1, c, k
+                if not single:
+                    free[c, k] = not free[c, k]
+                    stale[c] = True
+        for j in range(len(rows)):
+            answer = 0.0
+            for k in range(cells):
+                if rows[j, k]:
+                    answer += x[c, k]
+            slack = SIGN / np.sqrt(strongest) + _ROUNDING * most * cells
+            to = _row_side(
+                side[c, j],
+                answer,
+                low[c, j],
+                high[c, j],
+                push[j],
+                slack,
+                slack * weights[c] + SIGN * np.sqrt(strongest),
+            )
+            if to != side[c, j]:
+                wrong, last_child, last_cell, last_row, last_side = wrong + 1, c, -1, j, to
+                if not single:
+                    side[c, j] = to
+                    others[c, j] = 0.0
+                    stale[c] = True
+    if single and wrong:
+        stale[last_child] = True
+        if last_cell >= 0:
+            free[last_child, last_cell] = not free[last_child, last_cell]
+        else:
+            side[last_child, last_row] = last_side
+            others[last_child, last_row] = 0.0
+    return wrong
+
+
+@compiled
+def _primal(
+    table: Any,
+    pattern: Any,
+    g: Any,
+    total: Any,
+    allowed: Any,
+    rows: Any,
+    side: Any,
+    low: Any,
+    high: Any,
+    weights: Any,
+    others: Any,
+    free: Any,
+    x: Any,
+    multiplier: Any,
+) -> tuple[int, int]:
+    """A primal active set, the held rows as they are: from a feasible ``x`` along falling objectives; how it ended, and
+    its steps.
+    """
+    children, cells = g.shape
+    for k in range(cells):
+        found = 0.0
+        for c in range(children):
+            x[c, k] = max(x[c, k], 0.0) if allowed[c, k] else 0.0
+            found += x[c, k]
+        may = allowed[:, k].sum()
+        for c in range(children):
+            x[c, k] = x[c, k] * (total[k] / found) if found > 0 else total[k] / may * allowed[c, k]
+            free[c, k] = x[c, k] > 0
+    responses = np.zeros((children, cells, cells))
+    stale = np.ones(children, np.bool_)
+    aim = np.empty_like(x)
+    slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
+    for step in range(20 * children * cells + 1000):
+        if not _refresh(table, pattern, free, rows, side, weights, stale, responses):
+            return SINGULAR, step
+        _solve_free(True, total, table, pattern, g, rows, side, low, high, weights, others, responses, aim, multiplier)
+        length = 1.0
+        for c in range(children):
+            for k in range(cells):
+                if free[c, k] and aim[c, k] < 0:
+                    length = min(length, x[c, k] / (x[c, k] - aim[c, k]))
+        for c in range(children):
+            for k in range(cells):
+                if free[c, k]:
+                    blocks = aim[c, k] < 0 and x[c, k] / (x[c, k] - aim[c, k]) <= length
+                    x[c, k] += length * (aim[c, k] - x[c, k])
+                    if blocks:
+                        x[c, k] = 0.0
+                        free[c, k] = False
+                        stale[c] = True
+        if length < 1:
+            continue
+        worst, child, cell = 1.0, -1, -1
+        for c in range(children):
+            _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
+            _gradient(table[c], pattern, x[c], g[c], rows, push, slope, size)
+            for k in range(cells):
+                if allowed[c, k] and not free[c, k]:
+                    limit = SIGN * np.sqrt(table[c, pattern[k, k]]) + _ROUNDING * (size[k] + abs(multiplier[k]))
+                    wrong = (multiplier[k] - slope[k]) / limit
+                    if wrong > worst:
+                        worst, child, cell = wrong, c, k
+        if child < 0:
+            return SOLVED, step
+        free[child, cell] = True
+        stale[child] = True
+    return GIVEN_UP, step
+
+
+@compiled
+def solve_family(
+    table: Any, pattern: Any, g: Any, total: Any, tied: bool, allowed: Any, rows: Any, low: Any, high: Any
+) -> tuple[Any, Any, Any, int, int]:
+    """The solution x (children x cells), multipliers of the sums (cells,) and of the rows (children x rows), how it
+    ended and in how many rounds.
+
+    ``table`` (children x patterns), ``pattern`` (cells x cells): the information matrices, positive definite; ``g``
+    (children x cells). ``total`` (cells,) > 0, where ``tied``; without, the children are on their own (a root).
+    ``allowed`` (children x cells) bool; every cell is allowed to a child. ``rows`` (rows x cells) bool, ``low`` and
+    ``high`` (children x rows), infinite where there is no bound. P x - g = l + rows' n + what x >= 0 adds.
+    """
+    children, cells = g.shape
+    free, side = allowed.copy(), np.zeros(low.shape, np.int8)
+    x, multiplier, others = np.zeros_like(g), np.zeros(cells), np.zeros(low.shape)
+    weights = np.zeros(children)
+    for c in range(children):
+        for k in range(cells):
+            weights[c] = max(weights[c], _WEIGHT * table[c, pattern[k, k]])
+        for j in range(low.shape[1]):
+            side[c, j] = 2 if low[c, j] == high[c, j] else 0
+    responses, stale, push = np.zeros((children, cells, cells)), np.ones(children, np.bool_), np.empty(len(rows))
+    rounds, passes, fewest, patience = 0, 0, np.iinfo(np.int64).max, _PATIENCE
+    idle, least = 0, np.inf
+    while passes < _MOST_PASSES:
+        if rounds % (_MOST_ROUNDS + 1) == _MOST_ROUNDS:
+            if not tied:
+                return x, multiplier, others, GIVEN_UP, rounds
+            ended, _ = _primal(
+                table, pattern, g, total, allowed, rows, side, low, high, weights, others, free, x, multiplier
+            )
+            if ended != SOLVED:
+                return x, multiplier, others, ended, rounds
+            stale[:] = True
+            fewest, patience = np.iinfo(np.int64).max, _PATIENCE
+        rounds += 1
+        if not _refresh(table, pattern, free, rows, side, weights, stale, responses):
+            return x, multiplier, others, SINGULAR, rounds
+        _solve_free(tied, total, table, pattern, g, rows, side, low, high, weights, others, responses, x, multiplier)
+        wrong = _change_minds(
+            table,
+            pattern,
+            g,
+            allowed,
+            rows,
+            low,
+            high,
+            weights,
+            others,
+            x,
+            multiplier,
+            free,
+            side,
+            stale,
+            patience == 0,
+        )
+        if wrong == 0:
+            passes += 1
+            fewest, patience = np.iinfo(np.int64).max, _PATIENCE
+            missing = 0.0
+            for c in range(children):
+                _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
+                slack = SIGN / np.sqrt(weights[c] / _WEIGHT) + _ROUNDING * np.abs(x[c]).max() * cells
+                for j in range(len(rows)):
+                    missing = max(missing, abs(push[j] - others[c, j]) / weights[c] / slack)
+                    others[c, j] = push[j]
+            # Where rounding keeps it from falling the certificate says whether it is good enough.
+            idle = 0 if missing < least / 2 else idle + 1
+            least = min(least, missing)
+            if missing <= 1 or (idle > _PATIENCE and missing < _NEARLY):
+                return x, multiplier, others, SOLVED, rounds
+        elif wrong < fewest:
+            fewest, patience = wrong, _PATIENCE
+        elif patience > 0:
+            patience -= 1
+        if tied:
+            _give_back(allowed, free, stale)
+    return x, multiplier, others, GIVEN_UP, rounds

@@ -1,0 +1,125 @@
+"""Limits of queries' answers by node that are public knowledge: at least a person in an occupied facility, none where
+there is no such facility."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.errors import ConfigError, DataError, require_known
+from topdown.geography.geography import Geography
+from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.projection.conditions import Limits
+from topdown.tables.readers import read_table
+from topdown.wording import shown
+from topdown.workload import Query, Schema
+
+LIMITS_COLUMNS = ("geoid", "query", "answer", "lower", "upper")
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerLimits:
+    """The least and the most that queries' answers may be at nodes, known to everybody.
+
+    ``by_query``: (nodes x answers) each, 0 and inf where nothing is known. What is true of children is true of their
+    sums: limits at any level bind those above.
+    """
+
+    geography: Geography
+    schema: Schema
+    by_query: Mapping[Query, Limits] = field(repr=False)
+
+    @classmethod
+    def from_table(
+        cls, table: Any, geography: Geography, schema: Schema, *, closed: Iterable[str] = ()
+    ) -> AnswerLimits:
+        """Limits from rows ``geoid, query, answer, lower, upper``.
+
+        ``table``: an Arrow table, a DataFrame, a mapping of columns, or the path of a Parquet or CSV file. ``answer``:
+        the answer's name, its categories joined by "_" (`Query.labels`). ``lower`` and ``upper``: whole numbers; empty
+        where there is no limit. ``closed``: queries that the table lists completely at its levels: where a node of a
+        level has no row for an answer, that answer is 0 there.
+
+        Raises `DataError` naming the row for a unit, query, answer or number that cannot be, for limits that cross and
+        for two rows of one answer; `ConfigError` for a closed query that the table does not name.
+        """
+        rows = _columns(table)
+        nodes = pc.index_in(pa.array(rows["geoid"], pa.string()), geography.identifiers).to_pylist()
+        queries = {text: _parsed(text, schema, rows["query"]) for text in dict.fromkeys(rows["query"])}
+        answers = {query: {name: k for k, name in enumerate(query.labels())} for query in queries.values()}
+        shape = {query: (geography.n_nodes, query.n_answers) for query in answers}
+        found = {q: Limits(np.zeros(size), np.full(size, np.inf)) for q, size in shape.items()}
+        listed = {q: np.zeros(size, np.bool_) for q, size in shape.items()}
+        for row, (geoid, text, answer, lower, upper) in enumerate(zip(*rows.values(), strict=True)):
+            where = f"limits, row {row + 1}"
+            if nodes[row] is None:
+                raise DataError(f"{where}: no unit {shown(geoid)} in the geography; correct the GEOID")
+            query, node = queries[text], int(nodes[row])
+            try:
+                require_known(answer, answers[query], f"answer of query {shown(query.name)}:")
+            except ConfigError as error:
+                raise DataError(f"{where}: {error}") from None
+            place = node, answers[query][answer]
+            if listed[query][place]:
+                raise DataError(f"{where}: {geography.describe(node)}, {shown(answer)} has a row before; give it one")
+            listed[query][place] = True
+            low, high = _limit(lower, 0.0, where), _limit(upper, np.inf, where)
+            if low > high:
+                raise DataError(
+                    f"{where}: {geography.describe(node)}, {shown(answer)}: the lower limit is above the upper; "
+                    "correct one of them"
+                )
+            found[query].low[place], found[query].high[place] = low, high
+        for text in closed:
+            query = Query.parse(text, schema)
+            if query not in found:
+                raise ConfigError(f"closed names query {shown(query.name)}, of which the table of limits has no row")
+            for level in geography.levels:
+                part = geography.level_slice(level)
+                if listed[query][part].any():
+                    unlisted = ~listed[query][part] & listed[query].any(axis=0)
+                    found[query].high[part] = np.where(unlisted, 0.0, found[query].high[part])
+        return cls(geography, schema, found)
+
+    def __repr__(self) -> str:
+        return f"AnswerLimits({', '.join(query.name for query in self.by_query)})"
+
+
+def _columns(table: Any) -> dict[str, list[Any]]:
+    """The columns by name; of the first three every value is a text."""
+    found = read_table(table, LIMITS_COLUMNS) if isinstance(table, str | Path) else table
+    known = list(found.column_names) if isinstance(found, pa.Table) else list(found)
+    missing = [name for name in LIMITS_COLUMNS if name not in known]
+    if missing:
+        raise DataError(f"limits: no column {shown(missing[0])}; give {', '.join(LIMITS_COLUMNS)}")
+    columns = {name: found[name] for name in LIMITS_COLUMNS}
+    lists = {name: c.to_pylist() if isinstance(found, pa.Table) else list(c) for name, c in columns.items()}
+    return {name: [str(v) for v in values] if name in LIMITS_COLUMNS[:3] else values for name, values in lists.items()}
+
+
+def _parsed(text: str, schema: Schema, column: list[str]) -> Query:
+    try:
+        return Query.parse(text, schema)
+    except ConfigError as error:
+        raise DataError(f"limits, row {column.index(text) + 1}: {error}") from None
+
+
+def _limit(value: Any, absent: float, where: str) -> float:
+    """A limit as it is written: a whole number or nothing."""
+    if value is None or value == "" or (isinstance(value, float) and np.isnan(value)):
+        return absent
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not (number >= 0 and number == int(number) and number <= LARGEST_WHOLE):
+        raise DataError(
+            f"{where}: {shown(str(value))} is no whole number from 0 to 2^53; correct it, or leave it empty"
+        )
+    return number

@@ -1,0 +1,249 @@
+"""The projection methods, as values: what each solves, how its solution is certified, its variance, its program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.errors import ConfigError
+from topdown.geography.tree import FloatArray, Tree
+from topdown.projection.equality import (
+    downward,
+    downward_variance,
+    family_gains,
+    least_squares,
+    least_squares_variance,
+    measured_or_zero,
+    open_leaves,
+    upward,
+    upward_gains,
+)
+from topdown.projection.nonnegative import downward_nonnegative, project_tree
+from topdown.projection.optimality import Residuals, family_optimality, tree_optimality
+from topdown.projection.problem import Problem
+
+
+class Program(NamedTuple):
+    """What a method minimises, stated so that any solver can: sum (x_i - values_i)^2 / variance_i s.t. families add up.
+
+    ``values`` and ``variance``: (cells x nodes). ``by_family``: from the root family by family, the parent's value
+    held; else over the whole tree at once. ``open_leaves`` (cells x nodes): the number of unmeasured leaves that leave
+    a node undetermined, in proportion to which it takes its part; None where every part is 1.
+    """
+
+    values: FloatArray
+    variance: FloatArray
+    by_family: bool
+    open_leaves: FloatArray | None = None
+
+
+class Footprint(NamedTuple):
+    """Arrays that a projection holds at once beside its result, as ``tracemalloc`` counts them, rounded up.
+
+    ``block``, ``block_level``, ``block_inner``: while it solves, of a block of cells: at all nodes, at those of the
+    largest level, at inner nodes. ``nodes``, ``inner``, ``group``: while it certifies one cell: at all nodes, at inner
+    nodes, in a group of families. ``unmeasured``: more of a block of cells at all nodes, where a level is not measured.
+    """
+
+    block: float
+    block_level: float
+    block_inner: float
+    nodes: float
+    inner: float
+    group: float
+    unmeasured: float
+
+
+@dataclass(frozen=True)
+class Method:
+    """A projection method.
+
+    ``words``: what it solves. ``solve``: the solution (cells x nodes) of a `Problem`. ``residuals``: how far a solution
+    of one cell is from optimal, given the slack that a bound is met to. ``variance``: of the solution without x >= 0
+    with weights 1 / variance, from the measurements' variances; None where there is no closed form. ``program``: the
+    same program for any solver; None where the method cannot state one, which then has no second solution.
+    ``footprint``: the memory that it works in. ``nonnegative``: whether it has x >= 0. ``upward``: whether what was
+    measured below a node takes part in its estimate where x >= 0 is left out. ``by_family``: whether with x >= 0 it
+    goes from the root family by family, each held to its parent's.
+    """
+
+    name: str
+    words: str
+    solve: Callable[[Problem], FloatArray]
+    residuals: Callable[[Problem, FloatArray, float], Residuals]
+    variance: Callable[[FloatArray, Tree], FloatArray] | None
+    program: Callable[[Problem], Program] | None
+    footprint: Footprint
+    nonnegative: bool
+    upward: bool
+    by_family: bool = False
+
+    def stated(self, problem: Problem) -> Program:
+        """``program`` of a problem. Raises `ConfigError` where the method cannot state one."""
+        if self.program is None:
+            raise ConfigError(
+                f"method {self.name!r} cannot be stated as a program for cvxpy; take engine='tree', and leave out the "
+                "cross-check"
+            )
+        return self.program(problem)
+
+
+# -- family by family from the root -----------------------------------------------------------------------------------
+
+
+def top_down(problem: Problem) -> FloatArray:
+    """The root first, then family by family: min sum (x_c - y_c)^2 / v_c s.t. sum x_c = x_parent [, x >= 0].
+
+    Source: the programs (P) and (P+) of Zhu, Van Hentenryck, Fioretto, *Bias and Variance of Post-processing in
+    Differential Privacy*, level by level.
+    """
+    values, variance, tree, nonnegative, lower = problem
+    if nonnegative:
+        return downward_nonnegative(measured_or_zero(values, variance), variance, tree, lower)
+    return downward(measured_or_zero(values, variance), family_gains(variance, tree), tree)
+
+
+def _top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> Residuals:
+    values, variance, tree, nonnegative, lower = problem
+    return family_optimality(x, values, variance, tree, lower, nonnegative=nonnegative, slack=slack)
+
+
+def _top_down_variance(variance: FloatArray, tree: Tree) -> FloatArray:
+    return downward_variance(variance, family_gains(variance, tree), tree)
+
+
+def _top_down_program(problem: Problem) -> Program:
+    values = measured_or_zero(problem.values, problem.variance)
+    return Program(values, np.broadcast_to(problem.variance, values.shape), by_family=True)
+
+
+# -- the whole tree ---------------------------------------------------------------------------------------------------
+
+
+def gls(problem: Problem) -> FloatArray:
+    """Generalised least squares on the whole tree: min sum (x_i - y_i)^2 / v_i s.t. every family adds up."""
+    return least_squares(problem.values, problem.variance, problem.tree)
+
+
+def joint(problem: Problem) -> FloatArray:
+    """min over the whole tree of sum (x_i - y_i)^2 / v_i s.t. every family adds up [, x >= 0]; without, `gls`."""
+    return project_tree(problem.values, problem.variance, problem.tree) if problem.nonnegative else gls(problem)
+
+
+def _whole_tree_residuals(problem: Problem, x: FloatArray, slack: float) -> Residuals:
+    values, variance, tree, nonnegative, _ = problem
+    return tree_optimality(x, values, variance, tree, nonnegative=nonnegative, slack=slack)
+
+
+def _whole_tree_program(problem: Problem) -> Program:
+    return _top_down_program(problem)._replace(by_family=False)
+
+
+# -- up the tree without, then down with x >= 0 ------------------------------------------------------------------------
+
+
+def upward_pass(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Every node's best estimate from what was measured at and below it, its variance (inf where undetermined), and
+    the numbers of unmeasured leaves that leave it so.
+    """
+    values, variance, tree = problem.values, problem.variance, problem.tree
+    gains = upward_gains(variance, tree)
+    z = upward(measured_or_zero(values, variance), gains, tree)
+    open_ends = open_leaves(variance, tree)
+    return z, gains.variance if open_ends is None else np.where(open_ends > 0, np.inf, gains.variance), open_ends
+
+
+def gls_top_down(problem: Problem) -> FloatArray:
+    """The upward pass of `gls`, then `top_down` from its estimates and variances; without x >= 0 the same as `gls`."""
+    if not problem.nonnegative:
+        return gls(problem)
+    z, u, open_ends = upward_pass(problem)
+    return downward_nonnegative(z, u, problem.tree, problem.lower, open_ends)
+
+
+def _gls_top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> Residuals:
+    if not problem.nonnegative:
+        return _whole_tree_residuals(problem, x, slack)
+    values, variance, tree, _, lower = problem
+    z, u, _ = upward_pass(problem)
+    found = family_optimality(x, z, u, tree, lower, nonnegative=True, slack=slack)
+    # The upward pass is the program's own statement; what is exact is so by the measurements.
+    exact = variance == 0
+    inner = slice(0, tree.n_families)
+    found.gap[exact] = np.maximum(found.gap, np.abs(x - values))[exact]
+    found.rounding[inner] += np.where(exact[inner], found.sums, 0.0)
+    return found
+
+
+def _gls_top_down_program(problem: Problem) -> Program:
+    if not problem.nonnegative:
+        return _whole_tree_program(problem)
+    # A variance for every cell, as cvxpy's programs are stated cell by cell.
+    z, u, open_ends = upward_pass(problem)
+    shape = z.shape
+    return Program(z, np.broadcast_to(u, shape), True, None if open_ends is None else np.broadcast_to(open_ends, shape))
+
+
+GLS = Method(
+    "gls",
+    "least squares on the whole tree: unbiased because it allows negative values",
+    gls,
+    _whole_tree_residuals,
+    least_squares_variance,
+    _whole_tree_program,
+    Footprint(2.2, 2.1, 0.0, 7.4, 18.2, 7.8, 1.2),
+    nonnegative=False,
+    upward=True,
+)
+"""What every release has beside the method of its choice."""
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "top-down",
+            "family by family from the root",
+            top_down,
+            _top_down_residuals,
+            _top_down_variance,
+            _top_down_program,
+            Footprint(3.4, 4.8, 0.0, 6.4, 3.5, 7.8, 1.2),
+            nonnegative=True,
+            upward=False,
+            by_family=True,
+        ),
+        GLS,
+        Method(
+            "gls-top-down",
+            "the upward pass of least squares, then family by family from the root",
+            gls_top_down,
+            _gls_top_down_residuals,
+            least_squares_variance,
+            _gls_top_down_program,
+            Footprint(3.4, 5.0, 0.0, 8.4, 3.5, 7.8, 1.2),
+            nonnegative=True,
+            upward=True,
+            by_family=True,
+        ),
+        Method(
+            "joint",
+            "the whole tree at once",
+            joint,
+            _whole_tree_residuals,
+            least_squares_variance,
+            _whole_tree_program,
+            Footprint(7.0, 0.0, 5.8, 8.0, 18.2, 11.8, 3.2),
+            nonnegative=True,
+            upward=True,
+        ),
+    )
+}
+"""Every projection by its name: the only place where a name becomes a method."""
+
+
+def nonnegative_methods() -> list[str]:
+    """The names of the methods that have x >= 0."""
+    return [name for name, method in METHODS.items() if method.nonnegative]

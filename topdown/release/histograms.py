@@ -1,0 +1,196 @@
+"""Releases of histograms: whole, non-negative, consistent, kept as the cells that have records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from topdown.errors import ProjectionError, require_known
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
+from topdown.measurements.measurements import Measurements
+from topdown.noise import SecureSource, Source
+from topdown.projection.certificate import Certificate, require_certificate
+from topdown.projection.limits import AnswerLimits
+from topdown.projection.method import METHODS
+from topdown.projection.project import WEIGHTS
+from topdown.projection.whole import FAMILY_ROUNDINGS, require_whole, whole_histograms
+from topdown.release.release import Release
+from topdown.tables.tidy import to_arrow, to_frame
+from topdown.wording import shown
+from topdown.workload import Query, Schema
+
+_ROWS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class HistogramRelease:
+    """Histograms fit to be published: whole, non-negative, every family adding up in every cell.
+
+    ``starts`` (nodes + 1,), ``cells`` and ``counts`` (entries,) int64: the node k has ``counts[starts[k]:starts[k+1]]``
+    records in the cells beside, in rising order; in all others none. ``schema``: what a cell's number means.
+    ``method``: the projection that they come from. ``certificate``: of the programs that they were rounded from.
+    ``fit_for_release``: whether noise and rounding were drawn exactly, from operating-system entropy. Raises
+    `ProjectionError` naming the node where this does not hold.
+    """
+
+    geography: Geography
+    schema: Schema
+    starts: IntArray = field(repr=False)
+    cells: IntArray = field(repr=False)
+    counts: IntArray = field(repr=False)
+    method: str
+    certificate: Certificate
+    fit_for_release: bool
+
+    def __post_init__(self) -> None:
+        nodes = self._nodes()
+        wrong = np.flatnonzero((self.counts <= 0) | (self.cells < 0) | (self.cells >= self.schema.n_cells))
+        if len(wrong):
+            raise ProjectionError(
+                f"{self._described(int(nodes[wrong[0]]), int(self.cells[wrong[0]]))}: {self.counts[wrong[0]]} records; "
+                "a release has at least one in each of its cells, which are of the schema"
+            )
+        tree = self.geography.tree
+        for families in tree.families_down():
+            mine = (nodes >= families.parents.start) & (nodes < families.parents.stop)
+            below = (nodes >= families.children.start) & (nodes < families.children.stop)
+            keys = (
+                np.concatenate([nodes[mine], tree.parent[nodes[below]]]),
+                np.concatenate([self.cells[mine], self.cells[below]]),
+            )
+            owed = np.concatenate([self.counts[mine], -self.counts[below]])
+            order = np.lexsort((keys[1], keys[0]))
+            begins = np.flatnonzero(
+                np.diff(keys[0][order], prepend=-1).astype(bool) | np.diff(keys[1][order], prepend=-1).astype(bool)
+            )
+            gap = np.add.reduceat(owed[order], begins) if len(begins) else np.zeros(0, np.int64)
+            if gap.any():
+                place = order[begins[int(np.flatnonzero(gap)[0])]]
+                raise ProjectionError(
+                    f"{self._described(int(keys[0][place]), int(keys[1][place]))}: its children add up to "
+                    f"{-int(gap[gap != 0][0])} more than it has"
+                )
+
+    def _described(self, node: int, cell: int) -> str:
+        if not 0 <= cell < self.schema.n_cells:
+            return f"{self.geography.describe(node)}, cell number {cell}"
+        places = np.unravel_index(cell, self.schema.shape)
+        name = "_".join(a.categories[int(k)] for a, k in zip(self.schema.attributes, places, strict=True))
+        return f"{self.geography.describe(node)}, cell {shown(name)}"
+
+    def __repr__(self) -> str:
+        size = f"{self.geography.n_nodes:,} nodes x {self.schema.n_cells:,} cells, {len(self.counts):,} with records"
+        return f"HistogramRelease({size}, {self.method})"
+
+    def _nodes(self) -> IntArray:
+        """The node of every entry."""
+        return np.repeat(np.arange(self.geography.n_nodes), np.diff(self.starts))
+
+    def answers(self, level: str, query: str) -> IntArray:
+        """The answers to any query at every node of ``level``; (nodes of the level x answers).
+
+        Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
+        """
+        nodes = self.geography.level_slice(level)
+        asked = Query.parse(query, self.schema)
+        part = slice(int(self.starts[nodes.start]), int(self.starts[nodes.stop]))
+        rows = np.repeat(np.arange(nodes.stop - nodes.start), np.diff(self.starts[nodes.start : nodes.stop + 1]))
+        found = asked.sparse_answers(rows, self.cells[part], self.counts[part], nodes.stop - nodes.start)
+        return np.asarray(found)
+
+    def table(self, level: str, query: str) -> pd.DataFrame:
+        """The answers to a query at a level as a wide table: ``geoid, name`` and a column for every answer.
+
+        Raises as `answers` does.
+        """
+        nodes = self.geography.level_slice(level)
+        answers = self.answers(level, query)
+        names = self.geography.names
+        units = {
+            "geoid": self.geography.identifiers.slice(nodes.start, len(answers)).to_pandas(),
+            "name": pa.nulls(len(answers), pa.string()).to_pandas()
+            if names is None
+            else names.slice(nodes.start, len(answers)).to_pandas(),
+        }
+        columns = pd.DataFrame(answers, columns=list(Query.parse(query, self.schema).labels()))
+        return pd.concat([pd.DataFrame(units), columns], axis=1)
+
+    def dense(self, exact: npt.NDArray[np.bool_]) -> Release:
+        """The same counts as a table of nodes x cells; ``exact`` (nodes x cells): which are published exactly."""
+        values = np.zeros((self.schema.n_cells, self.geography.n_nodes), np.int64)
+        values[self.cells, self._nodes()] = self.counts
+        return Release(self.geography, self.schema.cells(), values.T, exact, self.method, self.fit_for_release)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Rows ``geoid, level, one column per attribute, count`` of every cell that has records, node by node."""
+        nodes = self._nodes()
+        level = (np.searchsorted(self.geography.level_offsets, nodes, side="right") - 1).astype(np.int8)
+        for begin in range(0, max(1, len(nodes)), _ROWS_AT_ONCE):
+            part = slice(begin, min(begin + _ROWS_AT_ONCE, len(nodes)))
+            columns = {
+                "geoid": self.geography.identifiers.take(pa.array(nodes[part])),
+                "level": pa.DictionaryArray.from_arrays(pa.array(level[part]), pa.array(self.geography.levels)),
+            }
+            places = np.unravel_index(self.cells[part], self.schema.shape)
+            for attribute, place in zip(self.schema.attributes, places, strict=True):
+                columns[attribute.name] = pa.DictionaryArray.from_arrays(
+                    pa.array(place.astype(np.int32)), pa.array(list(attribute.categories))
+                )
+            columns["count"] = pa.array(self.counts[part])
+            yield pa.RecordBatch.from_pydict(columns)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows of `batches` as one Arrow table."""
+        return to_arrow(self.batches())
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows of `batches` as one table."""
+        return to_frame(self.batches())
+
+
+def project_whole(
+    measurements: Measurements,
+    method: str = "gls-top-down",
+    *,
+    rounding: str = "nearest",
+    weights: str = "variance",
+    limits: AnswerLimits | None = None,
+    source: Source | None = None,
+) -> HistogramRelease:
+    """Whole, non-negative, consistent histograms from the root down, from what was measured of any queries.
+
+    Every family is projected beneath its parent's whole histogram and then rounded: its cells to their floor or
+    ceiling, and so the child's total and its sums along a chain of nested queries in which every exact query is.
+    ``method``: "gls-top-down" (with what was measured below each node) or "top-down" (with what was measured at it).
+    ``rounding``: "nearest" (least sum of squares; ties by ``source``) or "unbiased" (random, with the mean of the
+    fractional solution). ``limits``: of queries' answers by node, kept exactly. ``source``: operating-system entropy
+    where it is left out.
+
+    Raises `ConfigError` for an unknown name or a method that does not go by families, `ProjectionError` naming the node
+    where exact answers contradict each other or are not whole, or a certificate does not hold.
+    """
+    require_known(method, METHODS, "method")
+    require_known(rounding, FAMILY_ROUNDINGS, "rounding")
+    require_known(weights, WEIGHTS, "weights")
+    require_whole(measurements)
+    source = SecureSource() if source is None else source
+    histograms, certificate = whole_histograms(
+        measurements, METHODS[method], FAMILY_ROUNDINGS[rounding], weights, source, limits
+    )
+    require_certificate(certificate, measurements.geography, method, "tree")
+    return HistogramRelease(
+        measurements.geography,
+        measurements.schema,
+        np.concatenate([[0], np.cumsum([len(one.cells) for one in histograms])]),
+        np.concatenate([one.cells for one in histograms]),
+        np.concatenate([np.rint(one.values).astype(np.int64) for one in histograms]),
+        method,
+        certificate,
+        measurements.fit_for_release and source.fit_for_release,
+    )

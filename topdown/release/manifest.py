@@ -1,0 +1,188 @@
+"""The manifest of a release: where its numbers come from and what they protect, in JSON."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from topdown.geography.geography import Geography
+from topdown.machine.files import file_digest
+from topdown.machine.software import version_of
+from topdown.measurements.measurements import Measurements
+from topdown.privacy.plan import Plan
+from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.estimate import Estimate
+from topdown.release.release import Release
+from topdown.tables.spreadsheet import CSV_TEXT_RULE
+from topdown.workload import DETAILED
+
+SCHEMA_VERSION = "1.4"
+
+_SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "numba", "cvxpy", "osqp")
+
+
+class Configuration(Protocol):
+    """What a manifest says of the configuration that a release was made with; `topdown.config.RunConfig` is one."""
+
+    @property
+    def title(self) -> str: ...
+
+    def resolved(self) -> dict[str, Any]:
+        """Every setting, defaults filled in, as a JSON-able value."""
+
+    def fingerprint(self, units: str | None) -> str:
+        """SHA-256 of what decides the release's numbers; ``units``: that of the public list of units."""
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """Where a release stands in its ledger: ``record`` is the hash of the record that confirms it.
+
+    Whoever holds it can tell later that the ledger was not cut off or rewritten up to there. It reveals nothing: it
+    covers the release's random name and the hash of a file with a secret key.
+    """
+
+    dataset: str
+    release: str
+    record: str
+
+
+@dataclass(frozen=True)
+class DerivedFrom:
+    """The release whose measurements another one was derived from: SHA-256 of its manifest, and of the measurements."""
+
+    manifest: str
+    measurements: str
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a release's measurements come from.
+
+    ``units``: SHA-256 of the public list of units, None where there is none. ``ledger``: where their budget stands.
+    ``derived_from``: the release that they were drawn for, None where it is this one. ``notices``: what a reader has to
+    know before anything else, in sentences.
+    """
+
+    units: str | None = None
+    ledger: LedgerEntry | None = None
+    derived_from: DerivedFrom | None = None
+    notices: tuple[str, ...] = ()
+
+
+def describe_release(
+    config: Configuration,
+    measurements: Measurements,
+    plan: Plan,
+    estimates: Mapping[str, Estimate],
+    checks: Mapping[str, CrossCheck],
+    release: Release,
+    files: Mapping[str, Path],
+    origin: Origin = Origin(),
+) -> dict[str, Any]:
+    """The manifest as a JSON-able value: what has to be known before anything else, schema version, software,
+    configuration as resolved, what is protected and how much of the budget every level and query takes (exact
+    fractions), invariants in words, projections with their certificates, whether it is fit for release, where its
+    measurements come from (``origin``), and the SHA-256 of every file in ``files``. Never a seed or a true count.
+    """
+    geography = measurements.geography
+    return {
+        "notices": list(origin.notices),
+        "schema_version": SCHEMA_VERSION,
+        "title": config.title,
+        "software": software_versions(),
+        "configuration": config.resolved(),
+        "configuration_sha256": config.fingerprint(origin.units),
+        "levels": [
+            {"level": level, "nodes": geography.level_slice(level).stop - geography.level_slice(level).start}
+            for level in geography.levels
+        ],
+        "units": describe_units(origin.units),
+        "cells": list(measurements.cells),
+        "schema": None if measurements.attributes is None else measurements.attributes.to_mappings(),
+        "privacy": {
+            **plan.to_dict(),
+            "total": str(plan.charged_total),
+            "budget": [
+                {"level": level, "query": query, plan.noise.currency: str(plan.charged(level, query))}
+                for level in geography.levels
+                for query in plan.queries(level) or (DETAILED,)
+            ],
+            "statement": plan.describe(geography.levels),
+        },
+        "invariants": invariants_in_words(plan, geography),
+        "projections": {
+            name: {
+                "method": estimate.method,
+                "non_negative": estimate.nonnegative,
+                "unbiased": not estimate.nonnegative and not plan.bounds.any,
+                "weights": estimate.weights,
+                "certificate": _residuals(estimate),
+                "cross_check": asdict(checks[name]) if name in checks else None,
+            }
+            for name, estimate in estimates.items()
+        },
+        "fit_for_release": release.fit_for_release,
+        "ledger": None if origin.ledger is None else asdict(origin.ledger),
+        "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
+        "files": {name: _file(path) for name, path in files.items()},
+    }
+
+
+def describe_units(digest: str | None) -> dict[str, Any]:
+    """Where the list of units comes from, and what that protects; ``digest``: SHA-256 of the public list, if any."""
+    if digest is None:
+        return {
+            "source": "the confidential table",
+            "sha256": None,
+            "statement": (
+                "The list of units was taken from the confidential table: a unit is listed because it has a row there. "
+                "Which units are listed is published exactly and is not protected."
+            ),
+        }
+    return {
+        "source": "a public list",
+        "sha256": digest,
+        "statement": (
+            "The list of units is a public table of its own. A unit without a row in the confidential table has counts "
+            "of 0, like one whose row says 0, so that the list says nothing about the table."
+        ),
+    }
+
+
+def _file(path: Path) -> dict[str, Any]:
+    facts = {"sha256": file_digest(path), "bytes": path.stat().st_size}
+    return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
+
+
+def _residuals(estimate: Estimate) -> dict[str, Any]:
+    """The certificate without the size of the largest value, which under an invariant is a true count."""
+    return {name: value for name, value in asdict(estimate.certificate).items() if name != "scale"}
+
+
+def invariants_in_words(plan: Plan, geography: Geography) -> list[str]:
+    """One sentence per invariant level, and one for what it implies above."""
+    sentences = [
+        f"Every count of level {level!r} is published exactly and is not protected; it costs no budget."
+        for level in plan.invariants
+    ] + [
+        f"The answers to query {query!r} at level {level!r} are published exactly and are not protected; they cost no "
+        "budget. So are their sums at the levels above."
+        for level, query in plan.exact_queries
+    ]
+    if plan.invariants:
+        lowest = max(geography.levels.index(level) for level in plan.invariants)
+        implied = [level for level in geography.levels[:lowest] if level not in plan.invariants]
+        if implied:
+            sentences.append(
+                f"The counts of {', '.join(map(repr, implied))} are sums of these, and so they are exact too."
+            )
+    return sentences or ["None: every level is protected."]
+
+
+def software_versions() -> dict[str, str]:
+    """Versions of Python and of the packages that the numbers depend on."""
+    return {"python": platform.python_version()} | {name: version_of(name) for name in _SOFTWARE}

@@ -1,0 +1,115 @@
+"""The public directory of a release: all of its files, which appear together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from topdown.errors import DataError
+from topdown.machine.files import whole_folder
+from topdown.machine.parallel import map_ordered
+from topdown.machine.software import version_of
+from topdown.measurements.measurements import Measurements
+from topdown.privacy.plan import Plan
+from topdown.projection.estimate import Estimate
+from topdown.release.codebook import DATAPACKAGE, README, data_package, in_words
+from topdown.release.manifest import SCHEMA_VERSION
+from topdown.release.release import Release
+from topdown.release.wide import wide_batches
+from topdown.tables.geography_table import geography_batches
+from topdown.tables.tidy import tidy_batches, write_csv, write_json, write_parquet, write_text
+from topdown.wording import FAILED, reason, shown_path
+
+GEOGRAPHY = "geography.parquet"
+MEASUREMENTS = "measurements.parquet"
+ESTIMATES = "estimates.parquet"
+RELEASE = "release.parquet"
+RELEASE_CSV = "release.csv"
+WIDE = "release_wide.parquet"
+WIDE_CSV = "release_wide.csv"
+ESTIMATES_CSV = "estimates.csv"
+
+
+def publish(
+    public: Path,
+    measurements: Measurements,
+    estimates: Mapping[str, Estimate],
+    release: Release,
+    manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
+    *,
+    title: str,
+    plan: Plan,
+    notices: Sequence[str],
+    csv: bool,
+    wide: bool = False,
+    estimates_csv: bool = False,
+    executor: Executor | None = None,
+) -> None:
+    """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
+
+    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide`` and
+    ``estimates_csv`` say which tables there are beside the others. ``executor``: where files are written at the same
+    time. Raises `DataError` when something cannot be written; nothing then has a final name.
+    """
+    marks = {
+        "software": f"topdown {version_of()}",
+        "schema version": SCHEMA_VERSION,
+        "fit for release": str(release.fit_for_release),
+    }
+    try:
+        with whole_folder(public) as staging:
+
+            def parquet(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
+                return lambda: write_parquet(staging / name, batches, marks)
+
+            def text(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
+                return lambda: write_csv(staging / name, batches)
+
+            writers = {
+                ESTIMATES: parquet(ESTIMATES, _estimate_batches(estimates)),
+                MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
+                RELEASE: parquet(RELEASE, release.batches()),
+                GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
+            }
+            if csv:
+                writers[RELEASE_CSV] = text(RELEASE_CSV, release.batches())
+            if wide:
+                writers[WIDE] = parquet(WIDE, wide_batches(release))
+                if csv:
+                    writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(release))
+            if estimates_csv:
+                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(estimates))
+            # Every writer ends before the folder goes away beneath one that is still at work.
+            for error in list(map_ordered(_failure, list(writers.values()), executor)):
+                if error is not None:
+                    raise error
+            tables = {name: staging / name for name in writers}
+            write_json(staging / DATAPACKAGE, data_package(title, tables, notices))
+            write_text(staging / README, in_words(title, plan, release.geography, tables, notices))
+            books = {name: staging / name for name in (DATAPACKAGE, README)}
+            write_json(staging / "manifest.json", manifest(tables | books))
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
+            "and run again: no noise will be drawn again"
+        ) from None
+
+
+def _failure(write: Callable[[], None]) -> Exception | None:
+    try:
+        write()
+    except Exception as error:
+        return error
+    return None
+
+
+def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBatch]:
+    """Linear estimates (unbiased unless noise is bounded) with their variances beside the non-negative ones, never one
+    without the other; the columns are called as the estimates are."""
+    (linear_name, linear), (name, non_negative) = estimates.items()
+    columns = {linear_name: linear.values, "variance": linear.variance, name: non_negative.values}
+    return tidy_batches(linear.geography, linear.cells, columns, names=True)

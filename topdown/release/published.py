@@ -1,0 +1,134 @@
+"""A release read back whole, by whoever received it: units, counts, estimates, measurements, plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from topdown.errors import DataError, TopdownError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray
+from topdown.measurements.measurements import Measurements
+from topdown.privacy.plan import Plan
+from topdown.release.publication import ESTIMATES, RELEASE
+from topdown.release.read import read_measurements
+from topdown.release.release import Release
+from topdown.release.verify import MANIFEST, verify_files
+from topdown.release.wide import wide_batches
+from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
+from topdown.wording import reason, shown_path
+
+_KEYS = ["geoid", "cell"]
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedEstimates:
+    """Estimates at every node, each (nodes x cells): ``linear`` by least squares, called ``linear_name`` ("unbiased",
+    or "least_squares" where noise is bounded), with its ``variance`` (NaN where it is not known), and ``non_negative``.
+    """
+
+    geography: Geography
+    cells: tuple[str, ...]
+    linear_name: str
+    linear: FloatArray = field(repr=False)
+    variance: FloatArray = field(repr=False)
+    non_negative: FloatArray = field(repr=False)
+
+    def total(self) -> PublishedEstimates:
+        """The same of the sum over all cells, whose variances add up: cells have noise of their own."""
+        linear, variance, above = (one.sum(axis=1, keepdims=True) for one in self._columns().values())
+        return PublishedEstimates(self.geography, ("total",), self.linear_name, linear, variance, above)
+
+    def _columns(self) -> dict[str, FloatArray]:
+        return {self.linear_name: self.linear, "variance": self.variance, "non_negative": self.non_negative}
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The tidy table ``geoid, level, name, cell``, and the columns of estimates.parquet, in Arrow batches."""
+        return tidy_batches(self.geography, self.cells, self._columns(), names=True)
+
+    def to_arrow(self) -> pa.Table:
+        """The table of `batches`."""
+        return to_arrow(self.batches())
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table of `batches`."""
+        return to_frame(self.batches())
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedRelease:
+    """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``."""
+
+    public: Path
+    geography: Geography
+    release: Release
+    estimates: PublishedEstimates
+    measurements: Measurements
+    plan: Plan
+    manifest: dict[str, Any] = field(repr=False)
+
+    def wide(self) -> pd.DataFrame:
+        """The release with one row per unit: ``geoid, level, parent, name, *cells[, total]``."""
+        return to_frame(wide_batches(self.release))
+
+
+def read_release(public: str | Path) -> PublishedRelease:
+    """The release in the directory ``public``, after making sure that it is whole and adds up.
+
+    Raises `DataError` as `verify_release` does, and for tables that are not what the manifest describes.
+    """
+    folder = Path(public)
+    manifest = verify_files(folder)
+    source = read_measurements(folder)
+    geography, cells = source.measurements.geography, source.measurements.cells
+    projections = manifest["projections"]
+    linear = next((name for name in projections if name != "non_negative"), "unbiased")
+    names = [linear, "variance", "non_negative"]
+    values = _read(folder / ESTIMATES, geography, cells, names)
+    released = _read(folder / RELEASE, geography, cells, ["value", "variance"])
+    try:
+        release = Release(
+            geography,
+            cells,
+            released["value"].astype(np.int64),
+            released["variance"] == 0,
+            str(projections["non_negative"]["method"]),
+            manifest["fit_for_release"] is True,
+        )
+    except (TopdownError, KeyError, TypeError) as error:
+        said = error if isinstance(error, TopdownError) else reason(error)
+        raise DataError(f"{shown_path(folder / RELEASE)}: is no release: {said}") from None
+    estimates = PublishedEstimates(geography, cells, linear, *(values[name] for name in names))
+    return PublishedRelease(folder, geography, release, estimates, source.measurements, source.plan, manifest)
+
+
+def _read(path: Path, geography: Geography, cells: tuple[str, ...], names: list[str]) -> dict[str, FloatArray]:
+    """Columns of a tidy table, each (nodes x cells); one that is not there is NaN."""
+    shape = (geography.n_nodes, len(cells))
+    try:
+        there = pq.read_schema(path).names
+        table = pq.read_table(path, columns=[*_KEYS, *(name for name in names if name in there)])
+        units = pa.array(geography.identifiers.take(pa.array(np.repeat(np.arange(shape[0]), shape[1]))))
+        cell = pc.index_in(table["cell"].cast(pa.string()), value_set=pa.array(cells)).to_numpy()
+        if table.num_rows != shape[0] * shape[1] or not table["geoid"].combine_chunks().equals(units):
+            raise ValueError
+        if not np.array_equal(cell, np.tile(np.arange(shape[1]), shape[0])):
+            raise ValueError
+        return {
+            name: np.asarray(table[name].to_numpy(), dtype=np.float64).reshape(shape)
+            if name in there
+            else np.full(shape, np.nan)
+            for name in names
+        }
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        raise DataError(
+            f"{shown_path(path)}: its rows are not the units of {MANIFEST} with their cells: {reason(error)}"
+        ) from None

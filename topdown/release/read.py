@@ -1,0 +1,164 @@
+"""A release read back: what it was derived from, for whoever derives something else.
+
+Reads the public directory alone. What is read is what was written (`verify_files`); that it is true, the manifest says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from topdown.errors import DataError, TopdownError
+from topdown.geography.geography import Geography
+from topdown.machine.files import file_digest
+from topdown.measurements.measurements import Answers, Measurements
+from topdown.privacy.plan import Plan
+from topdown.release.manifest import DerivedFrom, LedgerEntry, Origin
+from topdown.release.publication import GEOGRAPHY, MEASUREMENTS
+from topdown.release.verify import MANIFEST, verify_files
+from topdown.tables.geography_table import read_geography
+from topdown.wording import reason, shown, shown_path
+from topdown.workload import DETAILED, Query, Schema
+
+_KEYS = ["level", "query"]
+_COLUMNS = ["geoid", "cell", "value", "variance"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """The measurements of a release in ``public``, the plan under which they were drawn, and where they come from."""
+
+    public: Path
+    measurements: Measurements
+    plan: Plan
+    origin: Origin
+
+
+def read_measurements(public: str | Path) -> Published:
+    """The measurements of the release in the directory ``public``.
+
+    Raises `DataError` naming the file at fault: one that is not what was written or not what the manifest describes, or
+    a release of an earlier version, which has no table of units.
+    """
+    folder = Path(public)
+    manifest = verify_files(folder)
+    if GEOGRAPHY not in manifest["files"]:
+        raise DataError(
+            f"{shown_path(folder)}: has no {GEOGRAPHY}, as releases of earlier versions; make it again: the same run "
+            "draws no noise"
+        )
+    geography = read_geography(folder / GEOGRAPHY)
+    try:
+        plan = Plan.from_dict(manifest["privacy"])
+        cells = tuple(str(cell) for cell in manifest["cells"])
+        schema = None if manifest["schema"] is None else Schema.from_mapping(**manifest["schema"])
+        ledger = None if manifest["ledger"] is None else LedgerEntry(**manifest["ledger"])
+        units = manifest["units"]["sha256"]
+        fit = manifest["fit_for_release"] is True
+        notices = tuple(str(one) for one in manifest.get("notices", ()))  # since version 1.4
+    except (KeyError, TypeError, ValueError, TopdownError) as error:
+        raise DataError(
+            f"{shown_path(folder / MANIFEST)}: does not describe how the measurements were drawn: "
+            f"{error if isinstance(error, TopdownError) else reason(error)}"
+        ) from None
+    try:
+        measurements = _read(folder / MEASUREMENTS, geography, cells, schema, plan, fit)
+    except DataError:
+        raise
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError, TopdownError) as error:
+        raise DataError(
+            f"{shown_path(folder / MEASUREMENTS)}: cannot be read as the manifest describes it: {reason(error)}"
+        ) from None
+    derived_from = DerivedFrom(file_digest(folder / MANIFEST), manifest["files"][MEASUREMENTS]["sha256"])
+    origin = Origin(units, ledger, derived_from, notices)
+    return Published(folder, measurements, plan, origin)
+
+
+def _read(
+    path: Path, geography: Geography, cells: tuple[str, ...], schema: Schema | None, plan: Plan, fit: bool
+) -> Measurements:
+    """The table ``geoid, level, query, cell, value, variance``: for every level and query that the plan measures or
+    publishes exactly, in the plan's order, its nodes' answers.
+    """
+    meaning = Schema.of_cells(cells) if schema is None else schema
+    with pq.ParquetFile(path, read_dictionary=["level", "query", "cell"]) as file:
+        kind = file.schema_arrow.field("value").type
+        found = _Entries(path, file)
+        rectangle = np.zeros((len(cells), geography.n_nodes), kind.to_pandas_dtype()).T
+        spread = np.full((len(cells), geography.n_nodes), np.inf).T
+        others: dict[tuple[str, str], Answers] = {}
+        for level in geography.levels:
+            nodes = geography.level_slice(level)
+            # As they were written: the detailed query last.
+            for name in sorted(plan.queries(level), key=DETAILED.__eq__):
+                query = Query.parse(name, meaning)
+                labels = cells if query.name == DETAILED else query.labels()
+                values, variance = found.take(geography, level, query.name, labels)
+                if query.name == DETAILED:
+                    rectangle[nodes], spread[nodes] = values, variance
+                else:
+                    others[level, query.name] = Answers(values, variance[:, 0])
+        found.require_end()
+    same = (spread == spread[:, :1]).all()
+    return Measurements(
+        geography, cells, rectangle, np.array(spread[:, 0]) if same else spread, plan, fit, schema, others
+    )
+
+
+class _Entries:
+    """The rows of a measurements file in their order, taken entry by entry; each is a level and a query."""
+
+    def __init__(self, path: Path, file: pq.ParquetFile) -> None:
+        self.path = path
+        self.batches = file.iter_batches(columns=[*_KEYS, *_COLUMNS])
+        self.rest: pa.Table | None = None
+
+    def take(
+        self, geography: Geography, level: str, query: str, labels: tuple[str, ...]
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Values and variances (nodes x answers) of the next entry, after making sure that it is the one asked for."""
+        nodes = geography.level_slice(level)
+        shape = (nodes.stop - nodes.start, len(labels))
+        table = self._rows(shape[0] * shape[1])
+        node, answer = np.divmod(np.arange(len(table)), shape[1])
+        wanted = {
+            "level": pa.array([level]).take(pa.array(np.zeros_like(node))),
+            "query": pa.array([query]).take(pa.array(np.zeros_like(node))),
+            "geoid": geography.identifiers.slice(nodes.start, shape[0]).take(pa.array(node)),
+            "cell": pa.array(list(labels)).take(pa.array(answer)),
+        }
+        for name, expected in wanted.items():
+            if not table[name].cast(pa.string()).equals(pa.chunked_array([expected.cast(pa.string())])):
+                raise DataError(
+                    f"{shown_path(self.path)}: level {shown(level)}, query {shown(query)}: column {name} is not of the "
+                    "units and answers that the manifest describes"
+                )
+        values, variance = (table[name].to_numpy().reshape(shape) for name in ("value", "variance"))
+        if not (np.isfinite(values).all() and (variance >= 0).all()):
+            raise DataError(
+                f"{shown_path(self.path)}: level {shown(level)}, query {shown(query)}: a value is not a number, or a "
+                "variance is negative"
+            )
+        return values, variance
+
+    def _rows(self, count: int) -> pa.Table:
+        parts = [] if self.rest is None else [self.rest]
+        held = sum(map(len, parts))
+        while held < count:
+            batch = next(self.batches, None)
+            if batch is None:
+                raise DataError(f"{shown_path(self.path)}: has fewer rows than the manifest describes")
+            parts.append(pa.Table.from_batches([batch]))
+            held += len(batch)
+        table = pa.concat_tables(parts)
+        self.rest = table.slice(count)
+        return table.slice(0, count)
+
+    def require_end(self) -> None:
+        if (self.rest is not None and len(self.rest)) or next(self.batches, None) is not None:
+            raise DataError(f"{shown_path(self.path)}: has more rows than the manifest describes")

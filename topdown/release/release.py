@@ -1,0 +1,132 @@
+"""Release: whole, non-negative, consistent counts, checked when it is made; and rounding, which makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from topdown.errors import ProjectionError, require_known
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
+from topdown.noise import SecureSource, Source
+from topdown.projection.estimate import Estimate
+from topdown.projection.method import nonnegative_methods
+from topdown.projection.rounding_method import ROUNDINGS
+from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
+from topdown.wording import shown
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Counts fit to be published: whole, non-negative, every family adding up.
+
+    ``values`` (nodes x cells) int64. ``exact`` (nodes x cells): which of them are published exactly (invariants and
+    what they imply). ``method``: the projection that they come from. ``fit_for_release``: whether the noise was drawn
+    exactly, from operating-system entropy. Raises `ProjectionError` naming the node where this does not hold.
+    """
+
+    geography: Geography
+    cells: tuple[str, ...]
+    values: IntArray = field(repr=False)
+    exact: npt.NDArray[np.bool_] = field(repr=False)
+    method: str
+    fit_for_release: bool
+
+    def __post_init__(self) -> None:
+        if self.values.dtype != np.int64 or self.values.shape != (self.geography.n_nodes, len(self.cells)):
+            raise ProjectionError(
+                f"a release holds int64 values of shape {(self.geography.n_nodes, len(self.cells))}, and got "
+                f"{self.values.dtype} of shape {self.values.shape}"
+            )
+        if self.values.min(initial=0) < 0:
+            node, cell = (int(k) for k in np.argwhere(self.values < 0)[0])
+            raise ProjectionError(
+                f"{self.geography.describe(node)}, cell {shown(self.cells[cell])}: {self.values[node, cell]} is "
+                "negative"
+            )
+        tree = self.geography.tree
+        for cells in tree.blocks(len(self.cells)):
+            by_cell = self.values.T[cells]
+            for families in tree.families_down():
+                gap = families.total(by_cell[..., families.children]) - by_cell[..., families.parents]
+                wrong = np.argwhere(gap != 0)
+                if len(wrong):
+                    cell, family = (int(k) for k in wrong[0])
+                    raise ProjectionError(
+                        f"{self.geography.describe(families.parents.start + family)}, "
+                        f"cell {shown(self.cells[cells.start + cell])}: its children add up to "
+                        f"{int(gap[cell, family])} more than it has"
+                    )
+
+    @property
+    def variance(self) -> npt.NDArray[np.float64] | None:
+        """Marks the exact values: 0 there, NaN (not known) elsewhere, (nodes x cells); None where nothing is exact.
+
+        Non-negative and rounded values have no variance in closed form, so that this says what is exact (what
+        invariants give and imply) and nothing of the others: a variance is known of the estimates by least squares.
+        """
+        return np.where(self.exact, 0.0, np.nan) if self.exact.any() else None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The tidy table ``geoid, level, name, cell, value[, variance]`` in Arrow batches."""
+        columns: dict[str, Any] = {"value": self.values}
+        if self.exact.any():
+            columns["variance"] = lambda nodes: np.where(self.exact[nodes], 0.0, np.nan)
+        return tidy_batches(self.geography, self.cells, columns, names=True)
+
+    def to_frame(self) -> pd.DataFrame:
+        """The tidy table ``geoid, level, name, cell, value[, variance]``."""
+        return to_frame(self.batches())
+
+    def to_arrow(self) -> pa.Table:
+        """The tidy table ``geoid, level, name, cell, value[, variance]``."""
+        return to_arrow(self.batches())
+
+
+def round_counts(estimate: Estimate, *, method: str = "family", source: Source | None = None) -> Release:
+    """The whole numbers nearest to ``estimate`` with which every family still adds up.
+
+    ``method``: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over whole
+    r_c >= 0 with the parent's sum (exact, by largest remainders); "joint", argmin of the sum of (r_i - x_i)^2 over all
+    nodes at once, every node weighing the same. ``source`` breaks ties, by default operating-system entropy. Raises
+    `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or whose exact values
+    are not whole.
+    """
+    require_known(method, ROUNDINGS, "rounding")
+    if not estimate.nonnegative:
+        raise ProjectionError(
+            f"the estimate by {shown(estimate.method)} may be negative, and a release may not; project with "
+            f"nonnegative=True (method {' or '.join(map(repr, nonnegative_methods()))})"
+        )
+    _require_whole(estimate)
+    source = SecureSource() if source is None else source
+    exact = estimate.exact.T if estimate.exact.any() else None
+    values: Any = ROUNDINGS[method].solve(
+        np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact
+    )
+    return Release(
+        geography=estimate.geography,
+        cells=estimate.cells,
+        values=values.T,
+        exact=estimate.exact,
+        method=estimate.method,
+        fit_for_release=estimate.fit_for_release and source.fit_for_release,
+    )
+
+
+def _require_whole(estimate: Estimate) -> None:
+    for cell in range(len(estimate.cells)):
+        exact, values = estimate.exact[:, cell], estimate.values[:, cell]
+        wrong = np.flatnonzero(exact & (np.abs(values - np.rint(values)) > 1e-6))
+        if len(wrong):
+            node = int(wrong[0])
+            raise ProjectionError(
+                f"{estimate.geography.describe(node)}, cell {shown(estimate.cells[cell])}: its exact value "
+                f"{values[node]} is not whole, so no consistent whole numbers exist; correct it"
+            )

@@ -1,0 +1,56 @@
+"""What a study found: of this every section of its report takes its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from topdown.privacy.plan import Plan
+from topdown.report.geometry import Outlines
+from topdown.report.groupings import Groupings
+from topdown.simulation.errors_table import ErrorTable
+from topdown.simulation.methods import StudiedMethod
+from topdown.simulation.noise_comparison import NoiseVariant
+
+
+# Without a repr, which would show true counts.
+@dataclass(frozen=True, eq=False, repr=False)
+class StudyResults:
+    """The table of errors with what the study knows beside it.
+
+    ``released``: the projection that the release uses; `primary_method` of it is what the findings are about.
+    ``groupings``: the size classes first.
+    ``funds`` and ``thresholds``: labels of rules that the study followed. ``seed`` and ``wanted``: of the simulation,
+    and the replicates that were asked for. ``variants``: the study itself and the same under other noise; empty or one
+    where there is nothing to compare. ``records``: one release by each method, of `record_quality.records_frame`.
+    """
+
+    table: ErrorTable
+    plan: Plan
+    title: str
+    released: str
+    groupings: Groupings
+    funds: Sequence[str] = ()
+    thresholds: Sequence[str] = ()
+    outlines: Outlines | None = None
+    seed: int | None = None
+    wanted: int | None = None
+    variants: Sequence[NoiseVariant] = ()
+    records: pd.DataFrame | None = None
+
+    @property
+    def primary(self) -> str:
+        """The method that the findings are about."""
+        return primary_method(self.table, self.released)
+
+
+def primary_method(table: ErrorTable, released: str) -> str:
+    """The method that the findings are about: the one that would be released, rounded as it would be where the study
+    has that; else the last non-negative one, or the last."""
+    for label in (StudiedMethod(released, True, True).label, released):
+        if label in table.methods:
+            return label
+    nonnegative = [m for m in table.methods if StudiedMethod.parse(m).nonnegative]
+    return (nonnegative or list(table.methods))[-1]

@@ -1,0 +1,62 @@
+"""The table of all units, which the page's script shows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.report.results import StudyResults
+from topdown.report.section import Section, Summary, fragment
+from topdown.simulation.discoveries import at_least
+from topdown.simulation.errors_table import ErrorTable
+
+_MOST_ROWS = 12_000
+"""Rows (nodes x cells) that the page's table holds; the file errors.parquet holds all."""
+
+
+def node_numbers(results: StudyResults) -> Summary:
+    """``nodes``: the table column by column; of a large study the inner nodes and the most biased of the leaves,
+    by the lower limit of their interval."""
+    table = results.table
+    geography, shape = table.geography, table.truth.shape
+    rows = np.arange(table.truth.size)
+    if len(rows) > _MOST_ROWS:
+        score = at_least(table[results.primary, "bias"], table[results.primary, "bias_se"]).reshape(-1)
+        score[: geography.tree.leaves.start * shape[1]] = np.inf
+        rows = np.sort(np.argsort(-score, kind="stable")[:_MOST_ROWS])
+    node, cell = np.divmod(rows, shape[1])
+    level = np.searchsorted(geography.level_offsets, node, side="right") - 1
+    names = geography.names
+    found = {
+        "all_rows": int(table.truth.size),
+        "geoid": geography.identifiers.take(node).to_pylist(),
+        "name": None if names is None else [name or "" for name in names.take(node).to_pylist()],
+        "level": level,
+        "cell": cell,
+        "truth": table.truth.reshape(-1)[rows],
+        "noise_variance": table.noise_variance[node],
+        "methods": {method: _columns(table, method, rows) for method in table.methods},
+    }
+    return {"nodes": found}
+
+
+def _columns(table: ErrorTable, method: str, rows: IntArray) -> dict[str, FloatArray]:
+    def of(name: str) -> FloatArray:
+        return table[method, name].reshape(-1)[rows]
+
+    corrected, rmse = of("wasserstein_corrected"), np.sqrt(of("mse"))
+    return {
+        "bias": of("bias"),
+        "bias_se": of("bias_se"),
+        "sd": np.sqrt(of("variance")),
+        "rmse": rmse,
+        "rmse_se": np.divide(of("mse_se"), 2.0 * rmse, out=np.zeros_like(rmse), where=rmse > 0),
+        "wasserstein": np.where(np.isfinite(corrected), corrected, of("wasserstein")),
+        "wasserstein_se": of("wasserstein_se"),
+        "zeros": of("zeros"),
+    }
+
+
+SECTION = Section(
+    name="table", template=fragment("unit_table"), numbers=node_numbers, link="All units", data=("nodes",)
+)

@@ -1,0 +1,1 @@
+"""What a projection does to the noise, by replicates against the truth. Confidential: it knows the truth."""

@@ -1,0 +1,134 @@
+"""ErrorTable: what replicates of measure -> project did, by node, cell and method. Confidential: it knows the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from topdown.errors import ConfigError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.simulation.moments import LEVEL_QUANTITIES, TOTALS
+from topdown.simulation.resolution import resolution
+from topdown.tables.tidy import tidy_batches, to_frame, with_plain_strings, write_parquet
+from topdown.wording import listed, shown
+
+STATISTICS = (
+    "bias",
+    "bias_se",
+    "variance",
+    "variance_se",
+    "mse",
+    "mse_se",
+    "wasserstein",
+    "wasserstein_se",
+    "wasserstein_floor",
+    "wasserstein_corrected",
+    "zeros",
+    "zeros_se",
+)
+"""The columns of a table of errors: estimates from the replicates, ``_se`` their Monte Carlo standard errors."""
+
+RULE_STATISTICS = ("truth", "mean_error", "mean_error_se", "mean_absolute_error", "mean_absolute_error_se")
+"""The columns for a decision rule: the outcome on the true counts, and how the outcome on the estimates differs."""
+
+LEVEL_STATISTICS = tuple(name + end for name in LEVEL_QUANTITIES for end in ("", "_se"))
+RULE_TOTALS = tuple(name + end for name in TOTALS for end in ("", "_se"))
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorTable:
+    """Errors of every node, cell and method over ``replicates`` replicates.
+
+    ``statistics``: method label -> name of `STATISTICS` -> (nodes x cells), in counts (variance and mse in counts
+    squared, zeros a share); wasserstein is the distance of the residual's law from ``reference``; NaN where it was not
+    computed. ``truth`` (nodes x cells): the true counts. ``noise_variance`` (nodes,): of the measurements.
+    ``level_means``: method label -> name of `LEVEL_STATISTICS` -> (levels x cells): means over a level's nodes, with
+    the standard errors of these means, correlations between nodes included. ``rules``: (method label, rule label) ->
+    name of `RULE_STATISTICS` -> (units,), of the leaves or of the level that the rule decides for, ``rule_nodes``: rule
+    label -> these nodes. ``rule_totals``: (method label, rule label) -> name of `RULE_TOTALS` -> a sum over units, mean
+    over replicates. ``densities``: (method label) ->
+    counts of residuals (nodes x cells, bins) with ``bin_width`` (nodes x cells,), the bins centred on 0; empty where
+    distances were not computed. ``public_input``: whether the counts were declared public; if not, everything here is
+    confidential.
+    """
+
+    geography: Geography
+    cells: tuple[str, ...]
+    methods: tuple[str, ...]
+    replicates: int
+    reference: str
+    truth: IntArray = field(repr=False)
+    noise_variance: FloatArray = field(repr=False)
+    statistics: Mapping[str, Mapping[str, FloatArray]] = field(repr=False)
+    level_means: Mapping[str, Mapping[str, FloatArray]] = field(repr=False)
+    rules: Mapping[tuple[str, str], Mapping[str, FloatArray]] = field(repr=False)
+    rule_nodes: Mapping[str, slice] = field(repr=False)
+    rule_totals: Mapping[tuple[str, str], Mapping[str, float]] = field(repr=False)
+    densities: Mapping[str, IntArray] = field(repr=False)
+    bin_width: FloatArray = field(repr=False)
+    public_input: bool = False
+
+    def __getitem__(self, key: tuple[str, str]) -> FloatArray:
+        """``table[method, statistic]``: (nodes x cells). Raises `ConfigError` naming what there is."""
+        method, statistic = key
+        if method not in self.statistics:
+            raise ConfigError(f"no method {shown(method)} in the study; it has {listed(self.methods)}")
+        if statistic not in STATISTICS:
+            raise ConfigError(f"no statistic {shown(statistic)}; there are {', '.join(STATISTICS)}")
+        return self.statistics[method][statistic]
+
+    @property
+    def resolution(self) -> FloatArray:
+        """(nodes,): how far from 0 a number may be for float64 alone, in counts; of `resolution.resolution`."""
+        return resolution(self.noise_variance, self.truth)
+
+    @property
+    def notice(self) -> str:
+        """What everything that is written from this table says of itself."""
+        return "comparison with public counts" if self.public_input else "confidential comparison with the true counts"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The tidy table of `to_frame` in Arrow batches."""
+        for method in self.methods:
+            columns = {
+                "method": method,
+                "truth": self.truth,
+                "noise_variance": np.broadcast_to(self.noise_variance[:, None], self.truth.shape),
+                **{name: self.statistics[method][name] for name in STATISTICS},
+                "replicates": np.full(self.truth.shape, self.replicates),
+                "reference": self.reference,
+                "notice": self.notice,
+            }
+            for batch in tidy_batches(self.geography, self.cells, columns, names=True):
+                yield with_plain_strings(batch)
+
+    def to_arrow(self) -> pa.Table:
+        """The table of `to_frame` as an Arrow table."""
+        return pa.Table.from_batches(list(self.batches()))
+
+    def to_frame(self) -> pd.DataFrame:
+        """The tidy table ``geoid, level, name, cell, method, truth, <statistics>, replicates, reference, notice``."""
+        return to_frame(self.batches())
+
+    def rules_frame(self) -> pd.DataFrame:
+        """One row per unit that is decided for, method and rule: ``geoid, method, rule, <RULE_STATISTICS>``."""
+        units = {
+            rule: self.geography.identifiers[nodes.start : nodes.stop].to_pylist()
+            for rule, nodes in self.rule_nodes.items()
+        }
+        frames = [
+            pd.DataFrame({"geoid": units[rule], "method": method, "rule": rule, **columns})
+            for (method, rule), columns in self.rules.items()
+        ]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["geoid", "method", "rule"])
+
+    def write(self, path: Path) -> None:
+        """The tidy table as Parquet at ``path``, marked with `notice` and readable by its owner alone."""
+        marks = {"notice": self.notice, "replicates": str(self.replicates)}
+        write_parquet(path, self.batches(), marks, private=True)

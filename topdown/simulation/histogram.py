@@ -1,0 +1,240 @@
+"""Residuals of many replicates in memory that does not grow, kept well enough to integrate |F_empirical - F_law|.
+
+Each node and cell has a row of bins; a bin keeps how many residuals it holds and their sum. From these the integral of
+the empirical cdf over every bin is exact, and so is that of the law, so that their absolute difference is exact in
+every bin in which the two cdfs do not cross; where they do, the difference is taken as linear with the right integral.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.noise import DiscreteLaplace, Gaussian, Laplace, LatticeLaw, Law
+
+BINS = 512
+"""Bins of a row; they reach at least 5 standard deviations to each side, and the outermost hold all beyond."""
+
+_FIXED_POINT = 20
+"""Residuals are summed as whole multiples of 2^-20 of a bin, so that sums do not depend on their order."""
+
+_VALUES_IN_CACHE = 1 << 16
+_LARGEST_PACK = 1 << 15
+"""Replicates of a row that are summed together: twice their number of bits and `_FIXED_POINT` fit into 53."""
+
+
+def bin_width(standard_deviation: float) -> float:
+    """The width of a row's bins: a power of 2, so that whole numbers fall on edges, from 1/48 to 1/24 deviation."""
+    return float(2.0 ** np.floor(np.log2(standard_deviation / 24.0))) if standard_deviation > 0 else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Counts and sums of residuals by bin.
+
+    ``width`` (rows,): of the bins, which are centred on 0. ``counts`` (rows, BINS) and ``offsets`` (rows, BINS): the
+    sum of (residual - the bin's left edge) in units of 2^-20 width; in the first bin, which has no left edge, of (right
+    edge - residual).
+    """
+
+    width: FloatArray
+    counts: IntArray
+    offsets: IntArray
+
+    @classmethod
+    def empty(cls, width: FloatArray) -> Histogram:
+        """No residuals yet."""
+        shape = (len(width), BINS)
+        return cls(width, np.zeros(shape, np.int64), np.zeros(shape, np.int64))
+
+    def add(self, residuals: FloatArray) -> None:
+        """Count ``residuals`` (rows, replicates) in place."""
+        rows, replicates = residuals.shape
+        for begin in range(0, replicates, _LARGEST_PACK):
+            columns = residuals[:, begin : begin + _LARGEST_PACK]
+            step = max(1, _VALUES_IN_CACHE // max(columns.shape[1], BINS))
+            for first in range(0, rows, step):
+                self._add_rows(slice(first, min(first + step, rows)), columns[first : first + step])
+
+    def _add_rows(self, rows: slice, residuals: FloatArray) -> None:
+        position = residuals / self.width[rows, None]
+        position += BINS // 2
+        index = np.clip(position, 0.0, BINS - 1.0).astype(np.int64)
+        fixed = (position - index) * float(1 << _FIXED_POINT)
+        outer = (index == 0) | (index == BINS - 1)
+        if outer.any():
+            row, column = np.nonzero(outer)
+            at, offset = index[row, column], fixed[row, column]
+            beyond = np.where(at == 0, float(1 << _FIXED_POINT) - offset, offset)
+            np.add.at(self.offsets, (rows.start + row, at), np.rint(beyond).astype(np.int64))
+            fixed[row, column] = 0.0
+        # One pass for both sums: an offset below, and 1 above every sum of offsets; all of it exact in a float64.
+        shift = _FIXED_POINT + residuals.shape[1].bit_length()
+        np.rint(fixed, out=fixed)
+        fixed += float(1 << shift)
+        index += np.arange(len(index))[:, None] * BINS
+        packed = np.bincount(index.reshape(-1), fixed.reshape(-1), index.shape[0] * BINS).astype(np.int64)
+        packed = packed.reshape(-1, BINS)
+        self.counts[rows] += packed >> shift
+        self.offsets[rows] += packed & ((1 << shift) - 1)
+
+    def merge(self, other: Histogram) -> None:
+        """Take in ``other``'s residuals."""
+        np.add(self.counts, other.counts, out=self.counts)
+        np.add(self.offsets, other.offsets, out=self.offsets)
+
+    def __add__(self, other: Histogram) -> Histogram:
+        return Histogram(self.width, self.counts + other.counts, self.offsets + other.offsets)
+
+
+def integrated_cdf(law: Law, x: FloatArray) -> FloatArray:
+    """E (x - X)+ = the integral of the law's cdf from -inf to x."""
+    # All laws are symmetric: E (x - X)+ = max(x, 0) + E (-|x| - X)+, and the second term has no cancellation.
+    below = -np.abs(x)
+    if isinstance(law, Laplace):
+        part = law.scale / 2.0 * np.exp(below / float(law.scale))
+    elif isinstance(law, Gaussian):
+        z = below / float(law.sigma)
+        part = float(law.sigma) * (z * special.ndtr(z) + np.exp(-z * z / 2.0) / np.sqrt(2.0 * np.pi))
+    elif isinstance(law, LatticeLaw):
+        part = _integrated_lattice_cdf(law, below)
+    else:
+        part = _summed_cdf(law, below)
+    return np.maximum(x, 0.0) + np.asarray(part, dtype=np.float64)
+
+
+def _summed_cdf(law: Law, x: FloatArray) -> FloatArray:
+    """The integral of a continuous cdf for which there is no formula here, by the trapezoidal rule; x <= 0."""
+    points = np.linspace(min(float(x.min(initial=0.0)), -60.0 * law.std), 0.0, 1 << 17)
+    heights = np.asarray(law.cdf(points), dtype=np.float64)
+    sums = np.concatenate([[0.0], np.cumsum((heights[1:] + heights[:-1]) / 2.0 * (points[1] - points[0]))])
+    return np.asarray(np.interp(x, points, sums), dtype=np.float64)
+
+
+def _integrated_lattice_cdf(law: LatticeLaw, x: FloatArray) -> FloatArray:
+    """The integral of a step function: the cdf summed over the lattice points below x, and a part of the last step."""
+    step = 2.0**-law.grid_bits
+    cell = np.floor(x / step)
+    rest = x - cell * step
+    at = np.asarray(law.cdf(cell * step), dtype=np.float64)
+    if isinstance(law, DiscreteLaplace):
+        # Below 0 the cdf falls by the factor a from one lattice point to the next: a geometric series.
+        ratio = np.exp(-step / float(law.scale))
+        return np.asarray(step * at * ratio / -np.expm1(-step / float(law.scale)) + at * rest)
+    lowest = min(float(cell.min()), 0.0) - np.ceil(40.0 * law.std / step) - 1.0
+    points = np.arange(lowest, float(cell.max()) + 1.0)
+    sums = np.concatenate([[0.0], np.cumsum(np.asarray(law.cdf(points * step), dtype=np.float64))])
+    return np.asarray(step * sums[(cell - lowest).astype(np.int64)] + at * rest)
+
+
+@lru_cache(maxsize=256)
+def floor_integral(law: Law) -> float:
+    """The integral of sqrt(F (1 - F)): times sqrt(2 / (pi R)), how far R draws of the law seem to be from it."""
+    if isinstance(law, Laplace):
+        return float(law.scale) * (1.0 + np.pi / 2.0)
+    if isinstance(law, Gaussian):
+        step = float(law.sigma) / 512.0
+        x = (np.arange(512 * 40) + 0.5) * step
+    else:
+        # F is constant from one lattice point to the next; on a fine lattice some thousands of its points will do.
+        lattice = 2.0**-law.grid_bits if isinstance(law, LatticeLaw) else law.std / 4096.0
+        step = lattice * max(1.0, np.floor(law.std / lattice / 4096.0))
+        x = np.arange(np.ceil(60.0 * law.std / step) + 2.0) * step
+    tail = np.asarray(law.sf(x), dtype=np.float64)
+    return 2.0 * step * float(np.sqrt(tail * (1.0 - tail)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """Wasserstein-1 distances of every row's residuals from a law; each (rows,), in counts.
+
+    ``plain``: of the empirical cdf, which no sample brings below about ``floor``, the expected distance from ``law`` of
+    a sample of this size that comes from ``law`` itself. ``corrected``: free of that floor: where one half of the
+    replicates says which cdf is the larger, the other half says by how much, and the reverse; 0 on average where there
+    is no distance. On average ``corrected`` is never above the distance and ``plain`` never below it, and both are
+    near it where it is far above the floor. ``standard_error``: of ``plain``, by its influence function.
+
+    Within a bin in which the cdfs cross, both read a linear difference. Against the exact distance of a projected
+    geometric law from the noise that is at most 1.1 % too little, from the continuous Laplace law 3.5 %; whole-number
+    residuals against a law on the whole numbers of scale 1 or more never cross inside a bin, and are read exactly.
+    """
+
+    plain: FloatArray
+    floor: FloatArray
+    corrected: FloatArray
+    standard_error: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Difference:
+    """F_empirical - F_law by bin: its integral, and its values at the bin's two ends in the linear reading."""
+
+    integral: FloatArray
+    left: FloatArray
+    right: FloatArray
+    tails: FloatArray  # (rows, 2): integrals of F below the first inner edge, and of 1 - F beyond the last
+
+
+def _difference(histogram: Histogram, law: Law) -> _Difference:
+    width = histogram.width[:, None]
+    total = np.maximum(histogram.counts.sum(axis=1, keepdims=True), 1)
+    offsets = histogram.offsets * (width / float(1 << _FIXED_POINT))
+    below = np.cumsum(histogram.counts, axis=1)
+    inner = histogram.counts[:, 1:-1]
+    integral = (below[:, :-2] * width + inner * width - offsets[:, 1:-1]) / total
+    right = below[:, 1:-1] / total
+    outer = offsets[:, [0, -1]] / total
+    # What the law has depends on the row by its width alone, and a level's rows share one.
+    for shared in np.unique(histogram.width):
+        rows = histogram.width == shared
+        edges = (np.arange(1, BINS) - BINS // 2) * shared
+        expected = integrated_cdf(law, edges)
+        integral[rows] -= np.diff(expected)
+        right[rows] -= np.asarray(law.cdf(np.nextafter(edges[1:], -np.inf)))
+        # The integral of 1 - F beyond the last edge is, by the law's symmetry, that of F below its mirror image.
+        beyond = np.array([expected[0], integrated_cdf(law, -edges[-1:])[0]])
+        outer[rows] = (outer[rows] - beyond) * np.array([1.0, -1.0])
+    return _Difference(integral, 2.0 * integral / width - right, right, outer)
+
+
+def _crossing(difference: _Difference) -> tuple[npt.NDArray[np.bool_], FloatArray]:
+    """Bins in which the linear difference changes sign, and where in them (0 to 1)."""
+    crosses = difference.left * difference.right < 0
+    slope = np.where(crosses, difference.left - difference.right, 1.0)
+    return crosses, np.where(crosses, difference.left / slope, 0.0)
+
+
+def _paired(signs: _Difference, sizes: _Difference, width: FloatArray) -> FloatArray:
+    """The integral of sign(first difference) times the second; of one with itself, of its absolute value."""
+    crosses, at = _crossing(signs)
+    sign = np.where(crosses, np.sign(signs.right), np.sign(signs.integral))
+    before = width[:, None] * at * (sizes.left + at * (sizes.right - sizes.left) / 2.0)
+    inner = sign * (sizes.integral - 2.0 * np.where(crosses, before, 0.0))
+    result: FloatArray = inner.sum(axis=1) + (np.sign(signs.tails) * sizes.tails).sum(axis=1)
+    return result
+
+
+def distances(first: Histogram, second: Histogram, law: Law) -> Distances:
+    """Distances from ``law`` of the residuals of two halves of the replicates, and of both together."""
+    both = first + second
+    width, total = both.width, both.counts.sum(axis=1)
+    whole, one, other = (_difference(half, law) for half in (both, first, second))
+    replicates = np.maximum(total, 1)
+    # Influence of a residual at t: minus the integral of the sign up to t.
+    crosses, at = _crossing(whole)
+    sign = np.where(crosses, np.sign(whole.right) * (1.0 - 2.0 * at), np.sign(whole.integral))
+    reach = np.concatenate([np.zeros((len(width), 1)), np.cumsum(sign, axis=1)], axis=1) * width[:, None]
+    mass = both.counts[:, 1:] / replicates[:, None]
+    mean = (mass * reach).sum(axis=1)
+    variance = np.maximum((mass * reach * reach).sum(axis=1) - mean * mean, 0.0)
+    return Distances(
+        plain=_paired(whole, whole, width),
+        floor=np.sqrt(2.0 / (np.pi * replicates)) * floor_integral(law),
+        corrected=(_paired(one, other, width) + _paired(other, one, width)) / 2.0,
+        standard_error=np.sqrt(variance / replicates),
+    )

@@ -1,0 +1,29 @@
+"""One whole release by every method of a study, from the same draw: what records made from it would say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from topdown.confidential.counts import Counts
+from topdown.confidential.measure import measure
+from topdown.geography.tree import IntArray
+from topdown.noise import SeededSource
+from topdown.privacy.plan import Plan
+from topdown.projection.project import project
+from topdown.release.release import round_counts
+from topdown.simulation.methods import StudiedMethod
+
+
+def one_release(counts: Counts, plan: Plan, methods: Sequence[str], seed: int) -> dict[str, IntArray]:
+    """Whole, non-negative counts (nodes x cells) by every projection among ``methods``, all from one seeded draw.
+
+    ``methods``: labels of a study (see `methods.NAMES`); those without x >= 0 make no records and are left out, and one
+    that is there rounded and not rounded counts once. Not for release: the draw is seeded.
+    """
+    parsed = [StudiedMethod.parse(label) for label in methods]
+    projections = dict.fromkeys(m.projection for m in parsed if m.nonnegative)
+    measurements = measure(counts, plan, SeededSource((seed, "one release")))
+    return {
+        name: round_counts(project(measurements, name), source=SeededSource((seed, "ties", name))).values
+        for name in projections
+    }

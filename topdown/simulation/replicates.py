@@ -1,0 +1,116 @@
+"""Replicates of measure -> project, chunk by chunk: what a task of a simulation draws, projects and adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.tree import FloatArray, Tree
+from topdown.noise import Law, SeededSource
+from topdown.privacy.bounds import NONE, LevelBounds
+from topdown.projection.components import Components
+from topdown.projection.histograms import solve
+from topdown.projection.problem import Problem
+from topdown.simulation.draws import Asked, detailed_answers, draw_answers
+from topdown.simulation.methods import StudiedMethod
+from topdown.simulation.moments import Accumulated
+from topdown.simulation.rules import Rule
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What every task needs: the problem, the laws by level, what to follow; ``chunk``: replicates drawn together."""
+
+    tree: Tree
+    truth: FloatArray  # (cells, nodes)
+    variance: FloatArray  # (nodes,)
+    lower: FloatArray | None
+    resolution: FloatArray  # (nodes,), at most which an estimate is 0
+    laws: tuple[Law | None, ...]
+    bounds: tuple[LevelBounds, ...]
+    methods: tuple[StudiedMethod, ...]
+    rules: tuple[Rule, ...]
+    cells: tuple[str, ...]
+    width: FloatArray | None  # (cells * nodes,), None without distances
+    queries: tuple[Asked, ...]  # where more than the cells are measured: everything that is
+    components: Components | None
+    seed: int
+    chunk: int
+
+
+def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
+    """Replicates ``first`` to ``last`` of a study, chunk by chunk."""
+    study, first, last = task
+    found = Accumulated.empty()
+    while first < last:
+        chunk, start = divmod(first, study.chunk)
+        stop = min(start + last - first, study.chunk)
+        if study.components is not None:
+            _run_histograms(study, study.components, chunk, slice(start, stop), found)
+            first += stop - start
+            continue
+        values = draw(study, chunk)[start:stop]
+        problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
+        for method in study.methods:
+            ties = SeededSource((study.seed, chunk, start, "ties", method.label))
+            _follow(study, method, method.apply(problem, ties), found)
+        first += stop - start
+    return found
+
+
+def _run_histograms(study: Simulation, components: Components, chunk: int, rows: slice, found: Accumulated) -> None:
+    """The replicates ``rows`` of a chunk where several queries are measured."""
+    measured = draw_answers(study.queries, study.tree, study.truth, study.chunk, (study.seed, chunk), rows)
+    for method in study.methods:
+        if method.is_raw:
+            x = detailed_answers(measured, study.tree, (rows.stop - rows.start, *study.truth.shape))
+        else:
+            x = solve(study.tree, components, measured, upward=method.upward)[0].swapaxes(1, 2)
+        _follow(study, method, x, found)
+
+
+def draw(study: Simulation, chunk: int) -> FloatArray:
+    """The measurements (replicates, cells, nodes) of one chunk; each level has a stream of its own."""
+    values = np.empty((study.chunk, *study.truth.shape))
+    for level, law in enumerate(study.laws):
+        nodes = study.tree.level(level)
+        values[..., nodes] = study.truth[:, nodes]
+        if law is not None and (study.variance[nodes] > 0).any():
+            source = SeededSource((study.seed, chunk, level))
+            size = (study.chunk, len(study.truth), nodes.stop - nodes.start)
+            if study.bounds[level].kind != NONE:
+                exact = study.truth[:, nodes].astype(np.int64)
+                values[..., nodes] = study.bounds[level].sample(exact, law, size, source)
+            else:
+                values[..., nodes] += law.sample(size, source)
+    return values
+
+
+def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, found: Accumulated) -> None:
+    """Add the errors of estimates (replicates, cells, nodes), and of decisions taken on them."""
+    errors = np.ascontiguousarray((x - study.truth).reshape(len(x), -1).T)
+    zero = np.abs(x) <= study.resolution
+    found.add_errors(method.label, errors, np.count_nonzero(zero, axis=0).reshape(-1))
+    found.add_level_means(method.label, _level_means(errors.reshape(*study.truth.shape, len(x)), zero, study.tree))
+    if study.width is not None:
+        found.add_histogram(method.label, errors, study.width)
+    for rule in study.rules:
+        wrong = rule.outcome(x, study.cells, study.tree) - rule.outcome(study.truth, study.cells, study.tree)
+        found.add_rule((method.label, rule.label), wrong)
+
+
+def _level_means(errors: FloatArray, zero: npt.NDArray[np.bool_], tree: Tree) -> FloatArray:
+    """(3, cells, levels, replicates): means of `LEVEL_QUANTITIES` over every level's nodes.
+
+    ``errors`` (cells, nodes, replicates); ``zero`` (replicates, cells, nodes).
+    """
+    found = np.empty((3, len(errors), tree.n_levels, errors.shape[-1]))
+    for level in range(tree.n_levels):
+        nodes = tree.level(level)
+        part = errors[:, nodes]
+        found[0, :, level] = part.mean(axis=1)
+        found[1, :, level] = np.einsum("cnr,cnr->cr", part, part) / part.shape[1]
+        found[2, :, level] = zero[:, :, nodes].mean(axis=2).T
+    return found

@@ -1,0 +1,9 @@
+"""From a release to records, and how well records mimic others: the public face of `microdata` and `pmse`."""
+
+from __future__ import annotations
+
+from topdown.microdata import synthesize as microdata
+from topdown.pmse import comparators, generators, mechanism, trees
+from topdown.pmse import quality as pmse
+
+__all__ = ["comparators", "generators", "mechanism", "microdata", "pmse", "trees"]

@@ -1,0 +1,1 @@
+"""Tables in and out: Parquet and CSV through Arrow."""

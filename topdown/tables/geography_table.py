@@ -1,0 +1,90 @@
+"""A geography as a table: every unit with its level, its parent and its name, and the way back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from topdown.errors import DataError, GeographyError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import Tree
+from topdown.wording import reason, shown_path
+
+_ROWS_PER_GROUP = 1 << 18
+_COLUMNS = ["geoid", "level", "parent", "name"]
+
+
+def geography_batches(geography: Geography) -> Iterator[pa.RecordBatch]:
+    """Rows ``geoid, level, parent, name``, level by level from the root, siblings together; the root has no parent."""
+    codes = geography.identifiers
+    for begin in range(0, geography.n_nodes, _ROWS_PER_GROUP):
+        nodes = np.arange(begin, min(begin + _ROWS_PER_GROUP, geography.n_nodes))
+        level = (np.searchsorted(geography.level_offsets, nodes, side="right") - 1).astype(np.int8)
+        parent = np.searchsorted(geography.tree.child_offsets, nodes, side="right") - 1
+        # Parents stand in a row, as their children do: a dictionary of them takes no search.
+        first, last = int(np.maximum(parent, 0).min()), int(parent.max())
+        yield pa.RecordBatch.from_pydict(
+            {
+                "geoid": codes.slice(begin, len(nodes)),
+                "level": pa.DictionaryArray.from_arrays(pa.array(level), pa.array(geography.levels)),
+                "parent": pa.DictionaryArray.from_arrays(
+                    pa.array((parent - first).astype(np.int32), mask=parent < 0), codes.slice(first, last - first + 1)
+                ),
+                "name": pa.nulls(len(nodes), pa.string())
+                if geography.names is None
+                else geography.names.slice(begin, len(nodes)),
+            }
+        )
+
+
+def read_geography(path: Path) -> Geography:
+    """The geography that `geography_batches` was written of, in a Parquet file at ``path``.
+
+    Raises `DataError` where it is not such a table.
+    """
+    try:
+        table = pq.read_table(path, columns=_COLUMNS, read_dictionary=["level", "parent"]).combine_chunks()
+        level, geoid = _plain(table["level"]), _plain(table["geoid"])
+        named = table["name"].null_count < table.num_rows
+        levels, sizes = _runs(level)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        parents = _plain(table["parent"])
+        if parents[0].is_valid or parents.slice(1).null_count or sizes[0] != 1:
+            raise GeographyError("the first row, and no other, is the root and has no parent")
+        families = []
+        for above, (begin, end) in zip(itertools.pairwise(offsets[:-1]), itertools.pairwise(offsets[1:]), strict=True):
+            place = pc.index_in(parents.slice(begin, end - begin), value_set=geoid.slice(above[0], above[1] - above[0]))
+            if place.null_count:
+                raise GeographyError("a unit's parent is not of the level above")
+            found = place.to_numpy()
+            size = np.bincount(found, minlength=above[1] - above[0])
+            if (np.diff(found) < 0).any() or not size.all():
+                raise GeographyError("siblings do not stand together in the order of their parents")
+            families.append(size)
+        return Geography(
+            tuple(levels), Tree.from_family_sizes(families), geoid, _plain(table["name"]) if named else None
+        )
+    except GeographyError as error:
+        raise DataError(f"{shown_path(path)}: is not a table of units: {error}") from None
+    except (OSError, pa.ArrowException, KeyError, ValueError, IndexError) as error:
+        raise DataError(f"{shown_path(path)}: cannot be read as a table of units: {reason(error)}") from None
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    flat = column.cast(pa.string())
+    return flat.chunk(0) if flat.num_chunks == 1 else pa.concat_arrays(flat.chunks)
+
+
+def _runs(level: pa.Array) -> tuple[list[str], np.ndarray]:
+    """The levels in the order of their first rows, and how many rows each has, which stand together."""
+    encoded = level.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    if (np.diff(codes) < 0).any() or (np.diff(codes) > 1).any():
+        raise GeographyError("the rows of a level do not stand together")
+    return encoded.dictionary.to_pylist(), np.bincount(codes)

@@ -1,0 +1,209 @@
+"""Parquet files whose columns are weighed before they are decoded.
+
+A column of a few kilobytes can stand for gigabytes: a text that stands once in a dictionary, and a billion times in the
+column as one number that repeats. What a column takes at most is known from the number of its values, from the size of
+its pages and from the longest text in its dictionaries; where that is more than there is room for, texts are read as
+numbers with their dictionaries, weighed batch by batch and only then written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from topdown.machine.memory import address_space_left, gibibytes, most_at_once, too_large
+
+_CAUTIOUS_ROWS_AT_ONCE = 1 << 12
+_WIDEST = 16
+"""Bytes of a value of a kind whose size Arrow does not tell."""
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """The names of the columns of the Parquet file at ``path``."""
+    names: list[str] = pq.read_schema(path).names
+    return names
+
+
+def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns called ``names``, valid and without dictionaries, in batches; the first has no rows.
+
+    Raises `DataError` where they would take more than `most_at_once`, and what Arrow raises.
+    """
+    most = most_at_once()
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        way = _way(file, _leaves(file, names), path, most)
+        schema = pa.schema([(name, _plain(file.schema_arrow.field(name).type)) for name in names])
+        yield pa.RecordBatch.from_pylist([], schema)
+    with pq.ParquetFile(path, pre_buffer=False, read_dictionary=way.as_numbers) as file:
+        held = 0
+        for batch in _encoded_batches(file, names, way):
+            chosen = batch.select(list(names))
+            held += _decoded_bytes(chosen)
+            if most is not None and held > most:
+                raise too_large(path, f"more than {gibibytes(held)} when it is read", most)
+            plain = _decoded(chosen, schema)
+            # Parquet does not check that texts are UTF-8, nor that the file is what was written.
+            plain.validate(full=True)
+            yield plain
+
+
+def _encoded_batches(file: pq.ParquetFile, names: Sequence[str], way: _Way) -> Iterator[pa.RecordBatch]:
+    """The rows of ``file``: one column after the other, or where that may be too much, a few rows of all columns."""
+    if way.cautious:
+        yield from file.iter_batches(way.rows, columns=list(names), use_threads=False)
+        return
+    # A thread that cannot be started for want of address space would be waited for without end.
+    threads = address_space_left() is None
+    for group in range(file.metadata.num_row_groups):
+        yield from file.read_row_group(group, columns=list(names), use_threads=threads).to_batches()
+
+
+class _Leaf(NamedTuple):
+    """A column as Parquet has it, the ``place``-th; of a nested column of the table there are several.
+
+    ``weighed``: whether its texts can be read as numbers with a dictionary; ``flat``: whether every row has one value.
+    """
+
+    place: int
+    path: str
+    kind: pa.DataType
+    weighed: bool
+    flat: bool
+
+    @property
+    def is_text(self) -> bool:
+        return _is_text(self.kind)
+
+    @property
+    def width(self) -> int:
+        """Bytes of a value, of a text those that it takes beside its characters."""
+        try:
+            return 4 if self.is_text else -(-int(self.kind.bit_width) // 8)
+        except ValueError:
+            return _WIDEST
+
+
+class _Way(NamedTuple):
+    """How a file is read: ``cautious``, some ``rows`` at a time, ``as_numbers`` the texts that are weighed first."""
+
+    rows: int
+    as_numbers: list[str]
+    cautious: bool
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    is_kind = (
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_string_view,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_binary_view,
+    )
+    return any(test(kind) for test in is_kind)
+
+
+def _leaves(file: pq.ParquetFile, names: Sequence[str]) -> list[_Leaf]:
+    found: list[_Leaf] = []
+    first, wanted = 0, set(names)
+    groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+    for field in file.schema_arrow:
+        kinds = _kinds(field.type)
+        for place, kind in enumerate(kinds, first) if field.name in wanted else ():
+            flat = not pa.types.is_nested(field.type) and not isinstance(field.type, pa.BaseExtensionType)
+            # Of texts that are written as what they share with the one before there is no dictionary.
+            shared = any("DELTA_BYTE_ARRAY" in group.column(place).encodings for group in groups)
+            weighed = flat and _is_text(kind) and not shared
+            found.append(_Leaf(place, file.schema.column(place).path, kind, weighed, flat))
+        first += len(kinds)
+    return found
+
+
+def _kinds(kind: pa.DataType) -> list[pa.DataType]:
+    """The kinds of the columns that Parquet makes of a column of an Arrow ``kind``."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _kinds(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _kinds(kind.value_type)
+    if pa.types.is_nested(kind):
+        return [leaf for k in range(kind.num_fields) for leaf in _kinds(kind.field(k).type)]
+    return [kind]
+
+
+def _way(file: pq.ParquetFile, leaves: Sequence[_Leaf], path: Path, most: int | None) -> _Way:
+    """How to read ``leaves`` into ``most`` bytes. Raises `DataError` where they surely take more."""
+    plainly = _Way(0, [], False)
+    if most is None:
+        return plainly
+    groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+    chunks = [[(leaf, group.column(leaf.place)) for leaf in leaves] for group in groups]
+    unpacked = max((sum(chunk.total_uncompressed_size for _, chunk in group) for group in chunks), default=0)
+    if unpacked > most:
+        raise too_large(path, f"{gibibytes(unpacked)} when a part of it is unpacked", most)
+    least = sum(chunk.num_values * leaf.width for group in chunks for leaf, chunk in group)
+    if least > most:
+        raise too_large(path, f"{gibibytes(least)} or more when it is read", most)
+    weighed = [leaf.path for leaf in leaves if leaf.weighed]
+    longest = _longest_texts(path, weighed, len(groups)) if weighed else []
+    total, unknown = least, 0
+    for k, group in enumerate(chunks):
+        for leaf, chunk in group:
+            if leaf.is_text:
+                # No text is longer than all of the column's pages.
+                unit = longest[k][leaf.path] if leaf.weighed else chunk.total_uncompressed_size
+                total += chunk.total_uncompressed_size + chunk.num_values * unit
+                unknown = unknown if leaf.weighed else max(unknown, unit)
+    if total <= most:
+        return plainly
+    if any(leaf.is_text and not leaf.flat for leaf in leaves):
+        raise too_large(path, f"up to {gibibytes(total)} when its lists are read", most)
+    return _Way(max(1, min(_CAUTIOUS_ROWS_AT_ONCE, most // (4 * unknown + 1))), weighed, True)
+
+
+def _longest_texts(path: Path, texts: Sequence[str], groups: int) -> list[Mapping[str, int]]:
+    """Of every group of rows the longest text in each column's dictionary: reading one row reads the dictionary."""
+    found: list[Mapping[str, int]] = []
+    with pq.ParquetFile(path, read_dictionary=list(texts), pre_buffer=False) as file:
+        for group in range(groups):
+            first = next(file.iter_batches(1, row_groups=[group], columns=list(texts), use_threads=False), None)
+            found.append({name: _longest(first, name) for name in texts})
+    return found
+
+
+def _longest(batch: pa.RecordBatch | None, name: str) -> int:
+    if batch is None or name not in batch.schema.names:
+        return 0
+    column = batch.column(name)
+    values = column.dictionary if pa.types.is_dictionary(column.type) else column
+    longest: int | None = pc.max(pc.binary_length(values)).as_py()
+    return longest or 0
+
+
+def _decoded_bytes(batch: pa.RecordBatch) -> int:
+    """What ``batch`` takes without dictionaries."""
+    total = 0
+    for column in batch.columns:
+        if not pa.types.is_dictionary(column.type):
+            total += column.nbytes
+        elif _is_text(column.type.value_type):
+            lengths = pc.binary_length(column.dictionary)
+            total += 4 * len(column) + (pc.sum(lengths.take(column.indices)).as_py() or 0)
+        else:
+            total += _WIDEST * len(column)
+    return total
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _decoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """``batch`` without dictionaries, in the kinds of ``schema``."""
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    typed = [c if c.type == kind else c.cast(kind) for c, kind in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(typed, schema=schema)

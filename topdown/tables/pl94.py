@@ -1,0 +1,180 @@
+"""The redistricting file (P.L. 94-171) in its layout of 2020: reading its four members, and writing them.
+
+Text without a header, "|" between fields, a record per unit of every summary level; segments 1 to 3 hold the tables and
+join to the geographic header by record number. Members are told apart by their number of fields, so that any vintage's
+names do. Source: the layout in the R package PL94171 and the Census Bureau's documentation of the 2020 file.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from topdown.errors import DataError
+from topdown.machine.memory import gibibytes, most_at_once, too_large
+from topdown.wording import listed, reason, shown_path
+from topdown.workload.redistricting import RACE_FIELDS, TABLES, field_names
+
+_FIELDS = """
+FILEID STUSAB SUMLEV GEOVAR GEOCOMP CHARITER CIFSN LOGRECNO GEOID GEOCODE REGION DIVISION STATE STATENS COUNTY
+COUNTYCC COUNTYNS COUSUB COUSUBCC COUSUBNS SUBMCD SUBMCDCC SUBMCDNS ESTATE ESTATECC ESTATENS CONCIT CONCITCC
+CONCITNS PLACE PLACECC PLACENS TRACT BLKGRP BLOCK AIANHH AIHHTLI AIANHHFP AIANHHCC AIANHHNS AITS AITSFP AITSCC
+AITSNS TTRACT TBLKGRP ANRC ANRCCC ANRCNS CBSA MEMI CSA METDIV NECTA NMEMI CNECTA NECTADIV CBSAPCI NECTAPCI UA
+UATYPE UR CD116 CD118 CD119 CD120 CD121 SLDU18 SLDU22 SLDU24 SLDU26 SLDU28 SLDL18 SLDL22 SLDL24 SLDL26 SLDL28
+VTD VTDI ZCTA SDELM SDSEC SDUNI PUMA AREALAND AREAWATR BASENAME NAME FUNCSTAT GCUNI POP100 HU100 INTPTLAT
+INTPTLON LSADC PARTFLAG UGA
+"""
+
+HEADER = tuple(_FIELDS.split())
+"""The geographic header's 97 fields."""
+
+SEGMENTS: dict[str, tuple[str, ...]] = {"01": ("P1", "P2"), "02": ("P3", "P4", "H1"), "03": ("P5",)}
+"""The tables of every segment, by the number that its records carry."""
+
+LINK = ("FILEID", "STUSAB", "CHARITER", "CIFSN", "LOGRECNO")
+"""The first fields of a segment's records."""
+
+LEVELS = {"040": "state", "050": "county", "140": "tract", "150": "block group", "750": "block"}
+"""The summary levels of the spine, in its order."""
+
+_ENCODING = "latin-1"
+
+
+def segment_columns(segment: str) -> list[str]:
+    """The names of the fields of a segment's records."""
+    return [*LINK, *(name for table in SEGMENTS[segment] for name in field_names(table))]
+
+
+def read_members(path: Path) -> dict[str, pa.Table]:
+    """The four members of the file in a folder or a ZIP archive, "geo" and "01" to "03", every field as text.
+
+    Raises `DataError` naming the path for a member that is missing, there twice, or not of the layout.
+    """
+    found: dict[str, pa.Table] = {}
+    for name, stream in _members(path):
+        with stream:
+            kind, table = _parsed(stream, f"{shown_path(path)}, member {shown_path(name)}")
+        if kind in found:
+            raise DataError(
+                f"{shown_path(path)}: two members are of the kind {kind!r}; give the file of one state, as it is "
+                "delivered"
+            )
+        found[kind] = table
+    missing = [kind for kind in ("geo", *SEGMENTS) if kind not in found]
+    if missing:
+        raise DataError(
+            f"{shown_path(path)}: the members {listed(missing)} are not there ('geo' is the geographic header, the "
+            "others are segments); give the folder or the ZIP with all four .pl files"
+        )
+    return found
+
+
+def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    try:
+        if path.is_dir():
+            names = sorted(one for one in path.iterdir() if one.suffix == ".pl")
+            _require_room(path, sum(one.stat().st_size for one in names))
+            for one in names:
+                yield one.name, one.open("rb")
+            return
+        with zipfile.ZipFile(path) as archive:
+            entries = [entry for entry in archive.infolist() if entry.filename.endswith(".pl")]
+            _require_room(path, sum(entry.file_size for entry in entries))
+            for entry in entries:
+                # No more than the archive says, which is what was weighed.
+                with archive.open(entry) as member:
+                    content = member.read(entry.file_size)
+                yield entry.filename, io.BytesIO(content)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise DataError(
+            f"{shown_path(path)}: cannot be read: {reason(error)}; give the folder or the ZIP with the four .pl files"
+        ) from None
+
+
+def _require_room(path: Path, size: int) -> None:
+    most = most_at_once()
+    if most is not None and 4 * size > most:
+        raise too_large(path, f"{gibibytes(size)} of text, which take four times that", most)
+
+
+def _parsed(stream: IO[bytes], what: str) -> tuple[str, pa.Table]:
+    content = stream.read()
+    first = content.split(b"\n", 1)[0].rstrip(b"\r")
+    width = first.count(b"|") + 1
+    # Segments end with a "|" in some vintages.
+    kinds = {len(HEADER): ("geo", list(HEADER))} | {len(segment_columns(s)): (s, segment_columns(s)) for s in SEGMENTS}
+    kinds |= {count + 1: (kind, [*names, ""]) for count, (kind, names) in list(kinds.items()) if kind != "geo"}
+    if width not in kinds:
+        raise DataError(
+            f"{what}: its records have {width} fields; those of the layout of 2020 have {len(HEADER)} (geographic "
+            f"header) or {', '.join(str(len(segment_columns(s))) for s in SEGMENTS)} (segments)"
+        )
+    kind, names = kinds[width]
+    try:
+        table = pacsv.read_csv(
+            pa.BufferReader(content),
+            pacsv.ReadOptions(column_names=names, encoding=_ENCODING),
+            pacsv.ParseOptions(delimiter="|", quote_char=False),
+            pacsv.ConvertOptions(column_types={name: pa.string() for name in names}, strings_can_be_null=False),
+        )
+    except pa.ArrowException as error:
+        raise DataError(f"{what}: cannot be read: {reason(error)}; give the file as it is delivered") from None
+    if kind != "geo" and set(table["CIFSN"].unique().to_pylist()) != {kind}:
+        raise DataError(f"{what}: has the fields of segment {kind} and records of others; give it as it is delivered")
+    return kind, table
+
+
+def sums_within(table: str) -> list[tuple[int, list[int]]]:
+    """What must add up inside a table: fields (from 1) and the fields of which each is the sum."""
+    if table == "H1":
+        return [(1, [2, 3])]
+    if table == "P5":
+        return [(1, [2, 7]), (2, [3, 4, 5, 6]), (7, [8, 9, 10])]
+    shift = TABLES[table] - len(RACE_FIELDS)
+    found = [(1, [2, 3])] if shift else []
+    single = RACE_FIELDS.sum(axis=1)
+    for field, row in enumerate(RACE_FIELDS):
+        if single[field] > 1:
+            members = [k for k in range(len(RACE_FIELDS)) if single[k] == 1 and row[RACE_FIELDS[k] == 1][0]]
+            members = _last_of_each(members)
+            found.append((field + 1 + shift, [k + 1 + shift for k in members]))
+    # Six races, and the one race that is of six.
+    return [*found, (len(RACE_FIELDS) - 1 + shift, [len(RACE_FIELDS) + shift])]
+
+
+def _last_of_each(members: list[int]) -> list[int]:
+    """Of fields that count the same single race (six races, and the one of them) the last."""
+    return sorted({RACE_FIELDS[k].tobytes(): k for k in members}.values())
+
+
+def numbers(table: pa.Table, columns: list[str], what: str) -> npt.NDArray[np.int64]:
+    """Some fields of all records as whole numbers (records x fields).
+
+    Raises `DataError` naming the field and the line for one that is none.
+    """
+    found = np.empty((len(columns), table.num_rows), np.int64)
+    for row, name in enumerate(columns):
+        try:
+            found[row] = table[name].cast(pa.int64()).to_numpy()
+        except pa.ArrowException:
+            texts = table[name].to_pylist()
+            wrong = next(k for k, text in enumerate(texts) if not text.isdecimal() or len(text.lstrip("0")) > 18)
+            raise DataError(
+                f"{what}, field {name}: line {wrong + 1} has no whole number there; correct the file"
+            ) from None
+    return found.T
+
+
+def write_members(folder: Path, stem: Mapping[str, str], members: Mapping[str, list[list[str]]]) -> None:
+    """Write members, ``members[kind]`` the fields of its records, into ``folder`` under the names ``stem[kind]``."""
+    for kind, records in members.items():
+        text = "".join("|".join(record) + "\n" for record in records)
+        (folder / stem[kind]).write_text(text, encoding=_ENCODING)

@@ -1,0 +1,188 @@
+"""Tables in: Parquet, text and workbooks, batch by batch, so that a file takes no more memory than there is.
+
+What a file takes on disk says little: repeated values and compressed text shrink by a factor of a thousand and more.
+So every batch is weighed as it is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from topdown.errors import ConfigError, DataError
+from topdown.machine.memory import gibibytes, most_at_once, too_large
+from topdown.tables import excel
+from topdown.tables.format import PLAIN, READ, Format, kind_of
+from topdown.tables.parquet import parquet_batches, parquet_columns
+from topdown.tables.text import line_of, separator_meant, text_batches, text_header
+from topdown.wording import NOT_UTF8, column_name, column_names, reason, shown, shown_path, unquoted
+
+Watch = Callable[[int, int], None]
+"""Told how many rows were read so far and how many bytes they take; raises where that is too much."""
+
+
+def read_table(
+    path: str | Path, columns: Sequence[str] | None = None, *, form: Format = PLAIN, watch: Watch | None = None
+) -> pa.Table:
+    """The table at ``path``: Parquet, a workbook (.xlsx), or CSV (also .tsv, and either as .gz), of which every column
+    is read as strings.
+
+    A CSV column is never guessed to be numbers, so a GEOID keeps its leading zeros. ``columns``: what to read, by
+    default everything; no other column is decoded. ``form``: what the file does not say of itself. ``watch``: asked
+    after every batch whether to go on, beside the rule that what was read may take half of the memory that was free.
+    Raises `DataError` that names the file, and the known columns where one is missing.
+    """
+    path = require_file(path)
+    found = table_batches(path, columns, form=form, watch=watch)
+    first = next(found)
+    return pa.Table.from_batches(found, first.schema)
+
+
+def table_batches(
+    path: Path,
+    columns: Sequence[str] | None = None,
+    *,
+    form: Format = PLAIN,
+    watch: Watch | None = None,
+    kept: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The batches of `read_table`'s table, the first of them an empty one that has its columns.
+
+    ``kept``: whether the caller holds them all; one that lets each go may read more than the memory takes.
+    """
+    try:
+        batches = _batches(path, columns, form)
+        yield from _watched(batches, path, watch) if kept else batches
+        return
+    except DataError:
+        raise
+    except _UNREADABLE as error:
+        said = _said(error, path, form)
+    # Out of reach of that error, which may hold the data: nothing that prints this one can find it.
+    raise _unreadable(path, said)
+
+
+_UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error, *excel.UNREADABLE)
+
+
+def _said(error: Exception, path: Path, form: Format) -> str:
+    said = reason(error)
+    if kind_of(path) not in (".parquet", ".xlsx") and said == NOT_UTF8:
+        if form.codec != PLAIN.codec:
+            return f"it is not text in {unquoted(form.encoding)}; correct input.encoding"
+        return f'{said}, or say what it is, such as input.encoding = "windows-1252" (as Excel writes in many countries)'
+    return said
+
+
+def _unreadable(path: Path, said: str) -> DataError:
+    return DataError(f"{shown_path(path)}: cannot be read as {unquoted(path.suffix.lstrip('.'))}: {said}")
+
+
+def table_columns(path: str | Path, form: Format = PLAIN) -> list[str]:
+    """The names of the columns of the table at ``path``. Raises `DataError` as `read_table` does."""
+    path = require_file(path)
+    try:
+        return _columns(path, form)
+    except DataError:
+        raise
+    except _UNREADABLE as error:
+        said = _said(error, path, form)
+    raise _unreadable(path, said)
+
+
+def require_columns(path: str | Path, columns: Sequence[str], form: Format = PLAIN) -> None:
+    """Refuse the table at ``path`` where it lacks one of ``columns``. Raises `DataError` as `read_table` does."""
+    _require(columns, table_columns(path, form), Path(path), form)
+
+
+def row_named(path: Path, row: int, form: Format = PLAIN) -> str:
+    """What whoever looks into the file calls its row number ``row`` (from 0): its line, its row in the sheet."""
+    kind = kind_of(path)
+    if kind == ".xlsx":
+        return f"row {row + 2:,} of the sheet"
+    line = None if kind == ".parquet" else line_of(path, row, form)
+    return f"row {row + 1:,} (counted from 1)" if line is None else f"line {line:,}"
+
+
+def _columns(path: Path, form: Format) -> list[str]:
+    kind = kind_of(path)
+    if kind == ".parquet":
+        return parquet_columns(path)
+    if kind == ".xlsx":
+        return excel.excel_header(path, form)
+    if kind:
+        return text_header(path, form)
+    what = "an old Excel's; save it as .xlsx, or" if path.suffix.lower() == ".xls" else f"give {', '.join(READ)}, or"
+    raise DataError(f"{shown_path(path)}: unknown kind of file: {what} save it as CSV (UTF-8)")
+
+
+def require_file(path: str | Path) -> Path:
+    """``path``, after making sure that a file is there. Raises `DataError`."""
+    path = Path(path)
+    try:
+        found = path.is_file()
+    except OSError as error:
+        raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct the path") from None
+    if not found:
+        folder = " (it is a directory)" if path.is_dir() else ""
+        raise DataError(f"{shown_path(path)}: no such file{folder}; correct the path{_of_backslashes(path)}")
+    return require_encodable(path) if kind_of(path) == ".parquet" else path
+
+
+def _of_backslashes(path: Path) -> str:
+    r"""What to say of a path that may have been written with \, which in TOML begins a sign of another kind."""
+    text = str(path)
+    if "\\" not in text and not any(sign in text for sign in "\t\n\r\b\f\x1b"):
+        return ""
+    return r" (a backslash begins an escape in TOML: write C:/data/table.csv, or 'C:\data\table.csv' in single quotes)"
+
+
+def require_encodable(path: Path) -> Path:
+    """``path``, after making sure that every library can open it. Raises `ConfigError` for a name that is no UTF-8.
+
+    Asked before anything is drawn: Arrow opens no such file.
+    """
+    try:
+        is_name = "\0" not in str(path) and bool(str(path).encode())
+    except UnicodeError:
+        is_name = False
+    if not is_name:
+        raise ConfigError(f"{shown_path(path)}: the name is not UTF-8; rename the folder, or give another")
+    return path
+
+
+def _batches(path: Path, columns: Sequence[str] | None, form: Format) -> Iterator[pa.RecordBatch]:
+    known, kind = _columns(path, form), kind_of(path)
+    _require(columns, known, path, form)
+    names = list(columns) if columns is not None else known
+    if kind == ".parquet":
+        return parquet_batches(path, names)
+    return excel.excel_batches(path, names, form) if kind == ".xlsx" else text_batches(path, known, names, form)
+
+
+def _watched(batches: Iterator[pa.RecordBatch], path: Path, watch: Watch | None) -> Iterator[pa.RecordBatch]:
+    most = most_at_once()
+    rows = held = 0
+    for batch in batches:
+        rows, held = rows + batch.num_rows, held + batch.nbytes
+        if most is not None and held > most:
+            raise too_large(path, f"{gibibytes(held)} when {rows:,} rows are read", most)
+        if watch is not None:
+            watch(rows, held)
+        yield batch
+
+
+def _require(columns: Sequence[str] | None, known: Sequence[str], path: Path, form: Format) -> None:
+    repeated = [name for name, times in Counter(known).items() if times > 1]
+    if repeated:
+        raise DataError(f"{shown_path(path)}: two columns are called {column_name(repeated[0])}; rename one of them")
+    there = set(known)
+    for name in columns or ():
+        if name not in there:
+            meant = "" if kind_of(path) in (".parquet", ".xlsx") else separator_meant(known, path, form)
+            raise DataError(f"{shown_path(path)}: no column {shown(name)}; it has {column_names(known)}{meant}")

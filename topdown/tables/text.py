@@ -1,0 +1,207 @@
+"""Text files of columns: CSV and what is like it, through Arrow, every column as strings."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from topdown.errors import DataError
+from topdown.machine.memory import available_memory, gibibytes, too_large
+from topdown.tables.format import Format
+from topdown.wording import shown_path
+
+_LONGEST_HEADER = 1 << 20
+_BYTES_AT_ONCE = 1 << 20
+
+_OTHERS = {
+    b"PK\x03\x04": "is an Excel workbook (or another zip file); name it .xlsx, or save it as CSV (UTF-8)",
+    b"\xd0\xcf\x11\xe0": "is a workbook of an old Excel (.xls); save it as .xlsx or as CSV (UTF-8)",
+    b"PAR1": "is a Parquet file; name it .parquet",
+}
+_GZIP = b"\x1f\x8b"
+
+
+def text_batches(path: Path, header: Sequence[str], names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
+    """The columns called ``names`` of the file whose ``header`` is known, as strings; the first batch has no rows.
+
+    Only what is empty is missing: "NA" is the code of Namibia, and whether it is a count the counts decide.
+    """
+    yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
+    try:
+        with _plain_bytes(path, form) as stream, _parsed(stream, header, names, form.separator(path)) as found:
+            if found.schema.names != list(names):
+                raise DataError(
+                    f"{shown_path(path)}: the header cannot be read; give it one line with every column's name"
+                )
+            yield from found
+        return
+    except pa.ArrowInvalid as error:
+        if "columns, got" not in str(error):
+            raise
+    raise DataError(f"{shown_path(path)}: {_torn_row(path, header, form)}")
+
+
+def text_header(path: Path, form: Format) -> list[str]:
+    """The names in the first line that is not empty; a name in quotes may itself have several lines.
+
+    Raises `DataError` for a file that is of another kind than its name says, or is not in the encoding that ``form``
+    says.
+    """
+    with _unpacked(path) as stream:
+        head = stream.read(_LONGEST_HEADER)
+    _require_text(path, head, form)
+    if not head.strip():
+        raise DataError(f"{shown_path(path)}: the file is empty; it needs a header line and rows")
+    text = codecs.getincrementaldecoder(form.codec)().decode(head)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=form.separator(path))
+    return next((row for row in rows if row), [])
+
+
+def _require_text(path: Path, head: bytes, form: Format) -> None:
+    """Refuse what begins as files do that are no text, or text of another encoding."""
+    what = next((said for begin, said in _OTHERS.items() if head.startswith(begin)), None)
+    if what is None and head.startswith(_GZIP):
+        what = f"is compressed by gzip; name it {path.name}.gz"
+    is_wide = (
+        head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or 0 < head[:400].count(0) >= len(head[:400]) // 4
+    )
+    if what is None and is_wide and not form.codec.startswith(("utf-16", "utf-32")):
+        what = 'is not UTF-8 text but UTF-16 ("Unicode" in Excel); say input.encoding = "utf-16", or save it as UTF-8'
+    if what is not None:
+        raise DataError(f"{shown_path(path)}: {what}")
+
+
+def line_of(path: Path, row: int, form: Format) -> int | None:
+    """The line, from 1, on which row number ``row`` (from 0, below the header) begins; None where it is not found."""
+    for number, (line, _) in enumerate(_records(path, form)):
+        if number == row + 1:
+            return line
+    return None
+
+
+def separator_meant(header: Sequence[str], path: Path, form: Format) -> str:
+    """What to say where a header is one name with the signs in it that separate columns elsewhere; else nothing."""
+    found = [sign for sign in ";\t|," if sign != form.separator(path) and len(header) == 1 and sign in header[0]]
+    if not found:
+        return ""
+    sign = "\\t" if found[0] == "\t" else found[0]
+    return f'; its columns seem to be separated by "{sign}": say input.delimiter = "{sign}"'
+
+
+def _torn_row(path: Path, header: Sequence[str], form: Format) -> str:
+    """Which line has too many or too few columns. Arrow's own message shows it, and with it confidential counts."""
+    remedy = "put values with the delimiter or line breaks in them into quotes"
+    for line, width in _records(path, form):
+        if width != len(header):
+            return f"line {line} has {width} columns, and the header {len(header)}; {remedy}"
+    return f"a row has more or fewer columns than the header; {remedy}"
+
+
+def _records(path: Path, form: Format) -> Iterator[tuple[int, int]]:
+    """The line on which every record begins, and its width, empty lines left out; the header is the first."""
+    before = 0
+    with (
+        _unpacked(path) as stream,
+        io.TextIOWrapper(io.BufferedReader(_Readable(stream)), form.codec, errors="replace", newline="") as text,
+    ):
+        reader = csv.reader(text, delimiter=form.separator(path))
+        try:
+            for record in reader:
+                if record:
+                    yield before + 1, len(record)
+                before = reader.line_num
+        except csv.Error:
+            return
+
+
+class _Readable(io.RawIOBase):
+    """What has `read`, as Python's text layer wants it."""
+
+    def __init__(self, stream: IO[bytes] | _Unpacked | _Recoded) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _Unpacked(io.BufferedIOBase):
+    """The text in a .gz file, which is no longer than the free memory when this was opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._most, self._read = path, available_memory(), 0
+        self._file = gzip.GzipFile(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = self._file.read(-1 if size is None else size)
+        self._read += len(data)
+        if self._most is not None and self._read > self._most:
+            raise too_large(self._path, f"more than {gibibytes(self._read)} when it is unpacked", self._most)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Recoded(io.BufferedIOBase):
+    """A stream in some encoding as UTF-8."""
+
+    def __init__(self, stream: IO[bytes] | _Unpacked, codec: str) -> None:
+        self._stream, self._decoder, self._ready = stream, codecs.getincrementaldecoder(codec)(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = _BYTES_AT_ONCE if size is None or size < 0 else size
+        while len(self._ready) < wanted:
+            data = self._stream.read(_BYTES_AT_ONCE)
+            self._ready += self._decoder.decode(data, final=not data).encode()
+            if not data:
+                break
+        data, self._ready = self._ready[:wanted], self._ready[wanted:]
+        return data
+
+
+def _unpacked(path: Path) -> IO[bytes] | _Unpacked:
+    return _Unpacked(path) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+@contextmanager
+def _plain_bytes(path: Path, form: Format) -> Iterator[IO[bytes] | _Unpacked | _Recoded]:
+    """The file's text as UTF-8."""
+    with _unpacked(path) as stream:
+        yield stream if form.codec == "utf-8-sig" else _Recoded(stream, form.codec)
+
+
+def _parsed(
+    stream: IO[bytes] | _Unpacked | _Recoded, header: Sequence[str], columns: Sequence[str], delimiter: str
+) -> pacsv.CSVStreamingReader:
+    return pacsv.open_csv(
+        stream,
+        read_options=pacsv.ReadOptions(use_threads=True),
+        parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=pacsv.ConvertOptions(
+            column_types={name: pa.string() for name in header},
+            include_columns=list(columns),
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    )
