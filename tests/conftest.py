@@ -1,45 +1,22 @@
-"""What several test files share: a strategy for trees, small tables, the shared data sets, the command line."""
+"""Fixtures that several test files share: small tables, the full data sets, a small release, the command line."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import hypothesis.strategies as st
 import pandas as pd
 import pytest
 from hypothesis import settings
 
 import topdown as td
-from topdown.tree import Tree
+from support.places import RUN_TOML, Command, full_data
 
 # Examples are small; what makes one slow is another process on the same cores.
 settings.register_profile("topdown", deadline=None)
 settings.load_profile("topdown")
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-SMALL_DATA = REPOSITORY / "data" / "small"
-SHARED_DATA = REPOSITORY.parent / "shared" / "data"
-"""The full tables of which SMALL_DATA holds cuts; not everybody has them."""
-
-
-@st.composite
-def family_sizes(draw: Any, max_levels: int = 5, max_family: int = 4) -> list[list[int]]:
-    """Numbers of children per node, level by level, of a tree of 1 to ``max_levels`` levels."""
-    sizes: list[list[int]] = []
-    width = 1
-    for _ in range(draw(st.integers(0, max_levels - 1))):
-        sizes.append(draw(st.lists(st.integers(1, max_family), min_size=width, max_size=width)))
-        width = sum(sizes[-1])
-    return sizes
-
-
-def trees(max_levels: int = 5, max_family: int = 4) -> st.SearchStrategy[Tree]:
-    return family_sizes(max_levels, max_family).map(Tree.from_family_sizes)
 
 
 @pytest.fixture
@@ -66,33 +43,9 @@ def counts(frame: pd.DataFrame, geography: td.Geography) -> td.Counts:
     return td.Counts.from_table(frame, geography, geoid="county", cells=["adults", "children"])
 
 
-def full_data() -> Path:
-    """Where the full tables are; skips the test where they are not."""
-    if not SHARED_DATA.is_dir():
-        pytest.skip(f"needs the data sets in {SHARED_DATA}, which are not there; the cuts in {SMALL_DATA} are tested")
-    return SHARED_DATA
-
-
 @pytest.fixture
 def shared_data() -> Path:
     return full_data()
-
-
-RUN_TOML = """
-title = "toy"
-
-[input]
-path = "table.csv"
-geoid = "county"
-cells = ["adults", "children"]
-
-[geography]
-widths = { state = 2, county = 5 }
-
-[privacy]
-epsilon = 1.0
-shares = { nation = 0.2, state = 0.3, county = 0.5 }
-"""
 
 
 @pytest.fixture
@@ -102,9 +55,6 @@ def toy_run(tmp_path: Path, frame: pd.DataFrame) -> Path:
     path = tmp_path / "run.toml"
     path.write_text(RUN_TOML)
     return path
-
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture

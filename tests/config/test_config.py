@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from support.places import REPOSITORY, RUN_TOML
+from topdown.config import load_config
+from topdown.errors import BudgetError, ConfigError
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "run.toml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_filled_in_and_resolved(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, RUN_TOML))
+    resolved = config.resolved()
+    assert resolved["projection"] == {
+        "method": "gls-top-down",
+        "weights": "variance",
+        "cross_check": True,
+        "solver": "OSQP",
+    }
+    assert resolved["privacy"]["mechanism"] == "geometric"
+    assert resolved["privacy"]["neighbours"] == "add-remove"
+    assert resolved["geography"]["root"] is None  # a column may say it
+    assert "folder" not in resolved
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, RUN_TOML + '\n[output]\ndirectory = "../elsewhere"\n'))
+    assert config.input_path == tmp_path / "table.csv"
+    assert config.output_path == tmp_path.parent / "elsewhere"
+    absolute = load_config(write(tmp_path, RUN_TOML.replace("table.csv", "/data/table.csv")))
+    assert absolute.input_path == Path("/data/table.csv")
+
+
+def test_numbers_are_taken_as_they_are_written(tmp_path: Path) -> None:
+    text = RUN_TOML.replace("epsilon = 1.0", "epsilon = 0.1").replace("nation = 0.2", 'nation = "1/5"')
+    plan = load_config(write(tmp_path, text)).privacy.plan()
+    assert plan.epsilon == Fraction(1, 10)
+    assert plan.share("nation") == Fraction(1, 5)
+    assert plan.share("state") == Fraction(3, 10)
+    thirds = RUN_TOML.replace("{ nation = 0.2, state = 0.3, county = 0.5 }", '{ nation = "1/3", state = "1/3", county = "1/3" }')  # fmt: skip  # noqa: E501
+    assert load_config(write(tmp_path, thirds)).privacy.plan().share("county") == Fraction(1, 3)
+
+
+@pytest.mark.parametrize("encode", [
+    lambda text: text.encode("utf-8-sig"),
+    lambda text: text.replace("\n", "\r\n").encode(),
+    lambda text: text.replace("\n", "\r\n").encode("utf-8-sig"),
+])  # fmt: skip
+def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path, encode) -> None:  # type: ignore[no-untyped-def]
+    plain = load_config(write(tmp_path, RUN_TOML))
+    (tmp_path / "run.toml").write_bytes(encode(RUN_TOML))
+    assert load_config(tmp_path / "run.toml").resolved() == plain.resolved()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("epsilon = 1.0", "epsilom = 1.0", "unknown key privacy.epsilom; did you mean 'epsilon'.*known: mechanism"),
+        ("[geography]", "[geografy]", "unknown key geografy; did you mean 'geography'"),
+        ("[input]", "[input]\nfilter = 1", "unknown key input.filter.*known: path, delimiter"),
+        ("title =", "folder =", "unknown key folder"),
+        ("epsilon = 1.0", "epsilon = 1.0\nseed = 7", "privacy.seed: .*takes no seed.*publish the noise"),
+        ("title =", "seed = 7\ntitle =", "seed: .*takes no seed"),
+        ("title =", "random_seed = 7\ntitle =", "random_seed: .*takes no seed"),
+        ('path = "table.csv"', "", "input.path is missing; give it"),
+        ('cells = ["adults", "children"]', "cells = []", "input.cells: .*at least 1"),
+        ('cells = ["adults", "children"]', 'cells = "adults"', "input.cells: .*list.*is 'adults'"),
+        ("widths = { state = 2, county = 5 }", "", "geography: give either levels .* or widths"),
+        ("widths = {", 'levels = ["a"]\nwidths = {', "geography: give either levels"),
+        ("widths = {", 'separator = "/"\nwidths = {', "geography: separator and names by level belong to levels"),
+        ("epsilon = 1.0", "epsilon = true", "privacy.epsilon: .*is True"),
+        ("[privacy]", '[projection]\nmethod = "gls"\n[privacy]', "projection.method: unknown method 'gls'.*'joint'"),
+        ("[privacy]", "[privacy", "not TOML"),
+        ("title =", "title = 'a'\ntitle =", "not TOML"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_by_name(tmp_path: Path, old: str, new: str, says: str) -> None:
+    assert old in RUN_TOML
+    with pytest.raises(ConfigError, match=rf"run\.toml: .*{says}"):
+        load_config(write(tmp_path, RUN_TOML.replace(old, new)))
+
+
+def test_several_mistakes_are_told_together(tmp_path: Path) -> None:
+    text = RUN_TOML.replace("epsilon", "epsilom").replace("geoid", "geoids")
+    with pytest.raises(ConfigError, match=r"input\.geoids; did you mean 'geoid'.*privacy\.epsilom"):
+        load_config(write(tmp_path, text))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone\.toml: cannot be read"):
+        load_config(tmp_path / "gone.toml")
+    (tmp_path / "latin.toml").write_bytes("title = 'Doña Ana'".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"latin\.toml: cannot be read"):
+        load_config(tmp_path / "latin.toml")
+
+
+def test_a_budget_that_is_not_well_defined_is_a_budget_error(tmp_path: Path) -> None:
+    for old, new, says in [
+        ("epsilon = 1.0", "epsilon = -1", "epsilon is -1"),
+        ("epsilon = 1.0", "", "needs epsilon"),
+        ("county = 0.5", "county = 0.4", "add up to 0.9"),
+    ]:
+        config = load_config(write(tmp_path, RUN_TOML.replace(old, new)))
+        with pytest.raises(BudgetError, match=says):
+            config.privacy.plan()
+
+
+def test_the_fingerprint_names_what_decides_the_release(tmp_path: Path) -> None:
+    def fingerprint(old: str = "", new: str = "") -> str:
+        return load_config(write(tmp_path, RUN_TOML.replace(old, new) if old else RUN_TOML + new)).fingerprint()
+
+    same = fingerprint()
+    assert fingerprint("", '\n[output]\ndirectory = "x"\ncsv = false\n') == same
+    # How the answer is checked a second time does not change it: a failed check can be repeated with another solver.
+    assert fingerprint("", '\n[projection]\nsolver = "CLARABEL"\ncross_check = false\n') == same
+    assert fingerprint("", "\n# a comment\n") == same
+    others = [
+        fingerprint("epsilon = 1.0", "epsilon = 1.1"),
+        fingerprint("table.csv", "other.csv"),
+        fingerprint('"adults", ', ""),
+        fingerprint("", '\n[projection]\nmethod = "joint"\n'),
+        fingerprint("widths =", 'root = "USA"\nwidths ='),
+    ]
+    assert len({same, *others}) == 6
+
+
+@pytest.mark.parametrize("name", ["us_counties", "us_counties_zcdp", "us_counties_invariant_states"])
+def test_the_pipelines_of_the_repository_are_valid(name: str) -> None:
+    config = load_config(REPOSITORY / "pipelines" / f"{name}.toml")
+    assert config.input_path.is_file()
+    assert config.privacy.plan().total > 0
+
+
+def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    """Between sections and in the budget too, although each of them alone would have been found later."""
+    text = (
+        RUN_TOML.replace('geoid = "county"', "")
+        .replace('"children"]', '"children", "state"]\nwhere = 1')
+        .replace("[privacy]", 'names = "state"\n[privacy]\nneighbours = "x"\nunit = ""\nmechanism = "geometricc"')
+        .replace("county = 0.5", "conty = 0.4")
+    )
+    with pytest.raises(ConfigError) as raised:
+        load_config(write(tmp_path, text + '\n[output]\ndirectori = "x"\n[projection]\nmethod = "gls"\n'))
+    for says in (
+        "input.where: ",
+        "unknown key output.directori; did you mean 'directory'",
+        "projection.method: unknown method 'gls'",
+        "unknown mechanism 'geometricc'",
+        "unknown neighbours 'x'",
+        "unit is ''",
+        "add up to 0.9",
+    ):
+        assert says in str(raised.value)
+
+
+def test_contradictions_between_sections_are_told_with_the_others(tmp_path: Path) -> None:
+    text = RUN_TOML.replace('geoid = "county"', "").replace('"children"', '"children", "label"')
+    text = text.replace("[privacy]", 'names = "label"\n[privacy]') + '[output]\ndirectori = "x"\n'
+    with pytest.raises(ConfigError, match=r"directori.*names 'label', which is a column of names.*geoid is missing"):
+        load_config(write(tmp_path, text))
+
+
+def test_a_budget_that_is_wrong_in_several_ways_is_told_whole(tmp_path: Path) -> None:
+    text = RUN_TOML.replace("epsilon = 1.0", 'epsilon = 0\nneighbours = "x"').replace("county = 0.5", "conty = 0.5")
+    with pytest.raises(BudgetError, match=r"epsilon is 0.*names level 'conty', which is not there.*neighbours 'x'"):
+        load_config(write(tmp_path, text)).plan()

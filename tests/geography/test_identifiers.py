@@ -1,0 +1,128 @@
+"""Identifiers that are not what they seem: blanks, lost zeros, roots of another name, names of no level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import topdown as td
+from support.places import RUN_TOML
+from topdown.config import load_config
+from topdown.errors import ConfigError, DataError, GeographyError
+from topdown.pipeline.reading import read_input
+
+LEVELS = ["nation", "state", "county"]
+BY_LEVELS = RUN_TOML.replace('geoid = "county"\n', "").replace(
+    "widths = { state = 2, county = 5 }", 'levels = ["nation", "state", "county"]'
+)
+
+
+@pytest.mark.parametrize("code", [" 01001", "01001 ", "\u00a001001", "01001\t"])
+def test_a_blank_around_a_code_is_refused_with_the_row(frame: pd.DataFrame, code: str) -> None:
+    frame.loc[0, "county"] = code
+    with pytest.raises(GeographyError, match=r"row 0: level 'county' has a blank before or after .*so in 1 row"):
+        td.Geography.from_table(frame, LEVELS)
+    with pytest.raises(GeographyError, match=r"row 0: .*(blank|strip)"):
+        td.Geography.from_geoids(frame["county"], {"state": 2, "county": 5})
+    with pytest.raises(GeographyError, match=r"row 0: the column of GEOIDs has a blank"):
+        td.Geography.from_geoids([" 1001"], {"state": 2, "county": 5})
+
+
+def test_letters_beyond_ascii_are_no_blanks(frame: pd.DataFrame) -> None:
+    frame["county"] = ["Åland", "Doña Ana", "東京"]
+    assert td.Geography.from_table(frame, LEVELS).n_leaves == 3
+
+
+@pytest.mark.parametrize(
+    ("states", "counties", "says"),
+    [
+        (
+            ["1", "1", "10"],
+            ["1001", "1003", "10001"],
+            "row 0: county '1001' lies in state '1' and lost .*'01001' is meant",
+        ),
+        (
+            ["1", "1", "10"],
+            ["01001", "01003", "10001"],
+            "row 0: state '1' lost its leading zero .2 rows.*'01' is meant",
+        ),
+        (["01", "01", "10"], ["1001", "1003", "10001"], "row 0: county '1001' lies in state '01' and lost"),
+    ],
+)
+def test_zeros_that_were_lost_at_one_level_or_at_both(states: list[str], counties: list[str], says: str) -> None:
+    table = {"nation": ["US"] * 3, "state": states, "county": counties}
+    with pytest.raises(GeographyError, match=says):
+        td.Geography.from_table(table, LEVELS)
+    assert td.Geography.from_table(table, LEVELS, separator="/").n_leaves == 3
+
+
+@pytest.mark.parametrize("counties", [["11", "12", "105"], ["1", "2", "10"], ["7", "12", "100"]])
+def test_numbers_that_are_not_built_from_their_parents_lost_nothing(counties: list[str]) -> None:
+    table = {"nation": ["US"] * 3, "state": ["3", "3", "14"], "county": [f"9{c}" for c in counties]}
+    assert td.Geography.from_table(table, LEVELS).n_leaves == 3
+
+
+def test_names_of_a_level_that_is_not_there_are_refused(frame: pd.DataFrame, tmp_path: Path) -> None:
+    with pytest.raises(GeographyError, match=r"names of level 'conty', which is not there; .*did you mean 'county'"):
+        td.Geography.from_table(frame, LEVELS, name={"conty": "county"})
+    (tmp_path / "run.toml").write_text(BY_LEVELS.replace("[privacy]", 'names = { conty = "county" }\n[privacy]'))
+    with pytest.raises(ConfigError, match=r"geography: names of level 'conty'.*did you mean 'county'"):
+        load_config(tmp_path / "run.toml")
+
+
+def test_an_empty_separator_is_refused_here_and_there(frame: pd.DataFrame, tmp_path: Path) -> None:
+    with pytest.raises(GeographyError, match="separator is empty"):
+        td.Geography.from_table(frame, LEVELS, separator="")
+    (tmp_path / "run.toml").write_text(BY_LEVELS.replace("[privacy]", 'separator = ""\n[privacy]'))
+    with pytest.raises(ConfigError, match="geography: separator is empty"):
+        load_config(tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize(
+    ("toml", "cell", "what"),
+    [
+        (BY_LEVELS, "state", "a level"),
+        (BY_LEVELS.replace("[privacy]", 'names = "label"\n[privacy]'), "label", "a column of names"),
+        (RUN_TOML, "county", "the column of codes"),
+    ],
+)
+def test_a_column_of_units_is_no_cell(tmp_path: Path, toml: str, cell: str, what: str) -> None:
+    (tmp_path / "run.toml").write_text(toml.replace('"adults"', f'"{cell}"'))
+    with pytest.raises(ConfigError, match=f"input.cells names '{cell}', which is {what}"):
+        load_config(tmp_path / "run.toml")
+
+
+# -- the root's name --------------------------------------------------------------------------------------------------
+
+
+def root_of(tmp_path: Path, table: pd.DataFrame, toml: str) -> str:
+    table.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "run.toml").write_text(toml)
+    return str(read_input(load_config(tmp_path / "run.toml"))[0].identifiers[0])
+
+
+@pytest.mark.parametrize("toml", [RUN_TOML, BY_LEVELS], ids=["widths", "levels"])
+def test_the_root_is_called_what_its_column_says(tmp_path: Path, frame: pd.DataFrame, toml: str) -> None:
+    assert root_of(tmp_path, frame.assign(nation="BR"), toml) == "BR"
+    assert root_of(tmp_path, frame.assign(nation="BR"), toml.replace("[privacy]", 'root = "BR"\n[privacy]')) == "BR"
+    with pytest.raises(DataError, match=r"'US'.*column 'nation' says otherwise"):
+        root_of(tmp_path, frame.assign(nation="BR"), toml.replace("[privacy]", 'root = "US"\n[privacy]'))
+
+
+def test_without_a_column_codes_lie_in_the_us_and_levels_in_what_is_said(tmp_path: Path, frame: pd.DataFrame) -> None:
+    table = frame.drop(columns="nation")
+    assert root_of(tmp_path, table, RUN_TOML) == "US"
+    with pytest.raises(
+        DataError, match=r"no column 'nation', which geography.levels names for the root.*geography.root"
+    ):
+        root_of(tmp_path, table, BY_LEVELS)
+    assert root_of(tmp_path, table, BY_LEVELS.replace("[privacy]", 'root = "KE"\n[privacy]')) == "KE"
+
+
+def test_a_column_of_many_values_does_not_name_the_root(tmp_path: Path, frame: pd.DataFrame) -> None:
+    table = frame.assign(nation=["FR", "DE", "FR"])
+    with pytest.raises(DataError, match=r"column 'nation' is of the root's level and has 2 values"):
+        root_of(tmp_path, table, RUN_TOML)
+    assert root_of(tmp_path, table, RUN_TOML.replace("[privacy]", 'root = "US"\n[privacy]')) == "US"

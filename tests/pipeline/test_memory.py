@@ -1,0 +1,160 @@
+"""What a run takes of memory: the estimate beside real processes, refusals before anything is drawn, few addresses."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from support.places import REPOSITORY
+from topdown.config import load_config
+from topdown.errors import DataError
+from topdown.geography.tree import Tree
+from topdown.pipeline import reading
+from topdown.pipeline import run as pipeline
+from topdown.pipeline.memory_estimate import Work, needed_by_stage, peak_memory
+
+
+def _benchmark() -> ModuleType:
+    """benchmarks/memory.py, whose shapes and measurements these are."""
+    folder = REPOSITORY / "benchmarks"
+    spec = importlib.util.spec_from_file_location("benchmark_of_memory", folder / "memory.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(folder))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(folder))
+    return module
+
+
+BENCHMARK = _benchmark()
+SHAPES = [*BENCHMARK.FIXED, *BENCHMARK.random_shapes(12, 331_449_281)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_run_takes_what_was_estimated(shape: object) -> None:
+    found = BENCHMARK.measure(shape)
+    assert found.peak <= found.estimate <= 1.25 * found.peak
+
+
+@pytest.mark.slow
+def test_a_million_rows_and_sixty_cells_take_six_gibibytes_at_most() -> None:
+    found = BENCHMARK.measure(BENCHMARK.LARGEST)
+    assert found.peak <= BENCHMARK.LIMIT
+    assert found.peak <= found.estimate <= 1.25 * found.peak
+
+
+def test_a_run_on_a_small_table_takes_what_was_estimated() -> None:
+    found = BENCHMARK.measure(BENCHMARK.Shape(2_000, 3, 3))
+    assert found.peak <= found.estimate <= 1.25 * found.peak
+
+
+# -- the estimate ---------------------------------------------------------------------------------------------------
+
+
+def work(**changes: object) -> Work:
+    usual = {
+        "rows": 10_000, "row_bytes": 24.0, "cells": 4, "units_text": 200_000, "names_text": 0, "method": "top-down",
+        "csv": False, "bounds": ("none",), "on_grid": False, "invariants": False, "unmeasured": False, "threads": 2,
+    }  # fmt: skip
+    return Work(**{**usual, **changes})  # type: ignore[arg-type]
+
+
+TREE = Tree.from_family_sizes([[100], [100] * 100])
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes"),
+    [
+        ("reading", {"rows": 100_000}),
+        ("reading", {"row_bytes": 200.0}),
+        ("drawing noise", {"bounds": ("none", "truncated")}),
+        ("drawing noise", {"on_grid": True}),
+        ("projecting", {"cells": 8}),
+        ("projecting", {"method": "gls-top-down"}),
+        ("projecting", {"invariants": True}),
+        ("projecting", {"unmeasured": True}),
+        ("rounding", {"invariants": True}),
+        ("writing", {"csv": True, "threads": 4}),
+        ("writing", {"units_text": 2_000_000}),
+        ("writing", {"names_text": 2_000_000}),
+    ],
+)
+def test_more_work_needs_more_memory(stage: str, changes: dict[str, object]) -> None:
+    assert needed_by_stage(TREE, work(**changes))[stage] > needed_by_stage(TREE, work())[stage]
+
+
+def test_a_single_thread_projects_one_estimate_after_the_other() -> None:
+    one, two = (needed_by_stage(TREE, work(threads=threads))["projecting"] for threads in (1, 2))
+    assert one < two < 2 * one
+
+
+def test_a_large_family_is_projected_by_one_method_at_a_time() -> None:
+    large = Tree.from_family_sizes([[300_000]])
+    one, two = (needed_by_stage(large, work(threads=threads))["projecting"] for threads in (1, 2))
+    assert one == two
+
+
+def test_the_peak_is_never_less_than_what_was_held_already() -> None:
+    assert peak_memory(TREE, work(), held=0, most=1 << 40) >= 1 << 40
+    assert peak_memory(TREE, work(), held=1 << 40, most=0) > 1 << 40
+
+
+def test_every_whole_table_is_counted() -> None:
+    """At the end there are the measurements, two estimates and the release."""
+    many, few = (needed_by_stage(TREE, work(cells=cells))["writing"] for cells in (3_000, 2_000))
+    assert abs((many - few) / (4 * 8 * TREE.n_nodes * 1_000) - 1) < 0.05
+
+
+# -- too little of it -----------------------------------------------------------------------------------------------
+
+
+def test_counts_are_not_read_where_the_run_will_not_fit(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    real = reading.read_table
+
+    def watched(path: Path, columns: list[str], **options: Any) -> Any:
+        read.extend(columns)
+        return real(path, columns, **options)
+
+    monkeypatch.setattr("topdown.pipeline.reading.read_table", watched)
+    monkeypatch.setattr("topdown.pipeline.reading.available_memory", lambda: 1 << 20)
+    with pytest.raises(DataError, match=r"table.csv: a run on 6 units x 2 cells takes up to .* are free"):
+        pipeline.run(load_config(toy_run))
+    assert read == ["nation", "county"]
+    assert not (toy_run.parent / "output").exists()
+
+
+@pytest.mark.parametrize("gibibytes", [0.3, 0.38, 0.6, 0.7, 1.0, 1.5, 2.0, 3.0])
+def test_few_addresses_are_enough_or_refused_at_once(gibibytes: float, tmp_path: Path) -> None:
+    """As under ``ulimit -v``: the release is made, or nothing is drawn and one line says why; nothing waits."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (int(gibibytes * 2**30), int(gibibytes * 2**30)))
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from topdown.entry import main; main()", "run",
+         str(REPOSITORY / "pipelines" / "us_counties.toml"), "--output", str(tmp_path / "out")],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )  # fmt: skip
+    if done.returncode == 0:
+        assert (tmp_path / "out" / "public" / "manifest.json").exists()
+        return
+    assert not (tmp_path / "out").exists()
+    assert re.fullmatch(r"error: .+\n", done.stderr), done.stderr

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+
+from topdown.errors import BudgetError, ConfigError
+from topdown.noise import SecureSource, SeededSource
+from topdown.pmse import selection
+from topdown.pmse.chains import metropolis, random_walk
+from topdown.pmse.classifiers import CART, Logistic
+from topdown.pmse.generators import GaussianRegressions, LogLinear
+from topdown.pmse.mechanism import Candidates, ExpectedPMSE, PMSEMechanism
+from topdown.pmse.selection import (
+    draw_exponential,
+    draw_permute_and_flip,
+    exponential_probabilities,
+)
+from topdown.pmse.trees import OptimalTree
+from topdown.privacy import PureAccountant
+from topdown.workload.schema import Schema
+
+EXPONENTS = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(7, 2), Fraction(1, 2)]
+GAUSSIAN = GaussianRegressions(2)
+
+
+# -- exact selection -------------------------------------------------------------------------------------------------
+
+
+def counts(draw: object, exponents: list[Fraction], times: int) -> np.ndarray:
+    source = SeededSource(1)
+    return np.bincount([draw(exponents, source) for _ in range(times)], minlength=len(exponents))  # type: ignore[operator]
+
+
+def p_value(seen: np.ndarray, law: np.ndarray) -> float:
+    return float(chisquare(seen, law * seen.sum()).pvalue)
+
+
+def test_the_exponential_law_is_drawn_and_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "_BATCH", 8)
+    seen = counts(draw_exponential, EXPONENTS, 6000)
+    law = exponential_probabilities(EXPONENTS)
+    weights = np.exp([0, -0.5, -1, -3.5, -0.5])
+    np.testing.assert_allclose(law, weights / weights.sum(), rtol=1e-14)
+    assert p_value(seen, law) > 1e-9
+    for factor in (0.8, 1.25):
+        wrong = exponential_probabilities([x * Fraction(factor) for x in EXPONENTS])
+        assert p_value(seen, wrong) < 1e-3
+
+
+def permute_and_flip_law(exponents: list[Fraction]) -> np.ndarray:
+    """By going through all orders."""
+    law = np.zeros(len(exponents))
+    for order in permutations(range(len(exponents))):
+        left = 1.0
+        for k in order:
+            law[k] += left * math.exp(-exponents[k])
+            left *= 1 - math.exp(-exponents[k])
+    return law / math.factorial(len(exponents))
+
+
+def test_permute_and_flip_has_the_law_of_its_definition_and_is_never_worse() -> None:
+    law = permute_and_flip_law(EXPONENTS)
+    assert law.sum() == pytest.approx(1)
+    seen = counts(draw_permute_and_flip, EXPONENTS, 6000)
+    assert p_value(seen, law) > 1e-9
+    assert p_value(seen, exponential_probabilities(EXPONENTS)) < 1e-9
+    x = np.array([float(e) for e in EXPONENTS])
+    assert law @ x < exponential_probabilities(EXPONENTS) @ x
+    # e^(2 times the largest change) bounds the ratio, as for the exponential mechanism.
+    moved = [Fraction(1, 4), Fraction(1, 4), Fraction(5, 4), Fraction(13, 4), Fraction(3, 4)]
+    least = min(moved)
+    ratio = permute_and_flip_law([m - least for m in moved]) / law
+    assert max(ratio.max(), (1 / ratio).max()) <= math.exp(0.5)
+
+
+class Words:
+    """A source of given 64-bit words."""
+
+    fit_for_release = False
+
+    def __init__(self, *words: int) -> None:
+        self.words = list(words)
+
+    def read(self, nbytes: int) -> bytes:
+        return b"".join(self.words.pop(0).to_bytes(8, "little") for _ in range(nbytes // 8))
+
+
+def test_coins_fetch_more_bits_where_64_do_not_decide() -> None:
+    exponents = [Fraction(1, 3)]
+    edge = math.floor(2**64 * Fraction(math.exp(-1 / 3)))
+    coins = selection._Enclosures(exponents)
+    low, high = coins._bounds(0, 64)
+    assert low <= edge + 2**12
+    assert high - low < 2**8
+    assert coins.bernoulli(0, Words(low - 1))
+    assert not coins.bernoulli(0, Words(high))
+    undecided = Words(low, 0)
+    assert coins.bernoulli(0, undecided) == (low << 64 < coins._bounds(0, 128)[0])
+    assert undecided.words == []
+
+
+def test_uniform_indices_refuse_the_last_incomplete_round() -> None:
+    limit = 2**64 - 2**64 % 10
+    assert selection._uniform(10, 1, Words(limit, 23)).tolist() == [3]
+    assert selection._uniform(10, 1, Words(limit - 1)).tolist() == [9]
+    assert selection._uniform(8, 1, Words(2**64 - 1)).tolist() == [7]
+
+
+def test_exponents_that_cannot_be_are_refused() -> None:
+    for wrong in ([], [Fraction(-1)]):
+        with pytest.raises(ConfigError, match="at least one candidate"):
+            draw_exponential(wrong, SeededSource(1))
+    with pytest.raises(ConfigError, match="subtract the least"):
+        draw_permute_and_flip([Fraction(1)], SeededSource(1))
+
+
+# -- the mechanism ---------------------------------------------------------------------------------------------------
+
+
+def toy(n: int = 4, candidates: int = 6) -> tuple[PMSEMechanism, Candidates]:
+    mechanism = PMSEMechanism(GAUSSIAN, "1/2", ExpectedPMSE(sets=2), candidates=candidates)
+    return mechanism, mechanism.propose(n, SeededSource(2))
+
+
+@pytest.mark.parametrize("bound", ["exact", "paper"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_neighbours_probabilities_differ_by_at_most_e_to_the_epsilon(depth: int, bound: str) -> None:
+    quality = ExpectedPMSE(OptimalTree(depth), sets=2, bound=bound)  # type: ignore[arg-type]
+    mechanism = PMSEMechanism(GAUSSIAN, 3, quality, candidates=6)
+    candidates = mechanism.propose(4, SeededSource(2))
+    rng = np.random.default_rng(3)
+    worst = 0.0
+    for _ in range(40):
+        original = rng.normal(0, 4, (4, 2))
+        neighbour = original.copy()
+        neighbour[rng.integers(4)] = rng.normal(0, 40, 2)
+        first, second = (mechanism.probabilities(one, candidates) for one in (original, neighbour))
+        worst = max(worst, float(np.abs(np.log(first / second)).max()))
+    assert worst <= 3
+    assert worst > 0.3  # neighbours that matter are among them; the next test attains the bound
+
+
+def test_the_ratio_comes_near_to_e_to_the_epsilon_where_the_sensitivity_is_attained() -> None:
+    # Two candidates: one original record leaves the side of the first's synthetic records, for the second's.
+    sets = (np.full((4, 1), 0.0),), (np.full((4, 1), 10.0),)
+    mechanism = PMSEMechanism(GaussianRegressions(1), 2, ExpectedPMSE(sets=1), candidates=2)
+    candidates = Candidates(np.zeros((2, 2)), sets)
+    first = mechanism.exponents(np.array([0.0, 5, 5, 5]), candidates)
+    second = mechanism.exponents(np.array([10.0, 5, 5, 5]), candidates)
+    assert first[1] - first[0] == second[0] - second[1]
+    change = (first[1] - first[0]) - (second[1] - second[0])
+    assert 2 - Fraction(1, 10**9) < change <= 2
+
+
+def test_exponents_are_the_quality_s_excess_over_twice_the_sensitivity() -> None:
+    mechanism, candidates = toy()
+    original = np.random.default_rng(4).normal(size=(4, 2))
+    quality = np.array([mechanism.quality.value(original, sets) for sets in candidates.synthetic_sets])
+    exponents = mechanism.exponents(original, candidates)
+    assert all(isinstance(x, Fraction) for x in exponents)
+    assert min(exponents) == 0
+    wanted = 0.5 * (quality - quality.min()) / (2 / 10)
+    np.testing.assert_allclose([float(x) for x in exponents], wanted, rtol=1e-9, atol=1e-11)
+    law = np.exp(-wanted)
+    np.testing.assert_allclose(mechanism.probabilities(original, candidates), law / law.sum(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("option", ["exponential", "permute-and-flip"])
+def test_releases_follow_the_law_of_the_candidates(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mechanism = PMSEMechanism(GAUSSIAN, 2, ExpectedPMSE(sets=1), candidates=4, selection=option)  # type: ignore[arg-type]
+    candidates = mechanism.propose(6, SeededSource(9))
+    monkeypatch.setattr(PMSEMechanism, "propose", lambda *_: candidates)
+    original = np.random.default_rng(5).normal(size=(6, 2))
+    made = mechanism.release(original, releases=2000, source=SeededSource(6))
+    which = [int(np.flatnonzero((candidates.parameters == p).all(axis=1))[0]) for p in made.parameters]
+    exponents = mechanism.exponents(original, candidates)
+    laws = [exponential_probabilities(exponents), permute_and_flip_law(exponents)]
+    right, wrong = laws if option == "exponential" else laws[::-1]
+    seen = np.bincount(which, minlength=4)
+    assert p_value(seen, right) > 1e-9
+    assert p_value(seen, wrong) < 1e-9
+    assert p_value(seen, np.full(4, 0.25)) < 1e-9
+
+
+def test_candidates_do_not_depend_on_the_data() -> None:
+    mechanism, candidates = toy()
+    again = mechanism.propose(4, SeededSource(2))
+    assert (candidates.parameters == again.parameters).all()
+    assert candidates.parameters.shape == (6, 5)
+    assert all(len(sets) == 2 and sets[0].shape == (4, 2) for sets in candidates.synthetic_sets)
+
+
+def test_a_large_epsilon_finds_the_better_parameters() -> None:
+    truth = np.array([2.0, 3.0, -2.5, 0.5, 2.0])
+    original = GAUSSIAN.sample(truth, 200, SeededSource(7))
+    sets = tuple((GAUSSIAN.sample(p, 200, SeededSource(8)),) for p in (truth, truth + 6, truth - 6))
+    mechanism = PMSEMechanism(GAUSSIAN, 4, ExpectedPMSE(sets=1), candidates=3)
+    law = mechanism.probabilities(original, Candidates(np.zeros((3, 5)), sets))
+    assert law[0] > 0.999
+    weak = PMSEMechanism(GAUSSIAN, "1/1000", ExpectedPMSE(sets=1), candidates=3)
+    assert weak.probabilities(original, Candidates(np.zeros((3, 5)), sets)).max() < 0.35
+
+
+# -- what it costs and what it says ----------------------------------------------------------------------------------
+
+
+def test_releases_cost_epsilon_each_and_are_charged_first() -> None:
+    original = np.random.default_rng(1).normal(size=(10, 2))
+    accountant = PureAccountant(limit=2)
+    mechanism = PMSEMechanism(GAUSSIAN, "1/2", ExpectedPMSE(sets=1), candidates=5)
+    made = mechanism.release(original, releases=3, accountant=accountant)
+    assert accountant.total == Fraction(3, 2)
+    assert made.events == accountant.events
+    assert [e.epsilon for e in made.events] == [Fraction(1, 2)] * 3
+    assert {e.neighbours for e in made.events} == {"substitute"}
+    assert len(made.parameters) == len(made.data) == 3
+    assert all(one.shape == (10, 2) for one in made.data)
+    assert made.fit_for_release
+    assert "epsilon = 3/2 in all, 1/2 for each of 3 releases" in made.guarantee
+    with pytest.raises(BudgetError, match="beyond the limit of 2"):
+        mechanism.release(original, releases=2, accountant=accountant, source=Words())
+    assert accountant.total == Fraction(3, 2)
+
+
+def test_a_seed_is_not_fit_for_release() -> None:
+    mechanism = PMSEMechanism(GAUSSIAN, 1, ExpectedPMSE(sets=1), candidates=2)
+    assert not mechanism.release(np.zeros((5, 2)), source=SeededSource(1)).fit_for_release
+    assert mechanism.release(np.zeros((5, 2)), source=SecureSource()).fit_for_release
+
+
+def test_greedy_trees_carry_no_guarantee_and_say_so() -> None:
+    quality = ExpectedPMSE(CART(depth=2), sets=1, bound="paper")
+    assert not quality.pure
+    mechanism = PMSEMechanism(GAUSSIAN, 1, quality, candidates=3)
+    made = mechanism.release(np.random.default_rng(1).normal(size=(30, 2)))
+    assert made.events == ()
+    assert made.guarantee.startswith("No pure guarantee")
+    assert not made.fit_for_release
+    with pytest.raises(BudgetError, match="No pure guarantee"):
+        mechanism.release(np.zeros((30, 2)), accountant=PureAccountant())
+
+
+def test_categorical_records_go_through_too() -> None:
+    schema = Schema.from_mapping({"sex": ["f", "m"], "age": ["young", "old"]})
+    family = LogLinear(schema)
+    original = family.sample(np.array([0.5, 1.0, 0.3]), 60, SeededSource(1))
+    made = PMSEMechanism(family, 1, ExpectedPMSE(OptimalTree(2), sets=1), candidates=4).release(original)
+    assert list(made.data[0].columns) == ["sex", "age"]
+    assert len(made.data[0]) == 60
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: PMSEMechanism(GAUSSIAN, 0), BudgetError, "epsilon is 0"),
+        (lambda: PMSEMechanism(GAUSSIAN, "x"), BudgetError, "epsilon is 'x'"),
+        (lambda: PMSEMechanism(GAUSSIAN, 1, candidates=0), ConfigError, "0 candidates"),
+        (lambda: PMSEMechanism(GAUSSIAN, 1, selection="best"), ConfigError, "selection 'best'"),  # type: ignore[arg-type]
+        (lambda: ExpectedPMSE(Logistic()), ConfigError, "give OptimalTree"),  # type: ignore[arg-type]
+        (lambda: ExpectedPMSE(sets=0), ConfigError, "0 sets"),
+        (lambda: PMSEMechanism(GAUSSIAN, 1).release(np.zeros((3, 2)), releases=0), ConfigError, "releases is 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make: object, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        make()  # type: ignore[operator]
+
+
+# -- chains ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_random_walk_draws_from_its_density() -> None:
+    # Density of N(1, 0.5^2): a toy whose limit is known.
+    rng = np.random.default_rng(1)
+    path, values, accepted = random_walk(lambda x: float(-((x[0] - 1) ** 2) / 0.5), np.array([1.0]), 1.2, 20_000, rng)
+    assert path[:, 0].mean() == pytest.approx(1.0, abs=0.05)
+    assert path[:, 0].std() == pytest.approx(0.5, rel=0.06)
+    assert 0.3 < accepted / 20_000 < 0.7
+    np.testing.assert_allclose(values, -((path[:, 0] - 1) ** 2) / 0.5)
+    assert (np.diff(path[:, 0]) != 0).sum() == pytest.approx(accepted, abs=1)
+
+
+def test_chains_report_how_far_they_agree_and_that_they_are_approximate() -> None:
+    rng = np.random.default_rng(2)
+    original = rng.normal(3, 1, (60, 1))
+    family = GaussianRegressions(1)
+    made = metropolis(family, original, 20, source=SeededSource(1), steps=150, starts=np.array([3.0, 1.0]))
+    assert made.parameters.shape == (4, 150, 2)
+    assert made.rhat.shape == made.effective_samples.shape == (2,)
+    assert 0 < made.accepted < 1
+    assert made.statement.startswith("Approximate")
+    assert made.draw(SeededSource(3)).shape == (2,)
+    apart = metropolis(
+        family,
+        original,
+        20,
+        source=SeededSource(1),
+        steps=20,
+        step=1e-3,
+        starts=np.array([[3, 1], [9, 1], [-9, 1], [0, 5.0]]),
+    )
+    assert apart.rhat[0] > 2 > made.rhat[0]
+    with pytest.raises(ConfigError, match="1 chains of"):
+        metropolis(family, original, 1, source=SeededSource(1), chains=1)
+
+
+def test_a_chain_s_density_is_the_mechanism_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One chain's first values: log prior minus epsilon n u / 2, with the source's sensitivity 1/n.
+    original = np.random.default_rng(3).normal(size=(20, 1))
+    monkeypatch.setattr(ExpectedPMSE, "value", lambda *_: 0.2)
+    family = GaussianRegressions(1)
+    made = metropolis(family, original, 3, source=SeededSource(1), steps=10)
+    for chain in range(4):
+        for k in range(10):
+            wanted = family.log_prior(made.parameters[chain, k]) - 3 * 20 * 0.2 / 2
+            assert made.log_density[chain, k] == pytest.approx(wanted)
+
+
+def test_the_pure_draw_needs_neither_library(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, numpy as np\n"
+        "from topdown.pmse.mechanism import *\nfrom topdown.pmse.generators import *\n"
+        "PMSEMechanism(GaussianRegressions(1), 1, candidates=2).release(np.zeros((5, 1)))\n"
+        "assert not {'sklearn', 'arviz'} & set(sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0

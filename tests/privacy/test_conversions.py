@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import mpmath
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.places import GOLDEN
+from topdown.errors import BudgetError
+from topdown.privacy import (
+    analytic_gaussian_sigma,
+    classical_gaussian_sigma,
+    conservative_rho,
+    epsilon_to_zcdp,
+    gaussian_delta,
+    gaussian_epsilon,
+    group_delta,
+    group_epsilon,
+    group_rho,
+    pure_to_zcdp,
+    zcdp_to_delta,
+    zcdp_to_epsilon,
+)
+
+REFERENCE = GOLDEN
+GAUSSIAN, ZCDP = REFERENCE["S4_gaussian"], REFERENCE["S4_zcdp"]
+
+
+@pytest.mark.parametrize("row", GAUSSIAN["rows"])
+def test_gaussian_golden(row: dict[str, float]) -> None:
+    close = {"rel": GAUSSIAN["rel_tol"], "abs": 0}
+    epsilon, delta, sensitivity = row["eps"], row["delta"], row["Delta2"]
+    assert analytic_gaussian_sigma(epsilon, delta, sensitivity) == pytest.approx(row["sigma_analytic"], **close)
+    actual = gaussian_delta(epsilon, row["sigma_classical"], sensitivity)
+    assert actual == pytest.approx(row["delta_actual_of_classical"], **close)
+    assert gaussian_epsilon(delta, row["sigma_analytic"], sensitivity) == pytest.approx(epsilon, **close)
+    if epsilon < 1:
+        assert classical_gaussian_sigma(epsilon, delta, sensitivity) == pytest.approx(row["sigma_classical"], **close)
+    else:
+        with pytest.raises(BudgetError, match="analytic_gaussian_sigma"):
+            classical_gaussian_sigma(epsilon, delta, sensitivity)
+
+
+@pytest.mark.parametrize("row", ZCDP["rows"])
+def test_zcdp_golden(row: dict[str, float]) -> None:
+    close = {"rel": ZCDP["rel_tol"], "abs": 0}
+    rho, delta = row["rho"], row["delta"]
+    assert zcdp_to_epsilon(rho, delta) == pytest.approx(row["eps_cks"], **close)
+    assert zcdp_to_epsilon(rho, delta, method="bun-steinke") == pytest.approx(row["eps_bun_steinke"], **close)
+    sigma = math.sqrt(1 / (2 * rho))
+    assert gaussian_epsilon(delta, sigma) == pytest.approx(row["eps_exact_single_gaussian"], **close)
+    assert zcdp_to_delta(rho, row["eps_cks"]) == pytest.approx(delta, rel=1e-7, abs=0)
+    assert zcdp_to_delta(rho, row["eps_bun_steinke"], "bun-steinke") == pytest.approx(delta, rel=1e-7, abs=0)
+
+
+@pytest.mark.parametrize("row", ZCDP["inverse"])
+def test_zcdp_inverse_golden(row: dict[str, float]) -> None:
+    close = {"rel": ZCDP["rel_tol"], "abs": 0}
+    assert epsilon_to_zcdp(row["eps"], row["delta"]) == pytest.approx(row["rho_cks"], **close)
+    assert epsilon_to_zcdp(row["eps"], row["delta"], "bun-steinke") == pytest.approx(row["rho_bun_steinke"], **close)
+
+
+@pytest.mark.parametrize("row", ZCDP["pure"])
+def test_pure_to_zcdp_golden(row: dict[str, float]) -> None:
+    assert pure_to_zcdp(row["eps"]) == pytest.approx(row["rho"], rel=ZCDP["rel_tol"], abs=0)
+
+
+def test_pure_to_zcdp_stays_exact() -> None:
+    assert pure_to_zcdp(Fraction(1, 3)) == Fraction(1, 18)
+
+
+def test_census_bureau_figures() -> None:
+    """2020 Census redistricting data: the persons and the housing-unit budgets, at delta = 1e-10."""
+    persons = Fraction(293764, 114921)
+    assert zcdp_to_epsilon(persons, 1e-10) == pytest.approx(17.14355, abs=5e-6)
+    assert zcdp_to_epsilon(persons, 1e-10, "bun-steinke") == pytest.approx(17.90, abs=5e-3)
+    assert zcdp_to_epsilon(0.0749437, 1e-10) == pytest.approx(2.47467, abs=5e-6)
+
+
+@pytest.mark.parametrize("shift", [1e-6, 1e-3, 0.1, 0.49, 0.51, 1.0, 2.5, 100.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-9, 0.1, 1.0, 17.14, 100.0, 3000.0])
+def test_gaussian_delta_beside_high_precision(epsilon: float, shift: float) -> None:
+    sigma, sensitivity = 3.0, 3.0 * shift
+    with mpmath.workdps(400):
+        shift_exact = mpmath.mpf(sensitivity) / sigma
+        low, high = epsilon / shift_exact - shift_exact / 2, epsilon / shift_exact + shift_exact / 2
+        tail = [mpmath.erfc(x / mpmath.sqrt(2)) / 2 for x in (low, high)]
+        exact = tail[0] - mpmath.exp(epsilon) * tail[1]
+    if exact < 1e-300:
+        assert gaussian_delta(epsilon, sigma, sensitivity) <= 1e-300
+    else:
+        assert gaussian_delta(epsilon, sigma, sensitivity) == pytest.approx(float(exact), rel=1e-11, abs=0)
+
+
+@pytest.mark.parametrize("rho", [1e-10, 1e-4, 0.1, 1.0, 100.0, 1e6])
+@pytest.mark.parametrize("delta", [0.5, 1e-3, 1e-10, 1e-300])
+def test_zcdp_is_the_infimum_over_alpha(rho: float, delta: float) -> None:
+    """Beside the printed program, on a fine grid of alpha at high precision: no larger, and attained."""
+    with mpmath.workdps(50):
+        exponents = [mpmath.mpf(k) / 200 for k in range(-200 * 12, 200 * 14)]
+        epsilons = []
+        log_delta = mpmath.log(delta)
+        for t in (mpmath.mpf(10) ** e for e in exponents[:: 4 if rho < 1 else 8]):
+            alpha = 1 + t
+            epsilons.append(rho * alpha + mpmath.log(1 - 1 / alpha) - (log_delta + mpmath.log(alpha)) / t)
+        grid = float(min(epsilons))
+    ours = zcdp_to_epsilon(rho, delta)
+    assert ours <= max(0.0, grid) * (1 + 1e-12)
+    if grid > 0.1:
+        assert ours == pytest.approx(grid, rel=1e-2)
+    if ours > 0:
+        assert math.log(zcdp_to_delta(rho, ours)) == pytest.approx(math.log(delta), rel=1e-9)
+        assert epsilon_to_zcdp(ours, delta) == pytest.approx(rho, rel=1e-8)
+
+
+budgets = st.floats(1e-6, 1e4)
+deltas = st.floats(-300, -0.1).map(lambda exponent: 10.0**exponent)
+
+
+@given(budgets, deltas)
+def test_one_gaussian_below_cks_below_bun_steinke(rho: float, delta: float) -> None:
+    exact = gaussian_epsilon(delta, math.sqrt(1 / (2 * rho)))
+    cks, loose = zcdp_to_epsilon(rho, delta), zcdp_to_epsilon(rho, delta, "bun-steinke")
+    assert exact <= cks * (1 + 1e-9)
+    assert cks <= loose
+
+
+@given(budgets, deltas)
+def test_conservative_rho_never_exceeds_the_target(epsilon: float, delta: float) -> None:
+    rho = conservative_rho(epsilon, delta)
+    assert zcdp_to_epsilon(rho, delta) <= epsilon
+    assert float(rho) == pytest.approx(epsilon_to_zcdp(epsilon, delta), rel=1e-10)
+    assert float(rho) <= epsilon_to_zcdp(epsilon, delta)
+    assert rho.numerator < 10**13 or rho.denominator == 1
+
+
+@given(st.floats(0, 1e3), deltas, st.floats(1e-3, 1e3))
+def test_analytic_sigma_is_the_smallest(epsilon: float, delta: float, sensitivity: float) -> None:
+    sigma = analytic_gaussian_sigma(epsilon, delta, sensitivity)
+    assert gaussian_delta(epsilon, sigma, sensitivity) <= delta
+    assert gaussian_delta(epsilon, sigma * (1 - 1e-9), sensitivity) > delta * (1 - 1e-12)
+
+
+@given(st.floats(0.01, 0.999), deltas)
+def test_analytic_sigma_is_below_the_classical_one(epsilon: float, delta: float) -> None:
+    assert analytic_gaussian_sigma(epsilon, delta) < classical_gaussian_sigma(epsilon, delta)
+
+
+def test_the_classical_sigma_is_too_small_for_a_large_epsilon() -> None:
+    sigma = math.sqrt(2 * math.log(1.25 / 1e-5)) / 10
+    assert gaussian_delta(10, sigma) == pytest.approx(2.3e-5, rel=0.02)
+
+
+def test_groups() -> None:
+    assert group_epsilon(Fraction(1, 3), 4) == Fraction(4, 3)
+    assert group_rho(Fraction(1, 3), 4) == Fraction(16, 3)
+    assert group_epsilon(0.5, 3) == 1.5
+    assert group_delta(0.5, 1e-6, 1) == pytest.approx(1e-6, rel=1e-12)
+    by_steps = sum(1e-6 * math.exp(0.5 * j) for j in range(4))
+    assert group_delta(0.5, 1e-6, 4) == pytest.approx(by_steps, rel=1e-12)
+    assert group_delta(0.0, 1e-6, 4) == pytest.approx(4e-6, rel=1e-12)
+    assert group_delta(500.0, 1e-6, 10) == 1.0
+
+
+def test_zero_budget() -> None:
+    assert zcdp_to_epsilon(0, 1e-10) == 0
+    assert zcdp_to_epsilon(0, 1e-10, "bun-steinke") == 0
+    assert zcdp_to_delta(0, 1.0) == 0
+    assert zcdp_to_delta(1.0, 0.5, "bun-steinke") == 1
+    assert zcdp_to_epsilon(1e-12, 0.5) == 0
+    assert gaussian_epsilon(0.9, 1.0) == 0
+
+
+REFUSED: list[tuple[Callable[[], object], str]] = [
+    (lambda: zcdp_to_epsilon(-1, 1e-10), "rho is -1"),
+    (lambda: zcdp_to_epsilon(math.nan, 1e-10), "rho is nan"),
+    (lambda: zcdp_to_epsilon(math.inf, 1e-10), "rho is inf"),
+    (lambda: zcdp_to_epsilon(Fraction(10**400), 1e-10), "rho is 1000"),
+    (lambda: zcdp_to_epsilon(1, 0), "delta is 0"),
+    (lambda: zcdp_to_epsilon(1, 1), "delta is 1"),
+    (lambda: zcdp_to_epsilon(1, 1e-10, "renyi"), "unknown method 'renyi'"),
+    (lambda: zcdp_to_delta(1, -1), "epsilon is -1"),
+    (lambda: epsilon_to_zcdp(0, 1e-10), "epsilon is 0"),
+    (lambda: gaussian_delta(1, 0), "sigma is 0"),
+    (lambda: gaussian_delta(1, 1, -1), "sensitivity is -1"),
+    (lambda: analytic_gaussian_sigma(1, 2), "delta is 2"),
+    (lambda: classical_gaussian_sigma(1, 1e-5), "epsilon is 1"),
+    (lambda: pure_to_zcdp(-0.1), "epsilon is -0.1"),
+    (lambda: group_epsilon(1.0, 0), "0 units"),
+    (lambda: group_rho(1.0, 1.5), "1.5 units"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(BudgetError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-10), (8.0, 1e-3)])
+def test_beside_dp_accounting(epsilon: float, delta: float) -> None:
+    oracle = pytest.importorskip("dp_accounting")
+    sigma = analytic_gaussian_sigma(epsilon, delta)
+    assert sigma == pytest.approx(oracle.get_sigma_gaussian(epsilon, delta), rel=1e-6)
+    rho = epsilon_to_zcdp(epsilon, delta)
+    orders = [1 + 10 ** (k / 2000) for k in range(-4000, 8000)]
+    accountant = oracle.rdp.RdpAccountant(orders=orders)
+    accountant.compose(oracle.GaussianDpEvent(math.sqrt(1 / (2 * rho))))
+    assert accountant.get_epsilon(delta) == pytest.approx(epsilon, rel=1e-4)
+
+
+@pytest.mark.parametrize(("rho", "delta"), [(0.01, 1e-6), (2.56, 1e-10), (20.0, 1e-3)])
+def test_beside_opendp(rho: float, delta: float) -> None:
+    oracle = pytest.importorskip("opendp.prelude")
+    oracle.enable_features("contrib")
+    space = oracle.atom_domain(T=int), oracle.absolute_distance(T=int)
+    noise = oracle.m.make_gaussian(*space, scale=math.sqrt(1 / (2 * rho)))
+    assert noise.map(1) == pytest.approx(rho, rel=1e-9)
+    profile = oracle.c.make_zCDP_to_approxDP(noise).map(1)
+    assert zcdp_to_epsilon(rho, delta) == pytest.approx(profile.epsilon(delta), rel=1e-6)

@@ -1,0 +1,102 @@
+"""The presets are production's plans: its shares, its variances, its rho."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from support.places import SHARED_DATA
+from topdown.errors import BudgetError, ConfigError
+from topdown.privacy.presets import PRESETS, preset
+from topdown.workload import Query
+from topdown.workload.redistricting import PERSONS, RACES, UNITS, VOTERS
+
+RUNS = {
+    "pl94-2020-us": ("pl94_persons", "US"),
+    "pl94-2020-pr": ("pl94_persons", "PR"),
+    "pl94-2020-units": ("pl94_units", "US"),
+    "pl94-2020-units-pr": ("pl94_units", "PR"),
+}
+SPECIFICATION = SHARED_DATA.parent / "census" / "pl94_dhc_spec.json"
+
+
+def levels_of(name: str) -> list[str]:
+    return list(preset(name).shares)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_shares_add_up_to_one_exactly(name: str) -> None:
+    assert sum(s for queries in preset(name).shares.values() for s in queries.values()) == 1
+    plan = preset(name).plan(levels_of(name)).for_schema(preset(name).schema)
+    assert plan.rho == preset(name).rho
+    assert plan.neighbours == "substitute"
+
+
+@pytest.mark.skipif(not SPECIFICATION.exists(), reason="the production runs' specification is not here")
+@pytest.mark.parametrize("name", RUNS)
+def test_variances_and_rho_are_those_of_production(name: str) -> None:
+    kind, run = RUNS[name]
+    specification: dict[str, Any] = json.loads(SPECIFICATION.read_text())[kind]
+    assert str(preset(name).rho) == specification["rho"]
+    scale = Fraction(specification["global_scale"])
+    plan = preset(name).plan(levels_of(name))
+    for theirs, ours in zip(specification[run], levels_of(name), strict=True):
+        assert theirs.lower().replace("_", " ") == ours
+        queries = specification[run][theirs]["queries"]
+        assert set(preset(name).shares[ours]) == set(queries)
+        for query, known in queries.items():
+            assert float(plan.sigma2(ours, query)) == pytest.approx(known["sigma2"], rel=1e-9)
+            exact = scale**2 / (Fraction(specification[run][theirs]["level_share"]) * Fraction(known["share_in_level"]))
+            assert plan.sigma2(ours, query) == exact
+
+
+def test_a_standard_deviation_that_is_printed() -> None:
+    # Table "Standard deviation" of the production runs: tract, hispanic * cenrace; block, detailed.
+    plan = preset("pl94-2020-us").plan(levels_of("pl94-2020-us"))
+    assert float(plan.sigma2("tract", "hispanic * cenrace")) ** 0.5 == pytest.approx(2.23, abs=0.005)
+    assert float(plan.sigma2("block", "detailed")) ** 0.5 == pytest.approx(3.18, abs=0.005)
+
+
+def test_without_some_levels_the_others_keep_their_variances_and_rho_falls() -> None:
+    whole = preset("pl94-2020-us").plan(levels_of("pl94-2020-us"))
+    part = preset("pl94-2020-us").plan(["State", "county", "Tract", "block_group", "block"])
+    assert part.rho == Fraction(293764, 114921) * (1 - Fraction(104, 4099))
+    assert part.sigma2("block_group", "total") == whole.sigma2("block group", "total")
+    assert part.sigma2("State", "detailed") == whole.sigma2("state", "detailed")
+    said = preset("pl94-2020-us").says(["state", "county", "tract", "block group", "block"])
+    assert "without 'us'" in said
+    assert f"{float(part.rho):.4f}" in said
+    assert preset("pl94-2020-us").says(levels_of("pl94-2020-us")) == ""
+
+
+def test_a_level_that_had_no_budget_is_not_measured() -> None:
+    plan = preset("pl94-2020-pr").plan(["nation", "state", "county", "tract", "block group", "block"])
+    assert plan.rho == preset("pl94-2020-pr").rho
+    assert plan.share("nation") == 0
+
+
+def test_other_names_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"unknown preset 'pl94-2020'.*did you mean"):
+        preset("pl94-2020")
+    with pytest.raises(ConfigError, match=r"level 'parish' is none of preset 'pl94-2020-us'"):
+        preset("pl94-2020-us").plan(["state", "parish"])
+    with pytest.raises(BudgetError, match=r"none of the levels 'us'; it has 'state', 'county'"):
+        preset("pl94-2020-pr").plan(["us"])
+
+
+def test_the_schemas_have_production_s_cells() -> None:
+    assert (PERSONS.shape, PERSONS.n_cells) == ((8, 2, 2, 63), 2016)
+    assert (VOTERS.n_cells, UNITS.n_cells) == (252, 2)
+    assert (RACES[0], RACES[5], RACES[6], RACES[21], RACES[62]) == (
+        "white",
+        "sor",
+        "white+black",
+        "white+black+aian",
+        "white+black+aian+asian+nhopi+sor",
+    )
+    sizes = {"total": 1, "cenrace": 63, "hhinstlevels": 3, "hhgq": 8, "hispanic * cenrace": 126, "detailed": 2016}
+    for text, size in sizes.items():
+        assert Query.parse(text, PERSONS).n_answers == size

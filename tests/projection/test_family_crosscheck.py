@@ -1,0 +1,88 @@
+"""Families solved again: sound ones agree, a wrong solver's do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import topdown as td
+from support.histograms import random_tree
+from topdown.errors import ProjectionError
+from topdown.projection import family_crosscheck
+from topdown.projection.families import Descent, Family, Solved, Sparse, descend, solve_compiled
+from topdown.projection.family_crosscheck import cross_check_families
+from topdown.projection.method import METHODS
+from topdown.projection.several import descent_of
+
+
+@pytest.fixture(scope="module")
+def solved() -> tuple[Descent, list[Sparse]]:
+    case = random_tree(np.random.default_rng(12), exact=False, orders=2)
+    descent = descent_of(case.measurements(), METHODS["gls-top-down"], "variance")
+    return descent, descend(descent, solve_compiled)[0]
+
+
+def test_a_second_solution_agrees_on_every_family(solved: tuple[Descent, list[Sparse]]) -> None:
+    found = cross_check_families(*solved)
+    assert found.agrees
+    assert found.scope == "every family"
+    assert found.nodes == solved[0].tree.n_nodes - 1
+
+
+def test_a_solution_that_is_off_is_told_apart(
+    solved: tuple[Descent, list[Sparse]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(program: Family) -> Solved:
+        right = solve_compiled(program)
+        x = right.x.copy()
+        x[np.unravel_index(np.argmax(x), x.shape)] += 0.05
+        return right._replace(x=x)
+
+    monkeypatch.setattr(family_crosscheck, "solve_compiled", wrong)
+    found = cross_check_families(*solved)
+    assert not found.agrees
+    assert found.largest_difference == pytest.approx(0.05, rel=0.01)
+
+
+def test_of_many_families_a_random_part_is_solved(
+    solved: tuple[Descent, list[Sparse]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(family_crosscheck, "_MOST_VARIABLES", 60)
+    found = cross_check_families(*solved, rng=np.random.default_rng(1))
+    assert "of" in found.scope
+    assert found.agrees
+
+
+def test_a_solver_that_gives_up_is_followed_by_others(
+    solved: tuple[Descent, list[Sparse]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = family_crosscheck.solve_by_cvxpy
+
+    def moody(program: Family, *, solver: str, options: dict[str, object]) -> Solved:
+        if solver == "OSQP":
+            raise ProjectionError("gave up")
+        return right(program, solver=solver, options=options)
+
+    monkeypatch.setattr(family_crosscheck, "solve_by_cvxpy", moody)
+    assert cross_check_families(*solved).solver == "CLARABEL"
+
+    def sulky(program: Family, *, solver: str, options: dict[str, object]) -> Solved:
+        raise ProjectionError(f"{solver} gave up")
+
+    monkeypatch.setattr(family_crosscheck, "solve_by_cvxpy", sulky)
+    with pytest.raises(ProjectionError, match="OSQP gave up"):
+        cross_check_families(*solved)
+
+
+def test_where_nobody_is_there_is_nothing_to_solve() -> None:
+    geography = td.Geography.from_edges(["a", "b"], ["US", "US"])
+    schema = td.Schema.from_mapping({"x": ["0", "1"]})
+    answers = {
+        (level, name): (np.full((nodes, size), -9), 1.0)
+        for level, nodes in zip(geography.levels, (1, 2), strict=True)
+        for name, size in (("total", 1), ("detailed", 2))
+    }
+    measurements = td.Measurements.from_answers(geography, schema, answers)
+    descent = descent_of(measurements, METHODS["top-down"], "variance")
+    found, _ = descend(descent, solve_compiled)
+    assert cross_check_families(descent, found).agrees

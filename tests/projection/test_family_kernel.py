@@ -1,0 +1,139 @@
+"""The compiled active set: every family solved, by conditions that are computed here and by another solver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.histograms import RandomFamily, random_family
+from topdown.projection import family_kernel
+from topdown.projection.conditions import Rows
+from topdown.projection.families import Family
+from topdown.projection.family_reference import solve_by_cvxpy
+from topdown.projection.information import Gathered
+
+
+def solve(family: RandomFamily, rows: Rows | None = None) -> tuple[Any, Any, Any, int, int]:
+    n, cells = family.g.shape
+    if rows is None:
+        rows = Rows(family.allowed, np.zeros((0, cells), np.bool_), np.zeros((n, 0)), np.zeros((n, 0)))
+    table, pattern, g, total, _ = family
+    found: tuple[Any, Any, Any, int, int] = family_kernel.solve_family(
+        table, pattern, g, total, True, rows.allowed, rows.rows, rows.low, rows.high
+    )
+    return found
+
+
+def lacking(family: RandomFamily, x: np.ndarray, multipliers: np.ndarray) -> float:
+    """The largest violation of the program's conditions, in units of the noise."""
+    worst = 0.0
+    for c in range(len(x)):
+        information = family.table[c][family.pattern]
+        unit = np.sqrt(np.diag(information))
+        slope = (information @ x[c] - family.g[c] - multipliers) / unit
+        own = family.allowed[c]
+        assert (x[c][~own] == 0).all()
+        at_zero, inside = np.maximum(-slope[own & (x[c] <= 0)], 0), np.abs(slope[own & (x[c] > 0)])
+        worst = max(worst, at_zero.max(initial=0), inside.max(initial=0), float((-x[c] * unit).max()))
+    return max(worst, float(np.abs(x.sum(axis=0) - family.total).max() / max(1.0, family.total.max()) * 1e3))
+
+
+def solved(seed: int, count: int) -> list[int]:
+    """The rounds that ``count`` random families took, all of them solved."""
+    rng = np.random.default_rng(seed)
+    rounds = []
+    while len(rounds) < count:
+        family = random_family(rng)
+        if family is not None:
+            x, multipliers, _, ended, taken = solve(family)
+            assert ended == family_kernel.SOLVED
+            assert lacking(family, x, multipliers) < 1e-8
+            rounds.append(taken)
+    return rounds
+
+
+def test_random_families_are_solved() -> None:
+    assert np.median(solved(1, 1000)) < 5
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_families_are_solved() -> None:
+    rounds = np.array(solved(2, 10_000))
+    # Some do cycle, and the primal active set ends them.
+    assert 1 <= (rounds > 150).sum() < 100
+    assert np.quantile(rounds, 0.95) <= 10
+
+
+def test_a_family_that_cycles_goes_on_by_falling_objectives() -> None:
+    # The whole way by the primal active set, where the primal-dual one is given no round.
+    rng = np.random.default_rng(3)
+    tried = 0
+    while tried < 40:
+        family = random_family(rng, children=5, cells=12)
+        if family is None:
+            continue
+        tried += 1
+        table, pattern, g, total, allowed = family
+        none = np.zeros((0, len(total)), np.bool_), np.zeros((len(g), 0), np.int8), np.zeros((len(g), 0))
+        x, multipliers, free = np.zeros_like(g), np.zeros(len(total)), allowed.copy()
+        weights = np.zeros(len(g))
+        ended, _ = family_kernel._primal(
+            table, pattern, g, total, allowed, *none, none[2], weights, none[2], free, x, multipliers
+        )
+        assert ended == family_kernel.SOLVED
+        assert lacking(family, x, multipliers) < 1e-8
+
+
+def test_another_solver_finds_the_same() -> None:
+    rng = np.random.default_rng(4)
+    tried = 0
+    while tried < 15:
+        family = random_family(rng, children=5, cells=12)
+        if family is None or np.ptp(np.log10(family.table[family.table > 0])) > 2:
+            continue
+        tried += 1
+        table, pattern, g, total, allowed = family
+        n, cells = g.shape
+        rows = Rows(allowed, np.zeros((0, cells), np.bool_), np.zeros((n, 0)), np.zeros((n, 0)))
+        program = Family(np.arange(cells), Gathered(table, g), pattern, total, rows)
+        other = solve_by_cvxpy(program, solver="CLARABEL", options={})
+        unit = np.sqrt(table[:, np.diagonal(pattern)])
+        assert np.abs((solve(family)[0] - other.x) * unit).max() < 1e-5
+
+
+def test_rows_are_held_between_their_limits() -> None:
+    rng = np.random.default_rng(5)
+    tried = held = 0
+    while tried < 60:
+        family = random_family(rng, children=6, cells=12)
+        if family is None or family.g.shape[0] < 2 or np.ptp(np.log10(family.table[family.table > 0])) > 3:
+            continue
+        tried += 1
+        cells = len(family.total)
+        # Every child's total, and that of its first half, in a range about its share; the sums leave room for both.
+        rows = np.stack([np.ones(cells, np.bool_), np.arange(cells) < (cells + 1) // 2])
+        share = np.where(family.allowed, family.total / family.allowed.sum(axis=0), 0.0) @ rows.T
+        low, high = share * rng.uniform(0.7, 1, share.shape), share * rng.uniform(1, 1.3, share.shape)
+        low[0] = high[0] = share[0]
+        x, multipliers, others, ended, _ = solve(family, Rows(family.allowed, rows, low, high))
+        assert ended == family_kernel.SOLVED
+        answers = x @ rows.T
+        size = 1e-8 * (1 + np.abs(answers))
+        assert ((answers >= low - size) & (answers <= high + size)).all()
+        assert lacking(family._replace(g=family.g + others @ rows), x, multipliers) < 1e-6
+        assert (np.where(others > 0, answers - low, 0) * others <= 1e-6 * (1 + others**2)).all()
+        assert (np.where(others < 0, answers - high, 0) * others <= 1e-6 * (1 + others**2)).all()
+        held += int((np.abs(others) > 1e-6).sum())
+    assert held > 60
+
+
+def test_rows_that_contradict_the_sums_are_given_up() -> None:
+    family = random_family(np.random.default_rng(6))
+    assert family is not None
+    n, cells = family.g.shape
+    rows = np.ones((1, cells), np.bool_)
+    most = np.full((n, 1), family.total.sum() / (2 * n))
+    ended = solve(family, Rows(family.allowed, rows, np.full((n, 1), -np.inf), most))[3]
+    assert ended == family_kernel.GIVEN_UP

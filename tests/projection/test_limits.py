@@ -1,0 +1,156 @@
+"""Limits of answers: read, checked, kept by the projections that go by families, and found impossible in time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import topdown as td
+from topdown.errors import ConfigError, DataError, ProjectionError
+
+SCHEMA = td.Schema.from_mapping({"home": ["house", "prison", "dorm"], "age": ["minor", "adult"]})
+UNITS = ["a1", "a2", "a3", "b1", "b2"]
+QUERIES = ["total", "home", "detailed"]
+
+
+@pytest.fixture(scope="module")
+def geography() -> td.Geography:
+    return td.Geography.from_table(
+        {"state": ["S"] * 5, "county": ["A", "A", "A", "B", "B"], "block": UNITS}, ["state", "county", "block"]
+    )
+
+
+@pytest.fixture(scope="module")
+def measurements(geography: td.Geography) -> td.Measurements:
+    rng = np.random.default_rng(3)
+    leaves = rng.poisson([[8, 20, 0, 0, 0, 1]], (5, 6))
+    leaves[0, 3] = 4  # a prison in a1, a dormitory in b2
+    leaves[4, 5] = 9
+    truth = geography.tree.aggregate(leaves.T).T
+    answers = {}
+    for level in geography.levels:
+        for name in QUERIES:
+            value = td.Query.parse(name, SCHEMA).answers(truth[geography.level_slice(level)])
+            answers[level, name] = (value + np.rint(3 * rng.normal(size=value.shape)).astype(int), 9.0)
+    return td.Measurements.from_answers(geography, SCHEMA, answers)
+
+
+FACILITIES: dict[str, list[Any]] = {
+    "geoid": ["a1", "b2", "b2"],
+    "query": ["home", "home", "home"],
+    "answer": ["prison", "dorm", "prison"],
+    "lower": [2, 3, None],
+    "upper": [None, 12, 0],
+}
+
+
+def with_row(**changes: Any) -> dict[str, list[Any]]:
+    return {name: [changes.get(name, values[0]), *values[1:]] for name, values in FACILITIES.items()}
+
+
+@pytest.fixture(scope="module")
+def limits(geography: td.Geography) -> td.AnswerLimits:
+    return td.AnswerLimits.from_table(FACILITIES, geography, SCHEMA, closed=["home"])
+
+
+@pytest.mark.parametrize("method", ["top-down", "gls-top-down"])
+def test_limits_are_kept_at_their_nodes_and_bind_those_above(
+    measurements: td.Measurements, limits: td.AnswerLimits, method: str
+) -> None:
+    free = td.project(measurements, method, nonnegative=True).answer("block", "home").values
+    assert (free[[1, 2, 3], 1] > 0).any()  # noise puts prisoners where there is no prison
+    estimate = td.project(measurements, method, nonnegative=True, limits=limits)
+    assert estimate.certificate.holds()
+    whole = td.project_whole(measurements, method, limits=limits, source=td.SeededSource(1))
+    for home in (estimate.answer("block", "home").values, whole.answers("block", "home")):
+        assert home[0, 1] >= 2 - 1e-9
+        assert np.abs(home[1:, 1]).max() == 0
+        assert 3 - 1e-9 <= home[4, 2] <= 12 + 1e-9
+        assert np.abs(home[:4, 2]).max() == 0
+    county = estimate.answer("county", "home").values
+    assert county[0, 1] >= 2 - 1e-9
+    assert county[1, 1] == 0
+    assert whole.answers("state", "home")[0, 2] >= 3
+
+
+def test_cvxpy_keeps_them_too(measurements: td.Measurements, limits: td.AnswerLimits) -> None:
+    ours = td.project(measurements, "gls-top-down", nonnegative=True, limits=limits)
+    other = td.project(measurements, "gls-top-down", nonnegative=True, limits=limits, engine="cvxpy")
+    np.testing.assert_allclose(ours.values, other.values, atol=1e-5)
+
+
+def test_a_limit_of_the_detailed_query_alone_is_kept(geography: td.Geography) -> None:
+    values = np.zeros((geography.n_nodes, 6))
+    alone = td.Measurements.from_arrays(geography, values, 1.0, cells=SCHEMA.cells())
+    few = {"geoid": ["a2"], "query": ["detailed"], "answer": ["house"], "lower": [5], "upper": [None]}
+    schema = td.Schema.of_cells(SCHEMA.cells())
+    few["answer"] = ["house_adult"]
+    limits = td.AnswerLimits.from_table(few, geography, schema)
+    estimate = td.project(alone, "top-down", nonnegative=True, limits=limits)
+    assert estimate.answer("block", "detailed").values[1, 1] == pytest.approx(5)
+    assert estimate.answer("state", "detailed").values[0, 1] == pytest.approx(5)
+
+
+def test_the_same_from_a_file(geography: td.Geography, limits: td.AnswerLimits, tmp_path: Path) -> None:
+    pd.DataFrame(FACILITIES).to_csv(tmp_path / "facilities.csv", index=False)
+    pd.DataFrame(FACILITIES).to_parquet(tmp_path / "facilities.parquet")
+    home = td.Query.parse("home", SCHEMA)
+    for name in ("facilities.csv", "facilities.parquet"):
+        again = td.AnswerLimits.from_table(tmp_path / name, geography, SCHEMA, closed=["home"])
+        for one, other in zip(again.by_query[home], limits.by_query[home], strict=True):
+            assert (one == other).all()
+    assert repr(limits) == "AnswerLimits(home)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"geoid": "a9"}, r"row 1: no unit 'a9' in the geography"),
+        ({"query": "hom"}, r"row 1: unknown part of query 'hom'.*did you mean 'home'"),
+        ({"answer": "prisn"}, r"row 1: unknown answer of query 'home'.*did you mean 'prison'"),
+        ({"lower": -1}, r"row 1: '-1' is no whole number"),
+        ({"lower": 1.5}, r"row 1: '1.5' is no whole number"),
+        ({"lower": "two"}, r"row 1: 'two' is no whole number"),
+        ({"lower": 5, "upper": 4}, r"row 1: block 'a1', 'prison': the lower limit is above the upper"),
+        ({"geoid": "b2", "answer": "dorm"}, r"row 2: block 'b2', 'dorm' has a row before"),
+    ],
+)
+def test_what_cannot_be_a_limit_is_named(geography: td.Geography, changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        td.AnswerLimits.from_table(with_row(**changes), geography, SCHEMA)
+
+
+def test_a_missing_column_and_a_closed_query_without_rows_are_named(geography: td.Geography) -> None:
+    with pytest.raises(DataError, match=r"no column 'lower'"):
+        td.AnswerLimits.from_table(
+            {name: FACILITIES[name] for name in ("geoid", "query", "answer", "upper")}, geography, SCHEMA
+        )
+    with pytest.raises(ConfigError, match=r"closed names query 'age', of which"):
+        td.AnswerLimits.from_table(FACILITIES, geography, SCHEMA, closed=["age"])
+
+
+def test_limits_that_contradict_each_other_or_what_is_exact_name_node_and_both_sides(
+    measurements: td.Measurements, geography: td.Geography
+) -> None:
+    rows = {name: [*values, values[0]] for name, values in FACILITIES.items()}
+    rows["geoid"][3], rows["lower"][3], rows["upper"][3] = "A", None, 1
+    crossed = td.AnswerLimits.from_table(rows, geography, SCHEMA)
+    with pytest.raises(ProjectionError, match=r"county 'A': query 'home', 'prison': .*at least 2 and at most 1"):
+        td.project(measurements, "top-down", nonnegative=True, limits=crossed)
+    answers = {key: (measurements[key].values, measurements[key].variance[:, 0]) for key in measurements.keys}
+    answers["state", "home"] = (np.array([[90, 1, 9]]), 0.0)
+    exact = td.Measurements.from_answers(geography, SCHEMA, answers)
+    limits = td.AnswerLimits.from_table(FACILITIES, geography, SCHEMA)
+    with pytest.raises(ProjectionError, match=r"state 'S': its exact 'home' is not what.*or outside its limits"):
+        td.project_whole(exact, limits=limits)
+
+
+def test_limits_need_non_negativity_and_families(measurements: td.Measurements, limits: td.AnswerLimits) -> None:
+    with pytest.raises(ConfigError, match=r"limits are kept where x >= 0 is"):
+        td.project(measurements, "gls", limits=limits)
+    with pytest.raises(ConfigError, match=r"'joint' has x >= 0 for the detailed query alone"):
+        td.project(measurements, "joint", nonnegative=True, limits=limits)

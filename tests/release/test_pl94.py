@@ -1,0 +1,225 @@
+"""Redistricting files: what is written is read back, subtotals are checked, the prototype is what is known of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import topdown as td
+from support.places import REPOSITORY, SHARED_DATA
+from topdown.confidential.counts import Counts
+from topdown.errors import ConfigError, CountsError, DataError
+from topdown.projection.certificate import Certificate
+from topdown.release.histograms import HistogramRelease
+from topdown.tables.pl94 import sums_within
+from topdown.workload.redistricting import PERSONS, RACE_FIELDS, RACES, TABLES, UNITS, field_names
+
+BLOCKS = ["440070001011000", "440070001011001", "440070001021000", "440070002001000", "440090001001000"]
+FINE = Certificate(0, 0, 0, 1, 1, 0, 0)
+
+
+def geography() -> td.Geography:
+    levels = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
+    tree = td.Geography.from_table({level: [b[:width] for b in BLOCKS] for level, width in levels.items()}, [*levels])
+    names = pa.array([f"Unit {code}" for code in tree.identifiers.to_pylist()])
+    return td.Geography(tree.levels, tree.tree, tree.identifiers, names)
+
+
+def released(schema: td.Schema, leaves: np.ndarray) -> HistogramRelease:
+    tree = geography()
+    values = tree.tree.aggregate(leaves.T.copy()).T
+    nodes, cells = np.nonzero(values)
+    starts = np.searchsorted(nodes, np.arange(tree.n_nodes + 1))
+    return HistogramRelease(tree, schema, starts, cells, values[nodes, cells], "top-down", FINE, False)
+
+
+def histograms(schema: td.Schema, size: float) -> np.ndarray:
+    leaves = np.zeros((len(BLOCKS), schema.n_cells), np.int64)
+    possible = schema.possible_cells()
+    leaves[:, possible] = np.random.default_rng(1).poisson(size, (len(BLOCKS), len(possible)))
+    return leaves
+
+
+@pytest.fixture(scope="module")
+def persons() -> HistogramRelease:
+    return released(PERSONS, histograms(PERSONS, 0.05))
+
+
+@pytest.fixture(scope="module")
+def written(persons: HistogramRelease, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    units = released(UNITS, histograms(UNITS, 5))
+    return td.write_pl94(persons, tmp_path_factory.mktemp("pl") / "out", units=units)
+
+
+def test_a_release_that_is_written_is_read_back(persons: HistogramRelease, written: Path) -> None:
+    assert sorted(path.name for path in written.iterdir()) == [
+        "ri000012020.pl",
+        "ri000022020.pl",
+        "ri000032020.pl",
+        "rigeo2020.pl",
+    ]
+    read = td.read_pl94(written)
+    assert read.partial == ()
+    assert read.geography.identifiers.equals(persons.geography.identifiers)
+    assert read.geography.names.equals(persons.geography.names)
+    for index, level in enumerate(persons.geography.levels):
+        nodes = persons.geography.level_slice(level)
+        voters = persons.answers(level, "votingage * hispanic * cenrace")
+        assert (read.histogram().values[nodes] == voters).all(), index
+        assert (read.table("P5", level).iloc[:, 2].to_numpy() == voters.sum(axis=1) - household(persons, level)).all()
+    assert read.table("H1", "state").iloc[0, 2] == read.table("H1", "block").iloc[:, 2].sum() > 0
+
+
+def household(release: HistogramRelease, level: str) -> np.ndarray:
+    return release.answers(level, "hhgq")[:, 0]
+
+
+def test_group_quarters_are_filled_by_the_rule(persons: HistogramRelease, written: Path) -> None:
+    counts = td.read_pl94(written).persons()
+    leaves = counts.geography.level_slice("block")
+    found = counts.values[leaves].reshape(-1, 8, 2, 2, 63)
+    assert (found.sum(axis=(2, 3, 4)) == persons.answers("block", "hhgq")).all()
+    assert (
+        found.sum(axis=1).reshape(len(found), -1) == persons.answers("block", "votingage * hispanic * cenrace")
+    ).all()
+    assert found[:, 3, 0].sum() == 0
+    assert counts.schema == PERSONS
+
+
+def test_the_same_file_in_an_archive(written: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "ri2020.pl.zip", "w") as archive:
+        for path in written.iterdir():
+            archive.write(path, path.name)
+    assert (
+        td.read_pl94(tmp_path / "ri2020.pl.zip").histogram().values == td.read_pl94(written).histogram().values
+    ).all()
+
+
+def test_subtotals_name_every_field_of_a_table_once_as_a_whole_or_a_part() -> None:
+    for table, count in TABLES.items():
+        named = {k for whole, parts in sums_within(table) for k in (whole, *parts)}
+        assert named == set(range(1, count + 1)), table
+    assert len(RACE_FIELDS) == 71
+    assert RACES[len(RACES) - 1].count("+") == 5
+    assert field_names("P1")[0] == "P0010001"
+
+
+def spoilt(written: Path, into: Path, member: str, change: Callable[[list[str]], None]) -> Path:
+    """A copy whose ``member`` has one record changed, the last."""
+    shutil.copytree(written, into)
+    lines = (into / member).read_text(encoding="latin-1").splitlines()
+    fields = lines[-1].split("|")
+    change(fields)
+    (into / member).write_text("\n".join([*lines[:-1], "|".join(fields)]) + "\n", encoding="latin-1")
+    return into
+
+
+def add_one(place: int) -> Callable[[list[str]], None]:
+    def change(fields: list[str]) -> None:
+        fields[place] = str(int(fields[place]) + 1)
+
+    return change
+
+
+def set_to(place: int, text: str) -> Callable[[list[str]], None]:
+    def change(fields: list[str]) -> None:
+        fields[place] = text
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("member", "change", "said"),
+    [
+        ("ri000012020.pl", add_one(7), r"record \d+ \(GEOCODE .*P0010001 is not the sum of P0010003 to P0010071"),
+        ("ri000012020.pl", add_one(5 + 71), r"P0020001 is not the sum of P0020002 to P0020003"),
+        ("ri000022020.pl", add_one(5 + 71 + 73), r"H0010001 is not the sum of H0010002 to H0010003"),
+        ("ri000032020.pl", add_one(6), r"P0050001 is not the sum of P0050002 to P0050007"),
+        ("rigeo2020.pl", add_one(90), r"POP100 of the geographic header is not the total of table P1"),
+        ("ri000012020.pl", set_to(8, "x"), r"field P0010004: line \d+ has no whole number"),
+        ("ri000012020.pl", set_to(8, "9" * 5000), r"field P0010004: line \d+ has no whole number"),
+        ("ri000012020.pl", set_to(4, "999"), r"segment 01 does not have the records of the geographic header"),
+        ("ri000012020.pl", set_to(3, "02"), r"has the fields of segment 01 and records of others"),
+        ("rigeo2020.pl", set_to(9, "440110001001000"), r"county .44011.: has no record of its own"),
+    ],
+)
+def test_what_does_not_add_up_or_fit_is_named(
+    written: Path, tmp_path: Path, member: str, change: Callable[[list[str]], None], said: str
+) -> None:
+    with pytest.raises((DataError, CountsError), match=said):
+        td.read_pl94(spoilt(written, tmp_path / "wrong", member, change))
+
+
+def test_missing_members_and_files_are_named(written: Path, tmp_path: Path) -> None:
+    shutil.copytree(written, tmp_path / "part")
+    (tmp_path / "part" / "ri000022020.pl").unlink()
+    with pytest.raises(DataError, match=r"the members '02' are not there"):
+        td.read_pl94(tmp_path / "part")
+    (tmp_path / "part" / "ri000022020.pl").write_text("a|b\n")
+    with pytest.raises(DataError, match=r"its records have 2 fields; those of the layout of 2020 have 97"):
+        td.read_pl94(tmp_path / "part")
+    with pytest.raises(DataError, match=r"no such folder or file"):
+        td.read_pl94(tmp_path / "nothing")
+    (tmp_path / "no.zip").write_text("no archive")
+    with pytest.raises(DataError, match=r"cannot be read.*four .pl files"):
+        td.read_pl94(tmp_path / "no.zip")
+
+
+def test_what_is_no_redistricting_release_is_not_written(persons: HistogramRelease, tmp_path: Path) -> None:
+    other = released(UNITS, histograms(UNITS, 5))
+    with pytest.raises(DataError, match=r"the release's attributes are 'h1'"):
+        td.write_pl94(other, tmp_path / "a")
+    with pytest.raises(DataError, match=r"table H1 is made of 'h1'"):
+        td.write_pl94(persons, tmp_path / "b", units=persons)
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_tables_are_refused(written: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown table 'P6'"):
+        td.read_pl94(written).table("P6", "block")
+
+
+def test_a_part_that_is_larger_than_the_whole_is_refused(written: Path, tmp_path: Path) -> None:
+    # More adults of one race than people: consistent within every table, and not between them.
+    def more_adults(fields: list[str]) -> None:
+        for place in (5, 6, 7, 5 + 71, 5 + 71 + 2, 5 + 71 + 3, 5 + 71 + 4):
+            fields[place] = str(int(fields[place]) + 1000)
+
+    found = td.read_pl94(spoilt(written, tmp_path / "wrong", "ri000022020.pl", more_adults))
+    with pytest.raises(CountsError, match=r"block .*a part of its population is larger than the whole"):
+        found.histogram()
+
+
+@pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="the Census Bureau's prototype is not here")
+def test_the_prototype() -> None:
+    read = td.read_pl94(SHARED_DATA / "ri_pl94_2018_prototype")
+    assert [len(read.table("P1", level)) for level in read.geography.levels] == [1, 1, 7, 28, 569]
+    assert len(read.partial) == 1
+    assert "level 'tract' do not add up to 1 of 1 of level 'county'" in read.partial[0]
+    counts = read.histogram()
+    leaves = counts.geography.level_slice("block")
+    assert counts.values[leaves].sum() == 29_225
+    assert (counts.values[leaves] > 0).sum() / 569 == pytest.approx(1.75, abs=0.005)
+    assert read.table("P5", "block").iloc[:, 2].sum() == 995
+    assert read.table("H1", "block").iloc[:, 2].sum() == 11_425
+    persons = read.persons()
+    assert isinstance(persons, Counts)
+    assert persons.values[0].reshape(8, -1)[1:].sum() == 995
+    assert repr(read) == f"Redistricting({read.geography!r}, confidential)"
+
+
+def test_the_example_in_the_documentation_runs(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(written, tmp_path / "ri2020.pl")
+    monkeypatch.chdir(tmp_path)
+    text = (REPOSITORY / "docs" / "redistricting.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block, names)
+    assert td.read_pl94(tmp_path / "released").partial == ()

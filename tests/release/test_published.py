@@ -1,0 +1,174 @@
+"""What a release tells of itself, and what is read back of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import openpyxl
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import topdown as td
+from support.places import REPOSITORY, RUN_TOML
+from topdown.config import load_config
+from topdown.errors import ConfigError, DataError
+from topdown.machine.files import file_digest
+from topdown.pipeline import run as pipeline
+from topdown.release import codebook
+
+ALL = RUN_TOML + "[output]\nwide = true\nestimates_csv = true\n"
+
+
+@pytest.fixture
+def public(tmp_path: Path, frame: pd.DataFrame) -> Path:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "run.toml").write_text(ALL)
+    return pipeline.run(load_config(tmp_path / "run.toml")).public
+
+
+def test_every_column_of_every_table_is_in_the_codebook_for_programs(public: Path) -> None:
+    package = json.loads((public / "datapackage.json").read_text(encoding="utf-8"))
+    tables = {path.name for path in public.iterdir()} - {"README.md", "datapackage.json", "manifest.json"}
+    assert {one["path"] for one in package["resources"]} == tables == set(codebook.FILES)
+    assert len({one["name"] for one in package["resources"]}) == len(tables)
+    for one in package["resources"]:
+        path = public / one["path"]
+        assert one["hash"] == f"sha256:{file_digest(path)}"
+        assert one["bytes"] == path.stat().st_size
+        names = pq.read_schema(path.with_suffix(".parquet")).names
+        fields = {field["name"]: field for field in one["schema"]["fields"]}
+        assert list(fields) == names
+        assert all(field["description"] for field in fields.values())
+        assert fields["geoid"]["type"] == "string"
+        assert set(one["schema"]["primaryKey"]) <= set(names)
+        table = pq.read_table(path.with_suffix(".parquet")).to_pandas()
+        assert not table.duplicated(one["schema"]["primaryKey"]).any()
+        if "wide" in path.name:
+            assert fields["adults"]["unit"] == fields["total"]["unit"] == "count"
+
+
+def test_the_codebook_in_words_says_what_is_protected_and_how_much_noise_there_is(public: Path) -> None:
+    text = (public / "README.md").read_text(encoding="utf-8")
+    plan = td.Plan(epsilon=1, shares={"nation": "1/5", "state": "3/10", "county": "1/2"})
+    for level in ("nation", "state", "county"):
+        assert f"| {level} | detailed | geometric, scale {plan.scale(level)} | {plan.variance(level):.6g} |" in text
+    for name in codebook.FILES:
+        assert f"| `{name}` |" in text
+    assert "Total: epsilon = 1" in text
+    manifest = json.loads((public / "manifest.json").read_text())
+    assert manifest["files"]["README.md"]["sha256"] == file_digest(public / "README.md")
+
+
+def test_a_title_and_names_are_text_and_no_markup(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.rename(columns={"adults": "a|b<script>"}).to_csv(tmp_path / "table.csv", index=False)
+    text = RUN_TOML.replace('"adults"', '"a|b<script>"').replace('"toy"', '"<img src=x> *b*"')
+    (tmp_path / "run.toml").write_text(text + "[output]\nwide = true\n")
+    book = (pipeline.run(load_config(tmp_path / "run.toml")).public / "README.md").read_text()
+    assert "# \\<img src=x\\> \\*b\\*" in book
+    assert "<script>" not in book
+
+
+def test_what_has_to_be_known_first_stands_first(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    text = RUN_TOML.replace("epsilon = 1.0", "epsilon = 100\naccept_no_protection = true")
+    (tmp_path / "run.toml").write_text(text)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    assert (public / "README.md").read_text().split("\n")[2].startswith("**NOT PROTECTED: at level 'nation'")
+    package = json.loads((public / "datapackage.json").read_text())
+    assert package["description"].startswith("NOT PROTECTED")
+
+
+# -- read back -------------------------------------------------------------------------------------------------------
+
+
+def test_a_release_is_read_back_as_it_was_published(public: Path) -> None:
+    found = td.read_release(public)
+    assert found.geography.levels == ("nation", "state", "county")
+    assert found.plan.epsilon == 1
+    for thing, name in ((found.release, "release"), (found.estimates, "estimates")):
+        table = pq.read_table(public / f"{name}.parquet")
+        assert thing.to_arrow().replace_schema_metadata(None).equals(table.replace_schema_metadata(None))
+    assert found.measurements.fit_for_release
+    assert found.manifest["title"] == "toy"
+
+
+def test_the_total_over_cells_is_their_sum_and_so_is_its_variance(public: Path) -> None:
+    found = td.read_release(public)
+    whole = pd.read_parquet(public / "estimates.parquet").groupby("geoid", sort=False)
+    total = found.estimates.total().to_frame().set_index("geoid")
+    for name in ("unbiased", "variance", "non_negative"):
+        np.testing.assert_allclose(total[name], whole[name].sum().loc[total.index])
+
+
+def test_the_wide_table_is_the_long_one_turned(public: Path) -> None:
+    wide = pd.read_parquet(public / "release_wide.parquet")
+    assert list(wide) == ["geoid", "level", "parent", "name", "adults", "children", "total"]
+    long = pd.read_parquet(public / "release.parquet").pivot_table(
+        index="geoid", columns="cell", values="value", observed=True
+    )
+    assert (wide.set_index("geoid")[["adults", "children"]] == long.loc[wide["geoid"]]).all(axis=None)
+    assert (wide["total"] == wide["adults"] + wide["children"]).all()
+    assert wide["parent"].isna().tolist() == [True] + [False] * 5
+    pd.testing.assert_frame_equal(td.read_release(public).wide(), wide)
+    text = pd.read_csv(public / "release_wide.csv", dtype={"geoid": str, "parent": str})
+    assert text["total"].tolist() == wide["total"].tolist()
+    estimates = pd.read_csv(public / "estimates.csv", dtype={"geoid": str})
+    assert np.allclose(estimates["unbiased"], pd.read_parquet(public / "estimates.parquet")["unbiased"])
+
+
+@pytest.mark.parametrize("cell", ["geoid", "level", "parent", "name", "total"])
+def test_a_cell_called_as_a_column_of_the_wide_table_is_refused_before_anything_is_drawn(
+    tmp_path: Path, frame: pd.DataFrame, cell: str
+) -> None:
+    frame.rename(columns={"adults": cell}).to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "run.toml").write_text(ALL.replace('"adults"', f'"{cell}"'))
+    with pytest.raises(ConfigError, match=f"cell '{cell}' is called as another column of the wide table"):
+        load_config(tmp_path / "run.toml")
+
+
+def test_invariants_and_bounds_are_read_back(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    shares, exact = "{ nation = 0.2, state = 0.3, county = 0.5 }", '{ county = 1 }\ninvariants = ["nation", "state"]'
+    changes = [(shares, exact), ("[privacy]", '[noise]\nbounds = "truncated"\n[privacy]')]
+    for k, (old, new) in enumerate(changes):
+        (tmp_path / "run.toml").write_text(RUN_TOML.replace(old, new))
+        found = td.read_release(pipeline.run(load_config(tmp_path / "run.toml"), tmp_path / f"out{k}").public)
+        assert found.release.exact[:3].all() == (k == 0)
+        assert found.estimates.linear_name == ("unbiased" if k == 0 else "least_squares")
+
+
+def test_a_release_that_was_changed_is_not_read(public: Path) -> None:
+    (public / "README.md").write_text("another")
+    with pytest.raises(DataError, match=r"README.md has 7 bytes and not"):
+        td.read_release(public)
+
+
+# -- the worked examples ---------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_guide_run_and_keep_leading_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load_config(REPOSITORY / "pipelines" / "us_counties.toml")
+    config = config.model_copy(update={"projection": config.projection.model_copy(update={"cross_check": False})})
+    pipeline.run(config, tmp_path)
+    square = [[0, 0], [0, 1], [1, 1], [0, 0]]
+    outline = {"type": "Feature", "id": "01001", "geometry": {"type": "Polygon", "coordinates": [square]}}
+    (tmp_path / "us_counties.geojson").write_text(json.dumps({"features": [outline]}))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    text = (REPOSITORY / "docs" / "using_a_release.md").read_text(encoding="utf-8")
+    blocks = [part.split("```")[0] for part in text.split("```python\n")[1:]]
+    assert len(blocks) == 5
+    for block in blocks:
+        exec(compile(block, "using_a_release.md", "exec"), names)
+    sheet = openpyxl.load_workbook("release.xlsx").active
+    assert sheet["A4"].value == "02"
+    assert sheet["A4"].data_type == "s"
+    shares = names["shares"].df()  # type: ignore[attr-defined]
+    assert len(shares) > 3_000
+    assert shares["geoid"].str.len().eq(5).all()
+    assert math.isclose(names["counties"]["share"].mean(), 0.09, abs_tol=0.02)  # type: ignore[index]
+    assert Path("map.html").stat().st_size > 100_000

@@ -1,0 +1,125 @@
+"""The published schemas: what runs of all kinds write is what they describe, and their version is the code's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from support.places import REPOSITORY, RUN_TOML
+from topdown.config import load_config, load_project
+from topdown.pipeline import run as pipeline
+from topdown.pipeline.project import project_measurements
+from topdown.release.manifest import SCHEMA_VERSION
+
+SCHEMAS = REPOSITORY / "docs" / "schemas"
+MANIFEST: dict[str, Any] = json.loads((SCHEMAS / f"manifest-{SCHEMA_VERSION}.json").read_text(encoding="utf-8"))
+TABLES: dict[str, Any] = json.loads((SCHEMAS / f"tables-{SCHEMA_VERSION}.json").read_text(encoding="utf-8"))
+
+PRIVACY = RUN_TOML[RUN_TOML.index("[privacy]") :]
+RUNS = {
+    "geometric": PRIVACY,
+    "gaussian": PRIVACY.replace("epsilon = 1.0", 'mechanism = "gaussian"\nepsilon = 1.0\ndelta = 1e-6'),
+    "invariants": '[privacy]\nepsilon = 1\nshares = { county = 1 }\ninvariants = ["nation", "state"]',
+    "bounded": PRIVACY + '[noise]\nbounds = "truncated"\nupper = 1000\ncalibration = "uncorrected"\n',
+    "schema": PRIVACY
+    + '[schema]\nage = ["adults", "children"]\n[recodes.age]\nany = { all = ["adults", "children"] }\n',
+    "without": PRIVACY + "[projection]\ncross_check = false\n[output]\ncsv = false\n",
+    "every table": PRIVACY + "[output]\nwide = true\nestimates_csv = true\n",
+    "ledger": PRIVACY + '[ledger]\npath = "ledger.db"\ndataset = "census"\n',
+}
+
+
+@pytest.fixture(params=RUNS)
+def public(request: pytest.FixtureRequest, tmp_path: Path, frame: pd.DataFrame) -> Path:
+    frame.assign(label="x").to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "run.toml").write_text(RUN_TOML.replace(PRIVACY, RUNS[request.param]))
+    if request.param == "ledger":
+        from topdown.privacy.ledger import Ledger
+
+        Ledger(tmp_path / "ledger.db").open_account("census", 1)
+    return pipeline.run(load_config(tmp_path / "run.toml")).public
+
+
+def kind(type_: pa.DataType) -> str:
+    if pa.types.is_dictionary(type_):
+        return f"dictionary<{type_.value_type}>"
+    return str(type_)
+
+
+def described(name: str, cells: list[str]) -> list[dict[str, Any]]:
+    """The columns of a table, of a wide one with its cells in place of "*"."""
+    return [
+        {**one, "name": cell}
+        for one in TABLES["tables"][name]
+        for cell in (cells if one["name"] == "*" else [one["name"]])
+    ]
+
+
+def require_tables(public: Path) -> None:
+    for path in public.glob("*.parquet"):
+        table = pq.read_table(path)
+        expected = []
+        for one in described(path.name, json.loads((public / "manifest.json").read_text(encoding="utf-8"))["cells"]):
+            name = one["also"] if one.get("also") in table.column_names else one["name"]
+            if name not in table.column_names and one.get("optional"):
+                continue
+            expected.append(name)
+            assert kind(table.schema.field(name).type) in one["type"].split(" or "), (path.name, name)
+            assert one["nullable"] or table[name].null_count == 0, (path.name, name)
+        assert table.column_names == expected, path.name
+        assert pq.read_schema(path).metadata[b"schema version"] == SCHEMA_VERSION.encode()
+    for path in public.glob("*.csv"):
+        header = path.read_text(encoding="utf-8").splitlines()[0].replace('"', "").split(",")
+        assert header == pq.read_schema(path.with_suffix(".parquet")).names
+
+
+def test_what_a_run_writes_is_what_the_schemas_describe(public: Path) -> None:
+    manifest = json.loads((public / "manifest.json").read_text(encoding="utf-8"))
+    jsonschema.validate(manifest, MANIFEST)
+    require_tables(public)
+    assert set(manifest["files"]) <= {*TABLES["tables"], "README.md", "datapackage.json"}
+
+
+def test_so_is_what_is_derived_from_it(public: Path) -> None:
+    path = public.parents[1] / "again.toml"
+    path.write_text('[measurements]\npath = "output/public"\n[output]\ndirectory = "again"\n')
+    derived = project_measurements(load_project(path)).public
+    jsonschema.validate(json.loads((derived / "manifest.json").read_text(encoding="utf-8")), MANIFEST)
+    require_tables(derived)
+
+
+def spoilt(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in manifest.items() if name != "privacy"},
+        {**manifest, "seed": 1},
+        {**manifest, "schema_version": "2.0"},
+        {**manifest, "configuration_sha256": "x"},
+        {**manifest, "privacy": {**manifest["privacy"], "epsilon": 0.5}},
+        {**manifest, "files": {}},
+    ]
+
+
+def test_the_schema_refuses_what_is_no_manifest(toy_run: Path) -> None:
+    manifest = json.loads((pipeline.run(load_config(toy_run)).public / "manifest.json").read_text(encoding="utf-8"))
+    for wrong in spoilt(manifest):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, MANIFEST)
+
+
+def test_the_schemas_are_of_this_version_and_every_object_in_them_is_closed() -> None:
+    jsonschema.Draft202012Validator.check_schema(MANIFEST)
+    assert TABLES["schema_version"] == MANIFEST["properties"]["schema_version"]["const"] == SCHEMA_VERSION
+
+    def walk(node: Any) -> list[dict[str, Any]]:
+        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        found = [one for part in inner for one in walk(part)]
+        return [node, *found] if isinstance(node, dict) and "properties" in node else found
+
+    assert all(one["additionalProperties"] is False for one in walk(MANIFEST))

@@ -1,0 +1,298 @@
+"""The wall between the confidential counts and everything that is published, as the imports show it."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+import shutil
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import topdown as td
+from support.places import REPOSITORY, RUN_TOML
+from topdown.cli import app as cli
+from topdown.config import RunConfig, load_config
+from topdown.pipeline import draw
+from topdown.pipeline import run as pipeline
+from topdown.pipeline.reading import read_input
+from topdown.release import publication
+
+PACKAGE = REPOSITORY / "topdown"
+
+# A room imports only from rooms with a smaller number; rooms side by side do not import each other.
+ROOMS = {
+    "wording": -1,
+    "errors": 0,
+    "neighbours": 0,
+    "machine": 1,
+    "noise": 2,
+    "geography": 2,
+    "theory": 2,
+    "workload": 3,
+    "tables": 4,
+    "privacy": 4,
+    "measurements": 5,
+    "confidential": 6,
+    "projection": 6,
+    "release": 7,
+    "simulation": 8,
+    "microdata": 8,
+    "pmse": 8,
+    "synthesis": 9,
+    "config": 9,
+    "report": 10,
+    "pipeline": 11,
+    "study": 12,
+    "cli": 13,
+    "entry": 14,
+}
+# A simulation measures again and again beside the truth; a study is a pipeline of simulations.
+MAY_SEE_COUNTS = {"confidential", "simulation", "pipeline", "study"}
+SHUT_OUT = {"measurements", "projection", "release", "microdata", "tables", "theory", "privacy"}
+
+DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project"}
+"""What of the pipeline works on measurements alone."""
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+
+
+def imports_of(source: str) -> set[str]:
+    """The package's modules that run when ``source`` does; "" is the package itself. Not those for type checkers."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"a relative import: {ast.unparse(node)}"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "topdown":
+                inner = name.removeprefix("topdown").lstrip(".")
+                found.add(inner if inner in MODULES else inner.rpartition(".")[0])
+    return found
+
+
+GRAPH = {name: imports_of(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def room(module: str) -> str:
+    return module.split(".")[0]
+
+
+def reached(module: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for name in GRAPH.get(waiting.pop(), set()) - seen - {""}:
+            seen.add(name)
+            waiting.append(name)
+    return seen
+
+
+def test_the_graph_is_read_rightly() -> None:
+    assert imports_of("from topdown import noise, __version__") == {"noise", ""}
+    assert imports_of("import topdown.projection.project") == {"projection.project"}
+    assert imports_of("def f():\n    from topdown.confidential.counts import Counts") == {"confidential.counts"}
+    assert imports_of("if TYPE_CHECKING:\n    from topdown.confidential.counts import Counts") == set()
+    assert "confidential.counts" in reached("pipeline.run")
+
+
+def test_every_room_has_its_place() -> None:
+    assert {room(module) for module in MODULES} - {""} <= set(ROOMS), "place the new room in ROOMS"
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {""}))
+def test_no_import_runs_back_up(module: str) -> None:
+    assert GRAPH[module] <= set(MODULES), "an import that leads nowhere"
+    for name in GRAPH[module] - {""}:
+        assert room(name) == room(module) or ROOMS[room(name)] < ROOMS[room(module)], f"{module} imports {name}"
+
+
+def test_there_is_no_circle() -> None:
+    for module in set(MODULES) - {""}:
+        assert module not in reached(module), f"{module} imports itself through others"
+
+
+def test_few_rooms_see_the_counts() -> None:
+    for module, names in GRAPH.items():
+        if any(room(name) == "confidential" for name in names) and module != "":
+            assert room(module) in MAY_SEE_COUNTS, f"{module} imports the confidential counts"
+
+
+def test_what_is_published_never_reaches_the_counts() -> None:
+    assert set(ROOMS) >= SHUT_OUT
+    for module in MODULES:
+        if room(module) in SHUT_OUT or module in DERIVES:
+            assert not {room(name) for name in reached(module)} & {"confidential"}, f"{module} reaches the counts"
+
+
+def test_nothing_imports_the_package_itself() -> None:
+    assert [module for module in MODULES if module and "" in GRAPH[module]] == []
+
+
+# -- a distinctive count, looked for everywhere --------------------------------------------------------------------
+
+PLANTED = 987_654_321
+OTHER = 13_717_421
+TOTAL = PLANTED + OTHER
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A release whose noise is large beside 1 and small beside the counts, so that a true value would stand out."""
+    (tmp_path / "table.csv").write_text(f"county,adults,children\n01001,{PLANTED},5\n01003,{OTHER},5\n02001,0,5\n")
+    path = tmp_path / "run.toml"
+    path.write_text(RUN_TOML.replace("epsilon = 1.0", 'epsilon = "1/1000000"'))
+    return path
+
+
+def shows(data: bytes) -> bool:
+    """Whether ``data`` holds one of the true values, in letters or as a number of 64 bits."""
+    forms = [number for value in (PLANTED, OTHER, TOTAL) for number in (str(value), f"{value:,}")]
+    exact = [np.array(value, kind).tobytes() for value in (PLANTED, OTHER, TOTAL) for kind in ("<i8", "<f8")]
+    return any(form.encode() in data for form in forms) or any(form in data for form in exact)
+
+
+def main(*arguments: object) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["topdown", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    return int(stop.value.code or 0)
+
+
+def test_the_search_finds_what_it_looks_for(planted: Path) -> None:
+    assert shows((planted.parent / "table.csv").read_bytes())
+    assert shows(b"total 987,654,321 ")
+    assert shows(np.array([1, TOTAL]).tobytes())
+    assert shows(np.array([float(OTHER)]).tobytes())
+
+
+def test_no_true_count_is_in_what_is_published_or_printed(
+    planted: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    assert main("run", planted, "--verbose") == 0
+    output = capfd.readouterr()
+    assert "wrote" in output.out
+    assert not shows((output.out + output.err + caplog.text).encode())
+    public = planted.parent / "output" / "public"
+    assert len(list(public.iterdir())) == 8
+    for path in public.iterdir():
+        assert not shows(path.read_bytes()), path.name
+        if path.suffix == ".parquet":
+            table = pq.read_table(path)
+            assert not shows(str(table.schema).encode() + str(table.schema.metadata).encode())
+            file = pq.ParquetFile(path)
+            groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+            statistics = [group.column(k).statistics for group in groups for k in range(group.num_columns)]
+            assert not shows(str([s and s.to_dict() for s in statistics]).encode())
+            for column in table.select([c for c in table.column_names if table[c].type in ("int64", "double")]).columns:
+                assert not shows(column.to_numpy().tobytes())
+
+
+def test_no_true_count_is_in_the_message_of_a_release_that_fails(
+    planted: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topdown.projection.crosscheck.TOLERANCE", -1.0)
+    assert main("run", planted, "--verbose") == 4
+    monkeypatch.undo()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(publication, "write_csv", full)
+    assert main("run", planted, "--verbose") == 3
+    output = capfd.readouterr()
+    assert "nothing was released" in output.err
+    assert "No space left" in output.err
+    assert not shows((output.out + output.err).encode())
+
+
+def test_a_refusal_shows_a_word_and_no_number(planted: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    table = planted.parent / "table.csv"
+    text = table.read_text()
+    changes = [
+        (",0,5", ",-3,5"),
+        (",0,5", ",x,5"),
+        ("02001,0", "09001"),
+        ("01003", "1003"),
+        ("02001", "01001,1,1\n02001"),
+    ]
+    for old, new in changes:
+        table.write_text(text.replace(old, new))
+        assert main("run", planted) == 3
+    output = capfd.readouterr()
+    assert "the value is negative" in output.err
+    assert "the value 'x' is not a whole number" in output.err
+    assert "duplicate" in output.err
+    assert not shows((output.out + output.err).encode())
+
+
+def test_objects_that_hold_confidential_values_do_not_show_them(planted: Path) -> None:
+    _, counts = read_input(load_config(planted))
+    assert counts.values.max() == TOTAL
+    assert not shows((repr(counts) + str(counts)).encode())
+    measurements = td.measure(counts, td.Plan(epsilon="1/1000000"))
+    for thing in (measurements, td.project(measurements), td.round_counts(td.project(measurements))):
+        assert not shows(repr(thing).encode())
+
+
+# -- the counts end where the noise is drawn ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drawn_before", [False, True])
+def test_no_count_is_alive_when_the_release_is_derived(
+    planted: Path, drawn_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if drawn_before:
+        pipeline.run(load_config(planted))
+        shutil.rmtree(planted.parent / "output" / "public")
+    known: list[weakref.ref[object]] = []
+    alive: list[object] = []
+    derived = pipeline.derive
+
+    def read(config: RunConfig, *arguments: Any, **options: Any) -> object:
+        geography, counts = read_input(config, *arguments, **options)
+        known.extend([weakref.ref(counts), weakref.ref(counts.values), weakref.ref(owner(counts.values))])
+        return geography, counts
+
+    def owner(array: np.ndarray) -> object:
+        while isinstance(array.base, np.ndarray):
+            array = array.base
+        return array
+
+    def watched(*arguments: Any, **options: Any) -> None:
+        alive.extend(found for found in (ref() for ref in known) if found is not None)
+        derived(*arguments, **options)
+
+    monkeypatch.setattr(draw, "read_input", read)
+    monkeypatch.setattr(pipeline, "derive", watched)
+    pipeline.run(load_config(planted))
+    assert len(known) == 3
+    assert alive == []
+
+
+def test_the_rooms_are_written_down_as_they_are() -> None:
+    text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (-?\d+) \| (.+?) \|", text, re.MULTILINE)
+    written = {name.strip("/"): int(rank) for rank, names in rows for name in re.findall(r"`([^`]+)`", names)}
+    assert written == ROOMS

@@ -1,0 +1,36 @@
+"""What CI does cannot be undone by half: locked packages first, every linter, exceptions with a reason."""
+
+from __future__ import annotations
+
+import re
+
+from support.places import REPOSITORY
+
+RUN = (REPOSITORY / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_every_package_is_installed_by_hash_before_the_readmes_command() -> None:
+    commands = re.findall(r"^(?!test_command=)\S*pip\"? install .*$", RUN, re.MULTILINE)
+    assert len(commands) == 3
+    assert all("--require-hashes" in command or "--no-deps --no-index" in command for command in commands)
+    assert RUN.index("requirements/dev.lock") < RUN.index("test_command=")
+    assert RUN.index("PIP_NO_BUILD_ISOLATION=0") < RUN.index("bash -c")
+
+
+def test_every_linter_runs_and_none_is_excused() -> None:
+    lines = RUN.splitlines()
+    assert ".ci/docs" in lines
+    assert "mkdocs build --strict " in (REPOSITORY / ".ci" / "docs").read_text(encoding="utf-8")
+    assert {"ruff check .", "ruff format --check .", "mypy"} <= set(lines)
+    assert "bandit --quiet --configfile pyproject.toml --recursive topdown" in lines
+    assert "--exit-zero" not in RUN
+
+
+def test_an_exception_from_the_security_lint_names_its_test_and_its_reason() -> None:
+    marked = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted((REPOSITORY / "topdown").rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"#\s*nosec", line, re.IGNORECASE)
+    ]
+    assert [line for line in marked if not re.search(r"# nosec B\d{3}(, B\d{3})* # \w.{15,}", line)] == []
