@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from record import peak_memory, save
 
+from topdown.microdata import synthesize as microdata
+from topdown.microdata.leaves import Leaves
 from topdown.noise import SeededSource
-from topdown.synthesis import microdata
-from topdown.synthesis.leaves import Leaves
 from topdown.workload.schema import Schema
 
 SCHEMA = Schema.from_mapping({"sex": ["female", "male"], "age": ["0-17", "18-39", "40-64", "65+"]})

@@ -26,9 +26,9 @@ from record import peak_memory, save, timed
 from synthetic import BLOCKS, WIDTHS, write
 
 import topdown as td
-from topdown import pipeline
 from topdown.config import load_config
-from topdown.progress import Silent
+from topdown.machine.progress import Silent
+from topdown.pipeline import run as pipeline
 from topdown.projection import equality, nonnegative
 from topdown.projection.rounding import round_top_down
 

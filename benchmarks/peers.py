@@ -24,8 +24,8 @@ from record import RESULTS, save
 from synthetic import WIDTHS, nation
 
 import topdown as td
+from topdown.geography.tree import FloatArray, Tree
 from topdown.projection import certificate, equality, nonnegative, optimality, reference
-from topdown.tree import FloatArray, Tree
 
 Solver = Callable[[FloatArray, FloatArray, Tree], FloatArray]
 

@@ -21,7 +21,7 @@ import record
 
 import topdown as td
 from topdown.errors import ProjectionError
-from topdown.tree import Tree
+from topdown.geography.tree import Tree
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "us_counties_labor_force_2009.parquet"
 VARIANCE = 200.0

@@ -14,13 +14,17 @@ import json
 from pathlib import Path
 
 import numpy as np
-from bokeh_sampledata.us_counties import data
 
 DECIMALS = 2
+SMALLEST_AREA = 1e-9
+"""Below this, in square degrees, is rounding."""
 
 
 def rings(longitudes: np.ndarray, latitudes: np.ndarray) -> list[list[list[list[float]]]]:
-    """One polygon for each run between NaNs, closed."""
+    """One polygon for each run between NaNs, closed and wound clockwise, as d3 and Vega draw what lies inside.
+
+    Slivers of which rounding leaves no area are left out.
+    """
     points = np.column_stack([longitudes, latitudes])
     breaks = np.flatnonzero(np.isnan(points).any(axis=1))
     found = []
@@ -29,12 +33,22 @@ def rings(longitudes: np.ndarray, latitudes: np.ndarray) -> list[list[list[list[
         part = part[np.concatenate([[True], (np.diff(part, axis=0) != 0).any(axis=1)])] if len(part) else part
         if len(part) >= 4:
             closed = part if (part[0] == part[-1]).all() else np.vstack([part, part[:1]])
-            found.append([closed.tolist()])
+            area = signed_area(closed)
+            if abs(area) > SMALLEST_AREA:
+                found.append([(closed if area < 0 else closed[::-1]).tolist()])
     return found
+
+
+def signed_area(ring: np.ndarray) -> float:
+    """The area within a closed ring, in square degrees, positive where it is wound counterclockwise (shoelace)."""
+    x, y = (ring - ring[0]).T
+    return float(0.5 * np.sum(x[:-1] * y[1:] - x[1:] * y[:-1]))
 
 
 def main() -> None:
     """Write the file."""
+    from bokeh_sampledata.us_counties import data
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?", type=Path, default=Path(__file__).with_name("us_counties.geojson"))
     target = parser.parse_args().file

@@ -1,7 +1,7 @@
 """Cut the small tables of this folder out of the full ones: ``python data/small/derive.py FOLDER [OUTPUT]``.
 
 FOLDER holds the full tables under the names that README.md gives. Rows are copied as they are; nothing is computed, and
-what the tables add up to is checked in tests/test_data.py.
+what the tables add up to is checked in tests/system/test_data.py.
 """
 
 from __future__ import annotations

@@ -82,9 +82,9 @@ def main() -> None:
         axis.axhline(1.0, color="0.4", linewidth=0.8)
         axis.set_ylabel("loss / epsilon")
         axis.legend(fontsize=7)
-    left.set(xlabel="location, in sensitivities from the border", title="one scale: textbook, and constant (dashed)")
+    left.set(xlabel="location, in sensitivities from the border", title="one scale: textbook,\nand constant (dashed)")
     right.set(
-        xlabel="output, in sensitivity/epsilon", title="location-dependent scale: border against one sensitivity in"
+        xlabel="output, in sensitivity/epsilon", title="location-dependent scale:\nborder against one sensitivity in"
     )
     save(figure, arguments.figures, "bounded_croft_violation")
 

@@ -206,7 +206,7 @@ def draw(results: dict[tuple[float, str], list[FloatArray]], sizes: list[int], f
                 axis.set_xticks([], minor=True)
                 axis.set_xlabel("records")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.06))
+    figure.legend(handles, labels, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.02))
     save(figure, folder, "bounded_liu_covariance")
 
 

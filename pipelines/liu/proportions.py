@@ -148,7 +148,7 @@ def main() -> None:
                 axis.set_xticks(arguments.sizes, [str(n) for n in arguments.sizes])
                 axis.set_xticks([], minor=True)
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.05))
+    figure.legend(handles, labels, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.02))
     save(figure, arguments.figures, "bounded_liu_proportions")
 
 

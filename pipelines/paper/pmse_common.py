@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 
 from topdown.noise import SeededSource
-from topdown.synthesis.generators import GaussianRegressions
+from topdown.pmse.generators import GaussianRegressions
 
 TRUTH = np.array([2.0, 10.0, -2.5, 0.5, 3.0])
 EPSILONS = ("1/4", "1/2", 1, 2, 4)

@@ -13,16 +13,16 @@ from common import print_table
 from pmse_common import EPSILONS, bounds, family, original, pmse_options
 
 from topdown.noise import SeededSource, exact_fraction
-from topdown.synthesis.comparators import (
+from topdown.pmse.comparators import (
     functional_regression,
     noisy_posterior_predictive,
     non_private_synthesis,
     regression_coefficients,
     smooth_histogram,
 )
-from topdown.synthesis.mechanism import ExpectedPMSE, PMSEMechanism
-from topdown.synthesis.selection import draw_exponential
-from topdown.synthesis.trees import OptimalTree
+from topdown.pmse.mechanism import ExpectedPMSE, PMSEMechanism
+from topdown.pmse.selection import draw_exponential
+from topdown.pmse.trees import OptimalTree
 
 FACTORS = (1, 3, 10)
 

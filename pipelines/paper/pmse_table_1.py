@@ -12,8 +12,8 @@ from pmse_common import family, original, pmse_options
 from sklearn.tree import DecisionTreeClassifier
 
 from topdown.noise import SeededSource
-from topdown.synthesis.classifiers import CART, prune_tree
-from topdown.synthesis.trees import optimal_tree_sensitivity, paper_sensitivity
+from topdown.pmse.classifiers import CART, prune_tree
+from topdown.pmse.trees import optimal_tree_sensitivity, paper_sensitivity
 
 DEPTHS = (1, 2, 5, 30)
 CPS = (0.01, 0.001)

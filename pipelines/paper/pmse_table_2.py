@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from pmse_common import EPSILONS, TRUTH, bounds, family, original, pmse_options
 
 from topdown.noise import SeededSource, exact_fraction
-from topdown.synthesis.chains import metropolis
-from topdown.synthesis.classifiers import CART
-from topdown.synthesis.comparators import noisy_posterior_predictive, non_private_synthesis, smooth_histogram
-from topdown.synthesis.mechanism import ExpectedPMSE, PMSEMechanism
-from topdown.synthesis.pmse import mean_pmse
-from topdown.synthesis.selection import draw_exponential
-from topdown.synthesis.trees import OptimalTree
+from topdown.pmse.chains import metropolis
+from topdown.pmse.classifiers import CART
+from topdown.pmse.comparators import noisy_posterior_predictive, non_private_synthesis, smooth_histogram
+from topdown.pmse.mechanism import ExpectedPMSE, PMSEMechanism
+from topdown.pmse.quality import mean_pmse
+from topdown.pmse.selection import draw_exponential
+from topdown.pmse.trees import OptimalTree
 
 PRINTED = {
     "non-private": [0.0066, 0.00663, 0.00661, 0.0066, 0.0066],
@@ -92,5 +92,5 @@ for method in methods:
 axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="pMSE (dotted: printed in the paper)")
 axes.set_xticks([float(exact_fraction(e)) for e in EPSILONS], [str(e) for e in EPSILONS])
 axes.minorticks_off()
-axes.legend(fontsize=7, loc="lower left")
+axes.legend(fontsize=7, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))  # above the data, which is everywhere
 save(figure, "pmse_table_2" if arguments.spread == "variance" else "pmse_table_2_deviation")

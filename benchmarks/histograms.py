@@ -1,0 +1,154 @@
+"""Histograms with several queries: one family beside cvxpy, a synthetic state with production's workload, growth.
+
+python benchmarks/histograms.py family     one family of blocks: the compiled active set, cvxpy with OSQP and Clarabel
+python benchmarks/histograms.py state      25,000 blocks x 2,016 cells, 11 queries at 5 levels: measure, project, round
+python benchmarks/histograms.py growth     time per block from 8 to 2,016 cells
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+from record import peak_memory, save, timed
+
+import topdown as td
+from topdown.projection.families import Family, Sparse, solve_compiled
+from topdown.projection.family_reference import solve_by_cvxpy
+from topdown.projection.method import METHODS
+from topdown.projection.several import descent_of
+from topdown.workload.redistricting import PERSONS
+
+LEVELS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 16}
+WORKLOAD = "pl94-2020-us"
+
+
+def synthetic_state(blocks: int, schema: td.Schema, rng: np.random.Generator) -> td.Counts:
+    """Blocks of about 45 persons in about 33 a group, three groups a tract, twenty tracts a county.
+
+    Every tract has its own mixture of about 60 cells, every block a draw from it; a third of the blocks is empty.
+    """
+    groups = blocks // 33 + 1
+    tracts, counties = groups // 3 + 1, groups // 60 + 1
+    group = np.sort(rng.integers(groups, size=blocks))
+    tract = np.sort(rng.integers(tracts, size=groups))[group]
+    county = np.sort(rng.integers(counties, size=tracts))[tract]
+    codes = [
+        f"44{c:03d}{t:06d}{g % 10}{b % 10_000:04d}"
+        for b, (c, t, g) in enumerate(zip(county, tract, group, strict=True))
+    ]
+    codes, first = np.unique(codes, return_index=True)
+    values = np.zeros((schema.n_cells, len(codes)), np.int64)
+    possible = schema.possible_cells()
+    common = rng.dirichlet(np.full(len(possible), 0.01))
+    mixture, of = common, -1
+    for place, block in enumerate(first):
+        if tract[block] != of:
+            of = tract[block]
+            mixture = rng.dirichlet(common * 60 + 1e-9)
+        size = 0 if rng.random() < 1 / 3 else int(rng.lognormal(3.6, 0.9))
+        values[possible, place] = rng.multinomial(size, mixture)
+    widths = {level: width for level, width in LEVELS.items() if level != "state"}
+    widths["block"] = 16
+    geography = td.Geography.from_geoids(list(codes), widths, root="44", root_level="state")
+    order = np.argsort(codes)
+    whole = geography.tree.aggregate(values[:, order])
+    whole.flags.writeable = False
+    return td.Counts(geography, schema.cells(), whole.T, schema)
+
+
+def block_family(counts: td.Counts) -> tuple[Family, str]:
+    """The program of the block group whose children x cells come nearest to 33 x 34."""
+    plan = td.preset(WORKLOAD).plan(counts.geography.levels)
+    measurements = td.measure(counts, plan, td.SeededSource(1))
+    release = td.project_whole(measurements, "gls-top-down", source=td.SeededSource(2))
+    tree, index = counts.geography.tree, len(counts.geography.levels) - 1
+    families = tree.families(index - 1)
+    cells = np.diff(release.starts)[families.parents]
+    chosen = int(np.argmin(np.abs(families.sizes / 33 - 1) + np.abs(cells / 34 - 1)))
+    parent = families.parents.start + chosen
+    descent = descent_of(measurements, METHODS["gls-top-down"], "variance")
+    part = slice(int(release.starts[parent]), int(release.starts[parent + 1]))
+    nodes = slice(int(families.starts[chosen]), int(families.starts[chosen] + families.sizes[chosen]))
+    above = Sparse(release.cells[part], release.counts[part].astype(np.float64))
+    return descent.family(index, nodes, above), f"{families.sizes[chosen]} children x {cells[chosen]} cells"
+
+
+def family() -> None:
+    """One family by the compiled active set and by cvxpy."""
+    program, size = block_family(synthetic_state(2_000, PERSONS, np.random.default_rng(1)))
+    ours = solve_compiled(program)
+    seconds = min(_seconds(lambda: solve_compiled(program)) for _ in range(50))
+    print(f"  {size}: compiled {1e3 * seconds:.2f} ms")
+    figures: dict[str, float | str] = {"size": size, "compiled, ms": 1e3 * seconds}
+    unit = np.sqrt(program.known.table[:, np.diagonal(program.pattern)])
+    for name in ("OSQP", "CLARABEL"):
+        other = solve_by_cvxpy(program, solver=name, options={})
+        by = min(_seconds(lambda name=name: solve_by_cvxpy(program, solver=name, options={})) for _ in range(3))  # type: ignore[misc]
+        apart = float(np.abs((other.x - ours.x) * unit).max())
+        print(f"  cvxpy with {name}: {1e3 * by:.0f} ms, {by / seconds:.0f} times; apart by {apart:.1e} deviations")
+        figures |= {f"cvxpy {name}, ms": 1e3 * by, f"times, {name}": by / seconds, f"apart, {name}": apart}
+    save("histograms-family", figures)
+
+
+def _seconds(job: object) -> float:
+    assert callable(job)
+    started = time.perf_counter()
+    job()
+    return time.perf_counter() - started
+
+
+def state(blocks: int) -> None:
+    """The synthetic state with production's workload, without files."""
+    counts = synthetic_state(blocks, PERSONS, np.random.default_rng(1))
+    persons = int(counts.values[0].sum())
+    print(f"  {counts.geography!r}, {persons:,} persons, peak memory {peak_memory():.2f} GiB")
+    seconds: dict[str, float] = {}
+    with timed(seconds, "measuring 11 queries at 5 levels"):
+        plan = td.preset(WORKLOAD).plan(counts.geography.levels)
+        measurements = td.measure(counts, plan)
+    truth = {level: counts.values[counts.geography.level_slice(level)] for level in counts.geography.levels}
+    with timed(seconds, "projecting and rounding"):
+        release = td.project_whole(measurements)
+    for level, true in truth.items():
+        gap = release.answers(level, "detailed") - true
+        print(
+            f"  {level:12s} total {np.abs(gap.sum(axis=1)).mean():.2f}   detailed {np.abs(gap).sum(axis=1).mean():.1f}"
+        )
+    print(f"  {sum(seconds.values()):.1f} s; certificate {release.certificate.deviations:.1e} standard deviations")
+    save("histograms-state", seconds | {"blocks": blocks, "persons": persons, "peak GiB": peak_memory()})
+
+
+def growth() -> None:
+    """Seconds per block from 8 to 2,016 cells, for the same records."""
+    figures = {}
+    for attributes in (("hhgq",), ("votingage", "cenrace"), ("votingage", "hispanic", "cenrace"), PERSONS.names):
+        schema = td.Schema(tuple(PERSONS.attribute(name) for name in attributes))
+        counts = synthetic_state(3_000, schema, np.random.default_rng(1))
+        queries = ["total", *attributes[:1], "detailed"] if len(attributes) > 1 else ["total", "detailed"]
+        share = f"1/{len(queries) * len(counts.geography.levels)}"
+        plan = td.Plan(
+            "discrete-gaussian",
+            rho="5/2",
+            shares={level: dict.fromkeys(queries, share) for level in counts.geography.levels},
+        )
+        measurements = td.measure(counts, plan, td.SeededSource(1))
+        td.project_whole(measurements, source=td.SeededSource(1))
+        taken = _seconds(lambda m=measurements: td.project_whole(m, source=td.SeededSource(1)))  # type: ignore[misc]
+        print(f"  {schema.n_cells:5,} cells: {1e3 * taken / counts.geography.n_leaves:.2f} ms a block")
+        figures[f"ms a block, {schema.n_cells} cells"] = 1e3 * taken / counts.geography.n_leaves
+    save("histograms-growth", figures)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["family", "state", "growth"])
+    parser.add_argument("--blocks", type=int, default=25_000)
+    arguments = parser.parse_args()
+    if arguments.command == "family":
+        family()
+    elif arguments.command == "state":
+        state(arguments.blocks)
+    else:
+        growth()
