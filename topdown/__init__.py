@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
+    from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
     from topdown.projection.estimate import Estimate
@@ -53,6 +54,7 @@ __all__ = [
     "Workload",
     "__version__",
     "errors",
+    "expected_errors",
     "fairness",
     "measure",
     "noise",
@@ -101,6 +103,7 @@ _HOMES = {
     "SeededSource": "topdown.noise",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
+    "expected_errors": "topdown.planning.expected",
     "measure": "topdown.confidential.measure",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",

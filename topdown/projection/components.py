@@ -80,7 +80,7 @@ class Component:
 
 
 class AnswerRows(NamedTuple):
-    """How a query's answers see a component: ``weight`` (classes,), ``rows`` (classes x m) and the class of each answer,
+    """How a query's answers see a component: ``weight`` (classes,), ``rows`` (classes x m), and every answer's class,
     ``place`` (answers,)."""
 
     weight: FloatArray

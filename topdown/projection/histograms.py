@@ -79,9 +79,7 @@ class Covariance:
         return found, place.reshape(-1)
 
 
-def _in_component(
-    rows: AnswerRows, component: Component, known: Sequence[BlockCovariance], nodes: slice
-) -> FloatArray:
+def _in_component(rows: AnswerRows, component: Component, known: Sequence[BlockCovariance], nodes: slice) -> FloatArray:
     """The variances (nodes x classes) of what the answers' ``rows`` are in a component."""
     found = np.zeros((nodes.stop - nodes.start, len(rows.weight)))
     least = _OPEN * float((rows.rows**2).sum(axis=1).max())
