@@ -14,7 +14,6 @@ from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.noise import LatticeLaw, Law
-from topdown.privacy.mechanism import RHO
 from topdown.privacy.plan import Plan
 from topdown.projection.components import Components
 from topdown.projection.histograms import Covariance, covariance
@@ -83,11 +82,11 @@ class Expected:
             return math.inf, OPEN
         if law is not None and abs(deviation**2 - law.variance) <= _SAME * law.variance:
             return noise_margin(law, confidence), OWN
-        return self.quantile(confidence) * deviation, NORMAL if self.plan.noise.currency == RHO else AT_MOST
+        return self.quantile(confidence) * deviation, AT_MOST if self.plan.is_pure else NORMAL
 
     def quantile(self, confidence: float) -> float:
         """The standard deviations that sums of the plan's noise stay within with probability ``confidence``."""
-        return deviations_within(confidence, gaussian=self.plan.noise.currency == RHO)
+        return deviations_within(confidence, gaussian=not self.plan.is_pure)
 
 
 def planned_covariance(
@@ -116,7 +115,8 @@ def expected_errors(
     ``schema``: of the cells; without it there is one query, "detailed", and errors are those of a cell. ``queries``: by
     default every one that the plan names at some level. Every query is answered at every level, measured there or not,
     by least squares over all levels: unbiased, and what the estimates beside a release are. A non-negative projection
-    is biased upwards where counts are small, which a study shows; within bounds the errors are those of unbounded noise.
+    is biased upwards where counts are small, which a study shows; within bounds the errors are those of unbounded
+    noise.
 
     Columns: ``level, query``; ``units``, nodes of the level, and ``answers`` of each; ``noise_sd, noise_margin``, of a
     measured answer as it is drawn (NaN where it is not measured, 0 where it is exact); ``sd_least, sd, sd_largest``: of
