@@ -112,4 +112,4 @@ def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBa
     without the other; the columns are called as the estimates are."""
     (linear_name, linear), (name, non_negative) = estimates.items()
     columns = {linear_name: linear.values, "variance": linear.variance, name: non_negative.values}
-    return tidy_batches(linear.geography, linear.cells, columns, names=True)
+    return tidy_batches(linear.geography, linear.cells, columns, units=True)
