@@ -51,7 +51,7 @@ class PublishedEstimates:
         return {self.linear_name: self.linear, "variance": self.variance, "non_negative": self.non_negative}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The tidy table ``geoid, level, parent, name, cell`` and the columns of estimates.parquet, in Arrow batches."""
+        """The tidy table ``geoid, level, parent, name, cell`` and the columns of estimates.parquet, in batches."""
         return tidy_batches(self.geography, self.cells, self._columns(), units=True)
 
     def to_arrow(self) -> pa.Table:

@@ -113,7 +113,7 @@ class ErrorTable:
         return pa.Table.from_batches(list(self.batches()))
 
     def to_frame(self) -> pd.DataFrame:
-        """The table ``geoid, level, parent, name, cell, method, truth, <statistics>, replicates, reference, notice``."""
+        """Rows ``geoid, level, parent, name, cell, method, truth, <statistics>, replicates, reference, notice``."""
         return to_frame(self.batches())
 
     def rules_frame(self) -> pd.DataFrame:
