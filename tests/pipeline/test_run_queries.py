@@ -6,16 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
 
 import topdown as td
+from support.places import REPOSITORY
 from topdown.config import load_config, load_project
-from topdown.errors import BudgetError, ConfigError, CountsError, TopdownError
+from topdown.errors import BudgetError, ConfigError, CountsError, DataError, TopdownError
+from topdown.machine.files import file_digest
 from topdown.pipeline import draw
 from topdown.pipeline import project as derivation
 from topdown.pipeline import run as pipeline
+from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS
 
 RUN = """
@@ -95,6 +99,8 @@ def test_a_release_of_several_queries(folder: Path) -> None:
     manifest = json.loads((public / "manifest.json").read_text())
     assert manifest["fit_for_release"]
     assert manifest["schema"]["zeros"] == [{"home": ["nursing"], "age": ["minor"]}]
+    described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
+    jsonschema.validate(manifest, json.loads(described.read_text(encoding="utf-8")))
     assert {entry["query"] for entry in manifest["privacy"]["budget"]} == {
         "total",
         "age * race",
@@ -108,6 +114,97 @@ def test_a_release_of_several_queries(folder: Path) -> None:
     assert (estimates["variance"] >= 0).all()
     again = pipeline.run(load_config(folder / "run.toml"))
     assert again.already_there
+
+
+def test_its_rows_are_the_cells_that_have_records(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder))).public
+    rows = pd.read_parquet(public / "release.parquet")
+    assert list(rows.columns) == ["geoid", "level", "home", "age", "race", "count"]
+    assert (rows["count"] > 0).all()
+    assert rows.astype(str).equals(pd.read_csv(public / "release.csv", dtype=str))
+    found = td.read_release(public)
+    assert found.histograms is not None
+    assert found.histograms.to_frame().astype(str).equals(rows.astype(str))
+    assert found.release.values.sum() == rows["count"].sum()
+    table = found.table("county", "age")
+    assert list(table.columns) == ["geoid", "name", "minor", "adult"]
+    by = rows[rows["level"] == "county"].groupby(["geoid", "age"], observed=True)["count"].sum()
+    assert table.set_index("geoid")["adult"].to_dict() == by.xs("adult", level="age").to_dict()
+
+
+TABLES = '[output]\ntables = ["age * race", "total", "group"]\n'
+
+
+def test_tables_are_a_row_per_unit_and_add_up(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    verified = td.verify_release(public)
+    assert "tables/age_race.parquet" in verified.files
+    found = td.read_release(public)
+    table = pd.read_parquet(public / "tables" / "age_race.parquet")
+    assert list(table.columns[:4]) == ["geoid", "level", "name", "minor_a"]
+    assert table["geoid"].tolist() == found.geography.identifiers.to_pylist()
+    assert (table.iloc[:, 3:9].sum(axis=1) == table["total"]).all()
+    sums = table.groupby("level", observed=True)["total"].sum()
+    assert set(sums) == {sums["nation"]}
+    for level in found.geography.levels:
+        mine = table[table["level"] == level].iloc[:, 3:9].to_numpy()
+        assert (mine == found.table(level, "age * race").iloc[:, 2:].to_numpy()).all()
+    beside = pd.read_parquet(public / "tables" / "age_race_estimates.parquet")
+    assert list(beside.columns) == ["geoid", "level", "name", "column", "value", "unbiased", "sd", "moe"]
+    assert len(beside) == 7 * len(table)
+    assert beside["value"].sum() == table.iloc[:, 3:].to_numpy().sum()
+    root = beside[(beside["level"] == "nation") & (beside["column"] == "total")].iloc[0]
+    assert root["unbiased"] == pytest.approx(root["value"])  # the nation's total is exact
+    assert root["sd"] == pytest.approx(0, abs=1e-6)
+    assert set(json.loads((public / "manifest.json").read_text())["tables"]) == {"age * race", "total", "group"}
+
+
+def test_the_standard_deviations_in_tables_are_those_of_least_squares(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    measurements = td.read_release(public).measurements
+    estimate = td.project(measurements, "gls")
+    beside = pd.read_parquet(public / "tables" / "group_estimates.parquet")
+    for level in measurements.geography.levels:
+        mine = beside[(beside["level"] == level) & (beside["column"] != "total")]
+        answer = estimate.answer(level, "group")
+        assert answer.variance is not None
+        assert mine["unbiased"].to_numpy() == pytest.approx(answer.values.ravel())
+        assert mine["sd"].to_numpy() ** 2 == pytest.approx(answer.variance.ravel(), abs=1e-9)
+        assert (mine["moe"] / mine["sd"]).dropna().to_numpy() == pytest.approx(1.644854, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("age_race.parquet", "nation '.*', column 'minor_a': it has .* add up to"),
+        ("age_race_estimates.parquet", "column"),
+    ],
+)
+def test_a_table_that_is_not_of_the_release_is_found(folder: Path, file: str, said: str) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    path = public / "tables" / file
+    table = pd.read_parquet(path)
+    table.loc[0, "value" if "value" in table else "minor_a"] += 1
+    table.to_parquet(path)
+    manifest = json.loads((public / "manifest.json").read_text())
+    manifest["files"][f"tables/{file}"] |= {"sha256": file_digest(path), "bytes": path.stat().st_size}
+    (public / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=said):
+        td.verify_release(public)
+
+
+def test_what_lies_beside_the_tables_is_no_part_of_the_release(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    (public / "tables" / "other.csv").write_text("1")
+    with pytest.raises(DataError, match=r"'tables/other\.csv' is not of this release"):
+        td.verify_release(public)
+
+
+def test_tables_that_cannot_be_are_refused_before_anything_is_drawn(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"output\.tables.*'rase'.*did you mean 'race'"):
+        load_config(configured(folder, RUN + '[output]\ntables = ["age * rase"]\n'))
+    with pytest.raises(ConfigError, match="attribute 'level' is called as a column of the release"):
+        pipeline.run(load_config(configured(folder, RUN.replace("race", "level"))))
 
 
 def test_another_release_of_the_same_measurements(folder: Path) -> None:

@@ -19,6 +19,7 @@ from topdown.privacy.presets import PRESETS
 from topdown.release.wide import wide_columns
 from topdown.wording import shown
 from topdown.workload import DETAILED, Schema
+from topdown.workload.answer_tables import answer_tables
 
 LATER = {
     "input": ("assume_disjoint", "delimiter", "encoding", "sheet", "rows", "count"),
@@ -97,6 +98,11 @@ class RunConfig(DerivationConfig):
                 self.schema_of_cells.codes(self.input.cells)
             except ConfigError as error:
                 found.append(str(error))
+        if not found:
+            try:
+                answer_tables(self.output.tables, self.schema_of_cells)
+            except ConfigError as error:
+                found.append(f"output.tables: {error}")
         if found:
             raise ValueError("; ".join(found))
         return self

@@ -22,10 +22,13 @@ from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck, cross_check
 from topdown.projection.estimate import Estimate
 from topdown.projection.project import project
+from topdown.release.answer_tables import paths_of
+from topdown.release.histograms import HistogramRelease, project_whole
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import publish
 from topdown.release.release import Release, round_counts
 from topdown.wording import shown
+from topdown.workload.answer_tables import answer_tables
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     where an estimate is not certified or the second solution differs, `DataError` where the release cannot be written.
     """
     measurements = drawn.measurements
+    tables = answer_tables(config.output.tables, measurements.schema)
     with thread_pool(workers) as pool:
         with stages.stage("projecting"):
             large = projects_one_by_one(measurements.geography.tree)
@@ -74,7 +78,15 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 estimates,
                 release,
                 lambda files: describe_release(
-                    config, measurements, drawn.plan, estimates, checks, release, files, drawn.origin
+                    config,
+                    measurements,
+                    drawn.plan,
+                    estimates,
+                    checks,
+                    release,
+                    files,
+                    drawn.origin,
+                    {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
                 ),
                 title=config.title,
                 plan=drawn.plan,
@@ -82,6 +94,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 csv=config.output.csv,
                 wide=config.output.wide,
                 estimates_csv=config.output.estimates_csv,
+                tables=tables,
                 executor=pool,
             )
     _say_output(stages, public, checks)
@@ -111,18 +124,17 @@ def estimated(config: DerivationConfig, measurements: Measurements, pool: Execut
     return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))
 
 
-def made_whole(config: DerivationConfig, measurements: Measurements, estimate: Estimate, source: Source) -> Release:
+def made_whole(
+    config: DerivationConfig, measurements: Measurements, estimate: Estimate, source: Source
+) -> Release | HistogramRelease:
     """Whole counts from ``estimate``; of several queries from the measurements, family by family beneath whole parents.
 
     Raises `ProjectionError` as `round_counts` and `project_whole` do.
     """
     if not measurements.others:
         return round_counts(estimate, source=source)
-    from topdown.release.histograms import project_whole  # with a compiler
-
     options = config.projection
-    whole = project_whole(measurements, options.method, weights=options.weights, source=source)
-    return whole.dense(estimate.exact)
+    return project_whole(measurements, options.method, weights=options.weights, source=source)
 
 
 def solved_again(
@@ -164,7 +176,7 @@ def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> 
         stages.say(
             f"checked   {name.replace('_', '-')}: cvxpy agrees to {found.largest_difference:.1e} on {found.scope}"
         )
-    for path in sorted(public.iterdir()):
+    for path in sorted(path for path in public.rglob("*") if path.is_file()):
         stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
     stages.say(
         f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts, "

@@ -26,6 +26,7 @@ from topdown.privacy import strength
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.plan import Plan
 from topdown.projection.method import METHODS
+from topdown.release.histograms import row_columns
 from topdown.release.manifest import LedgerEntry, Origin
 from topdown.release.verify import MANIFEST, verify_files
 from topdown.wording import joined, reason, shown, shown_path
@@ -154,9 +155,14 @@ def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
 
 
 def _require_families(config: RunConfig) -> None:
-    """Refuse a release of several queries by a method that has no x >= 0 for them, before any noise is drawn."""
+    """Refuse a release of several queries by a method that has no x >= 0 for them, or whose rows could not be written,
+    before any noise is drawn.
+    """
     method = config.projection.method
-    if config.asks_queries and not isinstance(config, StudyConfig) and not METHODS[method].by_family:
+    if not config.asks_queries or isinstance(config, StudyConfig):
+        return
+    row_columns(config.schema_of_cells)
+    if not METHODS[method].by_family:
         able = " or ".join(repr(one.name) for one in METHODS.values() if one.by_family)
         raise ConfigError(
             f"projection.method = {shown(method)} has x >= 0 where the cells alone are measured (query 'detailed'), "

@@ -15,11 +15,15 @@ from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
+from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
 from topdown.workload import DETAILED
 
-SCHEMA_VERSION = "1.4"
+SCHEMA_VERSION = "1.5"
+
+EVERY_CELL, WITH_RECORDS = "every cell", "cells with records"
+"""What the rows of release.parquet are."""
 
 _SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "numba", "cvxpy", "osqp")
 
@@ -79,14 +83,16 @@ def describe_release(
     plan: Plan,
     estimates: Mapping[str, Estimate],
     checks: Mapping[str, CrossCheck],
-    release: Release,
+    release: Release | HistogramRelease,
     files: Mapping[str, Path],
     origin: Origin = Origin(),
+    tables: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The manifest as a JSON-able value: what has to be known before anything else, schema version, software,
     configuration as resolved, what is protected and how much of the budget every level and query takes (exact
     fractions), invariants in words, projections with their certificates, whether it is fit for release, where its
-    measurements come from (``origin``), and the SHA-256 of every file in ``files``. Never a seed or a true count.
+    measurements come from (``origin``), what the rows of its counts are, the path of every one of its ``tables``, and
+    the SHA-256 of every file in ``files``. Never a seed or a true count.
     """
     geography = measurements.geography
     return {
@@ -126,6 +132,8 @@ def describe_release(
             for name, estimate in estimates.items()
         },
         "fit_for_release": release.fit_for_release,
+        "release_rows": WITH_RECORDS if isinstance(release, HistogramRelease) else EVERY_CELL,
+        "tables": dict(tables or {}),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
         "files": {name: _file(path) for name, path in files.items()},
