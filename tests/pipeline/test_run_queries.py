@@ -19,6 +19,7 @@ from topdown.machine.files import file_digest
 from topdown.pipeline import draw
 from topdown.pipeline import project as derivation
 from topdown.pipeline import run as pipeline
+from topdown.privacy.ledger import Ledger
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS
 
@@ -205,6 +206,129 @@ def test_tables_that_cannot_be_are_refused_before_anything_is_drawn(folder: Path
         load_config(configured(folder, RUN + '[output]\ntables = ["age * rase"]\n'))
     with pytest.raises(ConfigError, match="attribute 'level' is called as a column of the release"):
         pipeline.run(load_config(configured(folder, RUN.replace("race", "level"))))
+
+
+FACILITIES = """geoid,query,answer,lower,upper
+0003,home,nursing,1,
+0003,home,barracks,0,
+"""
+
+
+def with_limits(folder: Path, facilities: str = FACILITIES, closed: str = "[]", text: str = RUN) -> Path:
+    (folder / "facilities.csv").write_text(facilities)
+    return configured(folder, text + f'[bounds]\npath = "facilities.csv"\nclosed = {closed}\n')
+
+
+def listed(folder: Path) -> str:
+    """A list of all that there is, as a public table of facilities would have it."""
+    table = pd.read_parquet(folder / "table.parquet")
+    there = table[["block", "home"]].drop_duplicates()
+    rows = [f"{one.block},home,{one.home},{int(one.home != 'house')}," for one in there.itertuples()]
+    return "geoid,query,answer,lower,upper\n" + "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize("shares", [None, "detailed"], ids=["queries", "cells alone"])
+def test_limits_are_kept_by_every_release_and_bind_the_units_above(folder: Path, shares: str | None) -> None:
+    text = RUN
+    if shares is not None:
+        begin, end = RUN.index("mechanism"), RUN.index("[projection]")
+        text = RUN[:begin] + 'epsilon = "1/2"\n\n' + RUN[end:]
+    config = load_config(with_limits(folder, listed(folder), '["home"]', text))
+    public = pipeline.run(config).public
+    td.verify_release(public)
+    manifest = json.loads((public / "manifest.json").read_text())
+    assert manifest["limits"]["sha256"] == file_digest(folder / "facilities.csv")
+    described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
+    jsonschema.validate(manifest, json.loads(described.read_text(encoding="utf-8")))
+    found = td.read_release(public)
+    there = pd.read_parquet(folder / "table.parquet")[["block", "home"]].drop_duplicates()
+    homes = found.table("block", "home").set_index("geoid")
+    for block, row in homes.iterrows():
+        for home, count in row.drop("name").items():
+            occupied = ((there["block"] == block) & (there["home"] == home)).any()
+            assert count >= 1 if occupied and home != "house" else occupied or count == 0
+    estimates = pd.read_parquet(public / "estimates.parquet")
+    nursing = estimates[estimates["cell"].str.startswith("nursing") & (estimates["level"] == "block")]
+    by_block = nursing.groupby("geoid")["non_negative"].sum()
+    assert by_block.drop("0003").abs().max() == 0
+    assert by_block["0003"] >= 1 - 1e-6
+    assert manifest["projections"]["non_negative"]["cross_check"]["scope"] == "every family"
+    again = pipeline.run(config)
+    assert again.already_there
+
+
+def test_another_release_of_the_same_measurements_keeps_the_same_limits(folder: Path) -> None:
+    public = pipeline.run(load_config(with_limits(folder, listed(folder), '["home"]'))).public
+    (folder / "again.toml").write_text(
+        f'[measurements]\npath = "{public}"\n[projection]\nmethod = "top-down"\n[output]\ndirectory = "again"\n'
+    )
+    other = derivation.project_measurements(load_project(folder / "again.toml")).public
+    td.verify_release(other)
+    assert (other / "limits.parquet").read_bytes() == (public / "limits.parquet").read_bytes()
+    nursing = td.read_release(other).table("block", "home").set_index("geoid")["nursing"]
+    assert nursing["0003"] >= 1
+    assert nursing.drop("0003").sum() == 0
+
+
+def test_other_limits_are_another_release(folder: Path) -> None:
+    pipeline.run(load_config(with_limits(folder)))
+    with pytest.raises(TopdownError, match="another"):
+        pipeline.run(load_config(with_limits(folder, FACILITIES.replace("barracks,0,", "barracks,0,9000"))))
+
+
+def test_a_release_outside_its_limits_is_found(folder: Path) -> None:
+    public = pipeline.run(load_config(with_limits(folder))).public
+    path = public / "limits.parquet"
+    pd.DataFrame(
+        {"geoid": ["0003"], "query": ["home"], "answer": ["nursing"], "lower": [10**6], "upper": [None]}
+    ).to_parquet(path)
+    manifest = json.loads((public / "manifest.json").read_text())
+    manifest["files"]["limits.parquet"] |= {"sha256": file_digest(path), "bytes": path.stat().st_size}
+    (public / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"block '0003', query 'home', answer 'nursing': .* outside its limits"):
+        td.verify_release(public)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("0003,home,nursing,3,2", r"facilities\.csv: limits, row 1: block '0003'.*'nursing': the lower limit is above"),
+        ("0009,home,nursing,1,", r"facilities\.csv: limits, row 1: no unit '0009' in the geography"),
+        ("0003,home,nursery,1,", r"facilities\.csv: limits, row 1: .*'nursery'.*did you mean 'nursing'"),
+        ("0003,house,nursing,1,", r"facilities\.csv: limits, row 1: .*'house'"),
+        ("0003,home,nursing,-1,", r"row 1: '-1' is no whole number"),
+        (
+            "0003,home * age,nursing_minor,1,",
+            "block '0003', query 'home \\* age', 'nursing_minor': it must be at least 1, and the schema's zeros",
+        ),
+        (
+            "0003,home,nursing,5,\n00,home,nursing,0,4",
+            "county '00', query 'home', 'nursing': it must be at least 5 and at most 4|"
+            "county '00': query 'home', 'nursing': it must be at least 5 and at most 4",
+        ),
+        (
+            "0003,home,nursing,5,\n0003,total,total,,4",
+            "block '0003': query 'total', 'total': it must be at least 5 and at most 4",
+        ),
+        ("0000,total,total,1,", "block '0000', query 'total', answer 'total': its count is below its lower limit 1"),
+        ("0003,home,nursing,,0", "block '0003', query 'home', answer 'nursing': its count is above its upper limit 0"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_before_the_budget_is_touched(folder: Path, rows: str, said: str) -> None:
+    text = RUN + '[ledger]\npath = "ledger.db"\ndataset = "census"\n'
+    config = load_config(with_limits(folder, "geoid,query,answer,lower,upper\n" + rows + "\n", text=text))
+    Ledger(folder / "ledger.db").open_account("census", 1)
+    before = (folder / "ledger.db").read_bytes()
+    for act in (draw.check, pipeline.run):
+        with pytest.raises((DataError, CountsError), match=said):
+            act(config)
+    assert (folder / "ledger.db").read_bytes() == before
+    assert not (config.output_path / "public").exists()
+
+
+def test_limits_belong_to_methods_that_go_by_families(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'joint' has x >= 0 .* without limits"):
+        draw.check(load_config(with_limits(folder, text=RUN.replace("gls-top-down", "joint"))))
 
 
 def test_another_release_of_the_same_measurements(folder: Path) -> None:

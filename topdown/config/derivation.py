@@ -77,5 +77,7 @@ class DerivationConfig(Section, ABC):
         return self.model_dump(mode="json", by_alias=True)
 
     @abstractmethod
-    def fingerprint(self, units: str | None = None) -> str:
-        """SHA-256 of what decides, beside the numbers, what is released; ``units``: that of a public list of units."""
+    def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
+        """SHA-256 of what decides, beside the numbers, what is released; ``units``: that of a public list of units,
+        ``limits``: that of a public table of limits.
+        """

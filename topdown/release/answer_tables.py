@@ -74,11 +74,12 @@ def estimate_batches(
 
 def table_counts(table: AnswerTable, release: Release | HistogramRelease, nodes: slice) -> IntArray:
     """The released counts of the table's columns at ``nodes``; (nodes x columns)."""
-    found = {query: _counted(release, query, nodes) for query in table.queries}
+    found = {query: counted(release, query, nodes) for query in table.queries}
     return np.stack([found[column.query][:, column.answer] for column in table.columns], axis=1)
 
 
-def _counted(release: Release | HistogramRelease, query: Query, nodes: slice) -> IntArray:
+def counted(release: Release | HistogramRelease, query: Query, nodes: slice) -> IntArray:
+    """The released answers to ``query`` at ``nodes``; (nodes x answers)."""
     if isinstance(release, HistogramRelease):
         return release.answers_of(nodes, query)
     return np.asarray(query.answers(release.values[nodes]))

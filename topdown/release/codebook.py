@@ -47,6 +47,7 @@ FILES = {
     "release.csv": "release.parquet as text.",
     "release_wide.parquet": "The release with one row per unit and one column per cell.",
     "release_wide.csv": "release_wide.parquet as text.",
+    "limits.parquet": "What answers are at least and at most, as was known to everybody before.",
     "geography.parquet": "Every unit with its level, the unit that it lies in, and its name.",
 }
 """Every table that a release may have."""
@@ -58,6 +59,9 @@ MEANINGS: dict[str, tuple[str, str | None]] = {
     "name": ("what the unit is called; missing where that is not known", None),
     "query": ("the query that was asked", None),
     "cell": ("what was counted", None),
+    "answer": ("the answer's categories, joined", None),
+    "lower": ("what the answer is at least", _COUNT),
+    "upper": ("what the answer is at most; missing where no such limit is known", _COUNT),
     "unbiased": ("estimate by least squares over all levels, which adds up and is unbiased; may be negative", _COUNT),
     "least_squares": ("estimate by least squares over all levels, which adds up; biased, its noise is bounded", _COUNT),
     "non_negative": ("estimate that adds up and is 0 or more; biased upwards where counts are small", _COUNT),

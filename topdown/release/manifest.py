@@ -22,6 +22,11 @@ from topdown.workload import DETAILED
 
 SCHEMA_VERSION = "1.5"
 
+LIMITS_STATEMENT = (
+    "The limits of answers in limits.parquet are public knowledge and were not computed from the confidential table. "
+    "Every non-negative and every released number keeps them, and they cost no budget."
+)
+
 EVERY_CELL, WITH_RECORDS = "every cell", "cells with records"
 """What the rows of release.parquet are."""
 
@@ -37,8 +42,10 @@ class Configuration(Protocol):
     def resolved(self) -> dict[str, Any]:
         """Every setting, defaults filled in, as a JSON-able value."""
 
-    def fingerprint(self, units: str | None) -> str:
-        """SHA-256 of what decides the release's numbers; ``units``: that of the public list of units."""
+    def fingerprint(self, units: str | None, limits: str | None) -> str:
+        """SHA-256 of what decides the release's numbers; ``units``: that of the public list of units, ``limits``: that
+        of the public table of limits.
+        """
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,8 @@ class DerivedFrom:
 class Origin:
     """Where a release's measurements come from.
 
-    ``units``: SHA-256 of the public list of units, None where there is none. ``ledger``: where their budget stands.
+    ``units``: SHA-256 of the public list of units, ``limits``: of the public table of limits, None where there is none.
+    ``ledger``: where their budget stands.
     ``derived_from``: the release that they were drawn for, None where it is this one. ``notices``: what a reader has to
     know before anything else, in sentences.
     """
@@ -75,6 +83,7 @@ class Origin:
     ledger: LedgerEntry | None = None
     derived_from: DerivedFrom | None = None
     notices: tuple[str, ...] = ()
+    limits: str | None = None
 
 
 def describe_release(
@@ -101,7 +110,7 @@ def describe_release(
         "title": config.title,
         "software": software_versions(),
         "configuration": config.resolved(),
-        "configuration_sha256": config.fingerprint(origin.units),
+        "configuration_sha256": config.fingerprint(origin.units, origin.limits),
         "levels": [
             {"level": level, "nodes": geography.level_slice(level).stop - geography.level_slice(level).start}
             for level in geography.levels
@@ -120,6 +129,7 @@ def describe_release(
             "statement": plan.describe(geography.levels),
         },
         "invariants": invariants_in_words(plan, geography),
+        "limits": None if origin.limits is None else {"sha256": origin.limits, "statement": LIMITS_STATEMENT},
         "projections": {
             name: {
                 "method": estimate.method,

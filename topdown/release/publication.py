@@ -16,6 +16,7 @@ from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.estimate import Estimate
+from topdown.projection.limits import AnswerLimits
 from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, table_batches
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
@@ -35,6 +36,7 @@ RELEASE_CSV = "release.csv"
 WIDE = "release_wide.parquet"
 WIDE_CSV = "release_wide.csv"
 ESTIMATES_CSV = "estimates.csv"
+LIMITS = "limits.parquet"
 
 
 def publish(
@@ -51,13 +53,14 @@ def publish(
     wide: bool = False,
     estimates_csv: bool = False,
     tables: Sequence[AnswerTable] = (),
+    limits: AnswerLimits | None = None,
     executor: Executor | None = None,
 ) -> None:
     """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
-    ``estimates_csv`` and ``tables`` say which tables there are beside the others. ``executor``: where files are written
-    at the same time. Raises `DataError` when something cannot be written; nothing then has a final name.
+    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``executor``: where files
+    are written at the same time. Raises `DataError` when something cannot be written; nothing then has a final name.
     """
     linear_name, linear = next(iter(estimates.items()))
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
@@ -82,6 +85,8 @@ def publish(
                 RELEASE: parquet(RELEASE, release.batches()),
                 GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
             }
+            if limits is not None:
+                writers[LIMITS] = parquet(LIMITS, limits.batches())
             if csv:
                 writers[RELEASE_CSV] = text(RELEASE_CSV, release.batches())
             if wide:

@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
-from topdown.release.answer_tables import paths_of, table_counts
+from topdown.projection.limits import AnswerLimits
+from topdown.release.answer_tables import counted, paths_of, table_counts
 from topdown.release.histogram_rows import read_histograms
 from topdown.release.histograms import HistogramRelease
 from topdown.release.manifest import WITH_RECORDS
-from topdown.release.publication import GEOGRAPHY, RELEASE
+from topdown.release.publication import GEOGRAPHY, LIMITS, RELEASE
 from topdown.release.release import Release
 from topdown.tables.geography_table import read_geography
 from topdown.wording import shown, shown_path
@@ -30,17 +31,19 @@ FETCH = "get the release again from whoever published it"
 
 def require_counts(folder: Path, manifest: dict[str, Any]) -> None:
     """Refuse counts that do not add up, and tables that are not their sums; `DataError` names the unit at fault."""
-    tables = manifest.get("tables", {})  # since version 1.5
+    tables, limited = manifest.get("tables", {}), LIMITS in manifest["files"]  # since version 1.5
     release: Release | HistogramRelease
     if manifest.get("release_rows") == WITH_RECORDS:
         release = released_histograms(folder, manifest)
     else:
         _, values = _require_sums(folder, manifest)
-        if not tables:
+        if not (tables or limited):
             return
         cells = tuple(str(cell) for cell in manifest["cells"])
         nothing = np.zeros(values.shape, np.bool_)
         release = Release(read_geography(folder / GEOGRAPHY), cells, values, nothing, "", fit_for_release=False)
+    if limited:
+        _require_limits(folder / LIMITS, release, schema_of(manifest))
     for table in answer_tables(list(tables), schema_of(manifest)):
         for path, column in zip(paths_of(table), (None, "value"), strict=True):
             _require_table(folder / f"{path}.parquet", table, release, column)
@@ -61,6 +64,20 @@ def released_histograms(folder: Path, manifest: dict[str, Any]) -> HistogramRele
     method = str(manifest["projections"]["non_negative"]["method"])
     fit = manifest["fit_for_release"] is True
     return read_histograms(folder / RELEASE, geography, schema_of(manifest), method, fit_for_release=fit)
+
+
+def _require_limits(path: Path, release: Release | HistogramRelease, schema: Schema) -> None:
+    """Refuse counts outside the limits that they keep."""
+    limits = AnswerLimits.from_table(path, release.geography, schema)
+    for query, (low, high) in limits.by_query.items():
+        answers = counted(release, query, slice(0, release.geography.n_nodes))
+        wrong = np.argwhere((answers < low) | (answers > high))
+        if len(wrong):
+            node, answer = (int(k) for k in wrong[0])
+            raise DataError(
+                f"{shown_path(path)}: {release.geography.describe(node)}, query {shown(query.name)}, answer "
+                f"{shown(query.labels()[answer])}: {RELEASE} has {answers[node, answer]}, outside its limits; {FETCH}"
+            )
 
 
 def _require_table(path: Path, table: AnswerTable, release: Release | HistogramRelease, column: str | None) -> None:
