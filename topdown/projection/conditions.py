@@ -74,8 +74,12 @@ class Conditions:
                 wrong = exact & ((values < low - _ROUNDING) | (values > high + _ROUNDING))
                 if wrong.any():
                     node = nodes.start + int(np.flatnonzero(wrong.any(axis=1))[0])
+                    row, answer = node - nodes.start, int(np.flatnonzero(wrong[node - nodes.start])[0])
                     raise Contradiction(
-                        node, f"its exact {query.name!r} is not what its children's add up to, or outside its limits"
+                        node,
+                        f"query {query.name!r}, {query.labels()[answer]!r}: its exact answer is "
+                        f"{values[row, answer]:.0f}, and by its limits and its children's it must be at least "
+                        f"{low[row, answer]:.0f} and at most {high[row, answer]:.0f}",
                     )
                 here[query] = Limits(np.where(exact, values, low), np.where(exact, values, high))
             for query, parts in finer.items():
