@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
+    from topdown.planning.budget import smallest_budget
+    from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
     from topdown.projection.estimate import Estimate
@@ -53,6 +55,7 @@ __all__ = [
     "Workload",
     "__version__",
     "errors",
+    "expected_errors",
     "fairness",
     "measure",
     "noise",
@@ -64,6 +67,7 @@ __all__ = [
     "read_release",
     "round_counts",
     "simulate",
+    "smallest_budget",
     "synthesis",
     "theory",
     "verify_release",
@@ -101,6 +105,7 @@ _HOMES = {
     "SeededSource": "topdown.noise",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
+    "expected_errors": "topdown.planning.expected",
     "measure": "topdown.confidential.measure",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
@@ -109,6 +114,7 @@ _HOMES = {
     "read_release": "topdown.release.published",
     "round_counts": "topdown.release.release",
     "simulate": "topdown.simulation.simulate",
+    "smallest_budget": "topdown.planning.budget",
     "verify_release": "topdown.release.verify",
     "write_pl94": "topdown.release.pl94",
 }

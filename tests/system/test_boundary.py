@@ -41,6 +41,7 @@ ROOMS = {
     "confidential": 6,
     "projection": 6,
     "release": 7,
+    "planning": 7,
     "simulation": 8,
     "microdata": 8,
     "pmse": 8,
@@ -54,7 +55,7 @@ ROOMS = {
 }
 # A simulation measures again and again beside the truth; a study is a pipeline of simulations.
 MAY_SEE_COUNTS = {"confidential", "simulation", "pipeline", "study"}
-SHUT_OUT = {"measurements", "projection", "release", "microdata", "tables", "theory", "privacy"}
+SHUT_OUT = {"measurements", "projection", "planning", "release", "microdata", "tables", "theory", "privacy"}
 
 DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project"}
 """What of the pipeline works on measurements alone."""
@@ -142,6 +143,18 @@ def test_what_is_published_never_reaches_the_counts() -> None:
     for module in MODULES:
         if room(module) in SHUT_OUT or module in DERIVES:
             assert not {room(name) for name in reached(module)} & {"confidential"}, f"{module} reaches the counts"
+
+
+def test_what_is_imported_by_name_is_one_method_of_the_plan() -> None:
+    """What no import statement shows: the package's own lazy names, and the plan's errors, of a room above it."""
+    named = {
+        name: re.findall(r'import_module\("(topdown[^"]*)"\)', path.read_text(encoding="utf-8"))
+        for name, path in MODULES.items()
+    }
+    assert {name: found for name, found in named.items() if name and found} == {
+        "privacy.plan": ["topdown.planning.expected"]
+    }
+    assert not {room(name) for name in reached("planning.expected")} & {"confidential"}
 
 
 def test_nothing_imports_the_package_itself() -> None:

@@ -19,10 +19,11 @@ from topdown.measurements.journal import Journal
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SecureSource
 from topdown.pipeline.derive import Drawn, require_solver
-from topdown.pipeline.expected_error import expected_errors
+from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
 from topdown.pipeline.reading import input_digest, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
+from topdown.planning.expected import expected_errors
 from topdown.privacy import strength
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.plan import Plan
@@ -57,10 +58,12 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     """Validate ``config``, its data and its plan together, and rehearse; draw nothing and write nothing."""
     stages = stages or Silent()
     prepared = _prepare(config, stages)
-    if not config.asks_queries:  # else it is a study's, and a study spends nothing
-        for line in expected_errors(prepared.plan, prepared.counts.geography):
+    plan, geography, schema = prepared.plan, prepared.counts.geography, prepared.counts.schema
+    if not config.asks_queries:  # else there are as many as queries, for whoever asks for them
+        for line in error_lines(plan, expected_errors(plan, geography, confidence=USUAL)):
             stages.say(line)
-        rehearse(config, prepared.counts.geography, prepared.plan, stages, prepared.counts.schema, prepared.limits)
+    if not (config.asks_queries and isinstance(config, StudyConfig)):  # which spends nothing
+        rehearse(config, geography, plan, stages, schema, prepared.limits)
     return prepared
 
 
