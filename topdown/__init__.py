@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
+    from topdown.uncertainty.margins import margins
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -54,6 +55,7 @@ __all__ = [
     "__version__",
     "errors",
     "fairness",
+    "margins",
     "measure",
     "noise",
     "preset",
@@ -101,6 +103,7 @@ _HOMES = {
     "SeededSource": "topdown.noise",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
+    "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",

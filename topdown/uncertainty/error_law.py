@@ -47,6 +47,12 @@ class Tail(NamedTuple):
     x: FloatArray
     log_tail: FloatArray
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether a cell of more than a millionth holds a step."""
+        falls = -np.diff(self.log_tail)
+        return bool((falls[self.log_tail[1:] > math.log(1e-6)] > _JUMP).any())
+
     def quantile(self, probability: FloatArray) -> FloatArray:
         """The least x with P(X > x) <= ``probability``, elementwise, for probabilities below 1/2; inf at 0.
 
