@@ -53,34 +53,52 @@ def test_the_variance_is_that_of_least_squares_where_leaves_are_not_measured(tre
 
 @settings(max_examples=60, deadline=None)
 @given(trees(max_leaves=30), st.integers(0, 2**32 - 1))
-def test_the_main_term_is_part_of_the_linear_map(tree: Tree, seed: int) -> None:
+def test_the_main_terms_are_parts_of_the_linear_map(tree: Tree, seed: int) -> None:
     rng = np.random.default_rng(seed)
     of_level = 10.0 ** rng.uniform(-1, 3, tree.n_levels)
     levels = np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))
     variance = of_level[levels]
     found = moments(variance, 3.0 * variance**2, tree)
-    term = main_terms(found, variance, of_level, tree)
-    weights = coefficients(variance, tree)
+    terms = main_terms(found, variance, of_level, tree)
+    weights = np.abs(coefficients(variance, tree))
     for node in range(tree.n_nodes):
-        there = np.flatnonzero((levels == term.level[node]) & (np.abs(weights[node]) > 1e-12))
-        if term.number[node] == 1:
-            assert np.abs(weights[node, there] - term.coefficient[node]).min() <= 1e-9
-        else:
-            below = np.sort(weights[node, there])[-term.number[node] :]
-            assert below.mean() == pytest.approx(term.coefficient[node], rel=1e-9)
-        explained = term.number[node] * term.coefficient[node] ** 2 * of_level[term.level[node]]
-        assert explained <= found.variance[node] * (1 + 1e-9)
-        assert explained >= weights[node, node] ** 2 * variance[node] * (1 - 1e-9)
+        of = node
+        while of and np.diff(tree.child_offsets)[tree.parent[of]] == 1:
+            of = tree.parent[of]
+        sets = [[of]] if of == 0 else [[of], [tree.parent[of]], sorted(family(tree, of) - {of})]
+        below = {of}
+        while below := {child for one in below for child in range(*tree.children(one).indices(tree.n_nodes))}:
+            sets.append(sorted(below))
+        expected = sorted(
+            (
+                (len(one) * weights[of, one].mean() ** 2 * of_level[levels[one[0]]], levels[one[0]], len(one))
+                for one in sets
+                if one
+            ),
+            reverse=True,
+        )
+        for k, (explained, level, number) in enumerate(expected[:3]):
+            assert terms.explained[k, node] == pytest.approx(explained, rel=1e-7, abs=1e-12)
+            if explained > 1e-9 and all(
+                abs(explained - other[0]) > 1e-9 for other in expected if other[1:] != (level, number)
+            ):
+                assert (terms.level[k, node], terms.number[k, node]) == (level, number)
+        assert terms.explained[:, node].sum() <= found.variance[node] * (1 + 1e-9)
 
 
-def test_an_only_child_has_its_parents_term() -> None:
+def family(tree: Tree, node: int) -> set[int]:
+    return set(range(*tree.children(int(tree.parent[node])).indices(tree.n_nodes)))
+
+
+def test_an_only_child_has_its_parents_terms() -> None:
     tree = Tree.from_family_sizes([[2], [1, 3]])
     of_level = np.array([1000.0, 1.0, 1000.0])
     variance = np.repeat(of_level, np.diff(tree.level_offsets))
-    term = main_terms(moments(variance, 3.0 * variance**2, tree), variance, of_level, tree)
-    assert term.level.tolist() == [1, 1, 1, 1, 2, 2, 2]
-    assert term.number[0] == 2
-    assert term.coefficient[3] == term.coefficient[1] > 0.99
+    terms = main_terms(moments(variance, 3.0 * variance**2, tree), variance, of_level, tree)
+    assert terms.level[0].tolist() == [1, 1, 1, 1, 2, 2, 2]
+    assert terms.number[0, 0] == 2
+    assert terms.number[1, 4] == 2
+    assert terms.coefficient[0, 3] == terms.coefficient[0, 1] > 0.99
 
 
 @pytest.mark.parametrize(

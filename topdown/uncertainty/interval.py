@@ -51,8 +51,8 @@ class Interval(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def interval(shape: Shape, alpha: float) -> Interval:
-    """The inversion of the test of every truth theta that accepts x from theta - q(s alpha) to theta + q((1 - s) alpha),
-    s = s(theta) as `tail_share` has it, q(p) the upper p-quantile of the law.
+    """The inversion of the test of every truth theta that accepts x from theta - q(s alpha) to theta + q((1 - s)
+    alpha), s = s(theta) as `tail_share` has it, q(p) the upper p-quantile of the law.
 
     Where a boundary is not monotone the interval is the hull of what is kept.
     """

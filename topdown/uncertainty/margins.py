@@ -84,7 +84,7 @@ def node_margins(
     noise = known_noise(measurements)
     geography, cells = measurements.geography, measurements.cells
     if release is not None and (release.geography != geography or release.cells != cells):
-        raise DataError("the release has other units or cells than the measurements; give the one that was made of them")
+        raise DataError("the release has other units or cells than the measurements; give the one made of them")
     shape = (len(cells), geography.n_nodes)
     estimate, lower, upper = (np.empty(shape) for _ in range(3))
     variance, law = laws_of_nodes(measurements, noise)

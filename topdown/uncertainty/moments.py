@@ -14,6 +14,8 @@ import numpy as np
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection.equality import Gains, open_leaves, upward_gains
 
+MAIN_TERMS = 3
+
 
 class Upward(NamedTuple):
     """The upward estimate z of every node, each (nodes,): ``own`` k, the weight of its own measurement; ``variance`` u,
@@ -28,13 +30,15 @@ class Upward(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """The pivot x - truth of every node, each (nodes,): ``variance`` (inf: undetermined), fourth ``cumulant``, and
-    ``inner``, the weight alpha of what was measured at and below the node. ``upward``: what that part consists of.
+    """The pivot x - truth of every node, each (nodes,): ``variance`` (inf: undetermined), fourth ``cumulant``,
+    ``inner``, the weight alpha of what was measured at and below the node, and ``parent``, the coefficient of the
+    parent's own noise. ``upward``: what the inner part consists of.
     """
 
     variance: FloatArray
     cumulant: FloatArray
     inner: FloatArray
+    parent: FloatArray
     upward: Upward
 
 
@@ -45,7 +49,7 @@ def moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Moments:
     from independence of z and m: tau^2 = variance of m, alpha = tau^2 / (tau^2 + u).
     """
     below = upward_moments(variance, cumulant, tree)
-    outer, outer_cumulant = _downward(variance, cumulant, below, tree)
+    outer, outer_cumulant, parent = _downward(variance, cumulant, below, tree)
     with np.errstate(invalid="ignore", divide="ignore"):
         inner = np.where(
             np.isinf(below.variance), 0.0, np.where(np.isinf(outer), 1.0, outer / (outer + below.variance))
@@ -54,7 +58,7 @@ def moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Moments:
         spread = np.where(np.isinf(below.variance), outer, inner * below.variance)
     rest = 1.0 - inner
     found = inner**4 * below.cumulant + rest**4 * np.where(rest > 0, outer_cumulant, 0.0)
-    return Moments(spread, np.where(np.isfinite(spread), found, 0.0), inner, below)
+    return Moments(spread, np.where(np.isfinite(spread), found, 0.0), inner, rest * parent, below)
 
 
 def upward_moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Upward:
@@ -78,9 +82,11 @@ def upward_moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Up
 
 def _downward(
     variance: FloatArray, cumulant: FloatArray, below: Upward, tree: Tree
-) -> tuple[FloatArray, FloatArray]:
-    """Variance tau^2 (inf where nothing outside says anything) and fourth cumulant of m, each (nodes,)."""
-    outer, found = np.full(tree.n_nodes, np.inf), np.zeros(tree.n_nodes)
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Variance tau^2 (inf where nothing outside says anything) and fourth cumulant of m, and the coefficient in it of
+    the parent's own noise, each (nodes,).
+    """
+    outer, found, parent = np.full(tree.n_nodes, np.inf), np.zeros(tree.n_nodes), np.zeros(tree.n_nodes)
     for families in tree.families_down():
         v, t = variance[families.parents], outer[families.parents]
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -88,13 +94,14 @@ def _downward(
         known = np.where(np.isinf(v), t, np.where(weight > 0, weight, 0.0) * np.where(np.isinf(v), 0.0, v))
         above = weight**4 * cumulant[families.parents] + (1.0 - weight) ** 4 * found[families.parents]
         u, kz = below.variance[families.children], below.cumulant[families.children]
+        parent[families.children] = families.spread(weight)
         is_open = np.isinf(u)
         finite = np.where(is_open, 0.0, u)
         others_open = families.spread(families.total(is_open.astype(np.int64))) - is_open
         siblings = _others(finite, families)
         outer[families.children] = np.where(others_open > 0, np.inf, families.spread(known) + siblings)
         found[families.children] = families.spread(above) + _others(np.where(is_open, 0.0, kz), families)
-    return outer, found
+    return outer, found, parent
 
 
 def _others(values: FloatArray, families: Families) -> FloatArray:
@@ -104,38 +111,69 @@ def _others(values: FloatArray, families: Families) -> FloatArray:
     )
 
 
-class MainTerm(NamedTuple):
-    """The largest independent part of every pivot whose law is known exactly, each (nodes,): ``coefficient`` x the sum
-    of ``number`` draws of the noise of ``level``.
+class MainTerms(NamedTuple):
+    """The three largest independent parts of every pivot whose law is known exactly, each (3, nodes): ``coefficient`` x
+    the sum of ``number`` draws of the noise of ``level``; coefficient 0 where there is none. ``explained``: their parts
+    of the variance, in counts^2.
     """
 
     level: IntArray
     number: IntArray
     coefficient: FloatArray
+    explained: FloatArray
 
 
-def main_terms(found: Moments, variance: FloatArray, level_variance: FloatArray, tree: Tree) -> MainTerm:
-    """Of every node the largest of: its own measurement's noise, h = alpha k; that of its descendants at any one level,
-    whose coefficients are nearly one number where these dominate. An only child has its parent's pivot, so it has the
-    larger of both nodes' terms.
+def main_terms(found: Moments, variance: FloatArray, level_variance: FloatArray, tree: Tree) -> MainTerms:
+    """Of every node the three largest of: its own measurement's noise, h = alpha k; its parent's; its siblings'; that
+    of its descendants at any one level. The coefficients within a set are nearly one number where it dominates; their
+    mean is taken. An only child has its parent's pivot, and so its parent's terms.
 
     ``level_variance`` (levels,): of the noise, 0 or inf where there is none.
     """
-    levels = np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))
     noisy = (variance > 0) & np.isfinite(variance)
-    coefficient = np.where(noisy, found.inner * found.upward.own, 0.0)
-    number = np.ones(tree.n_nodes, np.int64)
-    explained = coefficient**2 * np.where(noisy, variance, 0.0)
-    term = MainTerm(levels, number, coefficient)
-    for level in np.flatnonzero((level_variance > 0) & np.isfinite(level_variance)).tolist():
-        above = slice(0, int(tree.level_offsets[level]))
+    usable = np.where(np.isfinite(level_variance), level_variance, 0.0)
+    shape = (MAIN_TERMS, tree.n_nodes)
+    terms = MainTerms(np.zeros(shape, np.int64), np.ones(shape, np.int64), np.zeros(shape), np.zeros(shape))
+    own = np.where(noisy, found.upward.own, 0.0)
+    rest = np.where(found.inner < 1.0, 1.0 - found.inner, 0.0)
+    for level in range(tree.n_levels):
+        nodes = tree.level(level)
+        _enter(terms, nodes, level, noisy[nodes].astype(np.int64), found.inner[nodes] * own[nodes], usable[level])
+        if level:
+            families = tree.families(level - 1)
+            siblings = families.spread(families.total(noisy[nodes].astype(np.int64))) - noisy[nodes]
+            theirs = rest[nodes] * _others(own[nodes], families) / np.maximum(siblings, 1)
+            _enter(terms, nodes, level, siblings, theirs, usable[level])
+            above = families.spread(noisy[families.parents].astype(np.int64))
+            _enter(terms, nodes, level - 1, above, found.parent[nodes], usable[level - 1])
         counted, mean = _descendants(found, noisy, level, tree)
-        theirs = counted * mean**2 * level_variance[level]
-        better = np.flatnonzero(theirs > explained[above])
-        for column, value in ((levels, level), (number, counted), (coefficient, mean), (explained, theirs)):
-            column[better] = value if isinstance(value, int) else value[better]
-    _share_with_only_children(term, explained, tree)
-    return term
+        _enter(terms, slice(0, nodes.start), level, counted, mean, usable[level])
+    for families in tree.families_down():
+        single = np.flatnonzero(families.sizes == 1)
+        for column in terms:
+            children = families.starts[single] + families.children.start
+            column[:, children] = column[:, single + families.parents.start]
+    return terms
+
+
+def _enter(
+    terms: MainTerms, nodes: slice, level: int, number: IntArray, coefficient: FloatArray, variance: float
+) -> None:
+    """Put a candidate in its place among the largest of ``nodes``."""
+    new: tuple[IntArray | FloatArray, ...] = (
+        np.full(len(number), level),
+        number,
+        coefficient,
+        number * coefficient**2 * variance,
+    )
+    for place in range(MAIN_TERMS):
+        larger = new[3] > terms.explained[place, nodes]
+        # What it takes the place of is a candidate for the next.
+        there = [column[place, nodes] for column in terms]
+        moved = tuple(np.where(larger, old, one) for old, one in zip(there, new, strict=True))
+        for old, one in zip(there, new, strict=True):
+            old[...] = np.where(larger, one, old)
+        new = moved
 
 
 def _descendants(found: Moments, noisy: np.ndarray, level: int, tree: Tree) -> tuple[IntArray, FloatArray]:
@@ -152,21 +190,3 @@ def _descendants(found: Moments, noisy: np.ndarray, level: int, tree: Tree) -> t
         total[families.parents] = (1.0 - found.upward.own[families.parents]) * families.total(total[families.children])
     total, counted = total[: nodes.start], counted[: nodes.start]
     return counted, found.inner[: nodes.start] * total / np.maximum(counted, 1)
-
-
-def _share_with_only_children(term: MainTerm, explained: FloatArray, tree: Tree) -> None:
-    def take(to: IntArray, source: IntArray) -> None:
-        better = explained[source] > explained[to]
-        for column in (*term, explained):
-            column[to[better]] = column[source[better]]
-
-    alone = [_only_children(families) for families in tree.families_down()]
-    for parents, children in reversed(alone):
-        take(parents, children)
-    for parents, children in alone:
-        take(children, parents)
-
-
-def _only_children(families: Families) -> tuple[IntArray, IntArray]:
-    single = np.flatnonzero(families.sizes == 1)
-    return single + families.parents.start, families.starts[single] + families.children.start

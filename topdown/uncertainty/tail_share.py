@@ -1,6 +1,6 @@
 """Which part of the chance of missing lies below: short intervals where counts are small, with the same coverage.
 
-An interval inverts a test of every truth theta, which accepts x between theta - q(s alpha) and theta + q((1 - s) alpha).
+An interval inverts a test of every truth theta, which accepts x from theta - q(s alpha) to theta + q((1 - s) alpha).
 Any share s(theta) in [0, 1] covers; here it is the one whose acceptance regions have the least probability under a
 prior of what counts are, which makes intervals short where the prior has its mass (Pratt 1961; Yu and Hoff, Biometrika
 105:319, "FAB").
@@ -41,7 +41,7 @@ def tail_share() -> TailShare:
 
     s(0) = 0: at an empty unit everything low is accepted, so that 0 stays in the interval of every small number.
     """
-    theta = np.arange(round(_LAST / _STEP) + 1) * _STEP
+    theta: FloatArray = np.arange(round(_LAST / _STEP) + 1, dtype=np.float64) * _STEP
     x, below_x = _prior_predictive()
     s = np.linspace(0.0, 1.0, 4001)
     lower, upper = -ndtri(s * ALPHA), -ndtri((1.0 - s) * ALPHA)
