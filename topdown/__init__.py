@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
+    from topdown.uncertainty.margins import margins
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -57,6 +58,7 @@ __all__ = [
     "errors",
     "expected_errors",
     "fairness",
+    "margins",
     "measure",
     "noise",
     "preset",
@@ -106,6 +108,7 @@ _HOMES = {
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
     "expected_errors": "topdown.planning.expected",
+    "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
