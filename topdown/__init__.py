@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from topdown.privacy.presets import preset
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
+    from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
     from topdown.release.pl94 import write_pl94
@@ -43,6 +44,7 @@ __all__ = [
     "FundShare",
     "Geography",
     "HistogramRelease",
+    "LinearEstimate",
     "Measurements",
     "Plan",
     "PublishedRelease",
@@ -64,6 +66,7 @@ __all__ = [
     "preset",
     "privacy",
     "project",
+    "project_linear",
     "project_whole",
     "read_pl94",
     "read_release",
@@ -96,6 +99,7 @@ _HOMES = {
     "FundShare": "topdown.simulation.rules",
     "Geography": "topdown.geography.geography",
     "HistogramRelease": "topdown.release.histograms",
+    "LinearEstimate": "topdown.projection.linear",
     "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
     "PublishedRelease": "topdown.release.published",
@@ -112,6 +116,7 @@ _HOMES = {
     "measure": "topdown.confidential.measure",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
+    "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
     "read_pl94": "topdown.confidential.pl94",
     "read_release": "topdown.release.published",
