@@ -86,7 +86,9 @@ def redistricting(folder: Path, output: Path) -> None:
     names = homes["name"].tolist()
     written(output / f"{BLOCKS}.csv", ["block", "name"], zip(codes, names, strict=True))
     kinds = dict(zip(schema.attributes[0].categories[1:], [2, 3, 4, 5, 7, 8, 9], strict=True))
-    there: list[tuple[str, str, str, int, str]] = []
+    nowhere = [kind for kind, field in kinds.items() if not quarters.iloc[:, 2 + field].any()]
+    # A kind that has no row at all would be one of which nothing is known.
+    there: list[tuple[str, str, str, int, str]] = [(codes[0], "hhgq", kind, 0, "0") for kind in nowhere]
     for unit, code in enumerate(codes):
         if units[unit]:
             there.append((code, "hhgq", "household", 0, ""))

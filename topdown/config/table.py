@@ -96,7 +96,8 @@ class BoundsOptions(Section):
     """Limits of queries' answers at units that everybody knows, and that the release keeps.
 
     ``path``: a public table with the columns geoid, query, answer, lower and upper (`topdown.AnswerLimits.from_table`).
-    ``closed``: queries that it lists completely: at the levels that it has rows of, what has no row is 0.
+    ``closed``: queries of which it lists all that there is: where a unit has no row for an answer that others of its
+    level have one for, that answer is 0.
     """
 
     path: str

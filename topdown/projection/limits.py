@@ -44,8 +44,8 @@ class AnswerLimits:
 
         ``table``: an Arrow table, a DataFrame, a mapping of columns, or the path of a Parquet or CSV file. ``answer``:
         the answer's name, its categories joined by "_" (`Query.labels`). ``lower`` and ``upper``: whole numbers; empty
-        where there is no limit. ``closed``: queries that the table lists completely at its levels: where a node of a
-        level has no row for an answer, that answer is 0 there.
+        where there is no limit. ``closed``: queries of which the table lists all that there is: where a unit has no row
+        for an answer that others of its level have one for, that answer is 0.
 
         Raises `DataError` naming the row for a unit, query, answer or number that cannot be, for limits that cross and
         for two rows of one answer; `ConfigError` for a closed query that the table does not name.
