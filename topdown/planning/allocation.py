@@ -22,13 +22,16 @@ import numpy as np
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
-from topdown.planning.precision import Answered, Precisions
+from topdown.planning.precision import Answered, Precisions, Worst
 
 GAP = 1e-4
 """The part of the least price by which what is found may be above it."""
 
 _MOST_STEPS = 600
-_MOST_STARTS = 24
+_KEPT = 8
+"""Inequalities that are kept for every precision and bound."""
+
+_MOST_STARTS = 16
 _MET = 1e-9
 _SMALLEST, _LEFT_OUT = 1e-9, 1e-4
 
@@ -60,30 +63,38 @@ class _Search:
     slopes: list[FloatArray] = field(default_factory=list)
     levels: list[float] = field(default_factory=list)
 
-    def look(self, precision: FloatArray) -> float:
-        """Take in the tangents at ``precision``; by how much the bound that is missed most is passed, as a ratio."""
-        found = self.precisions.worst(precision, [bound.asked for bound in self.bounds])
-        over = 0.0
+    def met(self, precision: FloatArray) -> FloatArray:
+        """``precision`` times the number by which it just meets every bound, whose tangents there are taken in.
+
+        Raises `ConfigError` where none does."""
+        for _ in range(100):
+            found = self.precisions.worst(precision, [bound.asked for bound in self.bounds])
+            over = max(one.variance / bound.most for bound, one in zip(self.bounds, found, strict=True))
+            if abs(over - 1.0) < _MET:
+                self._take(precision, found)
+                return precision * (1.0 + _MET)
+            precision = precision * over
+        raise ConfigError("no budget that is divided so meets the targets; measure what they ask for")
+
+    def _take(self, precision: FloatArray, found: Sequence[Worst]) -> None:
         for bound, (variance, gradient) in zip(self.bounds, found, strict=True):
             # 1/v + d(1/v) (x - p) >= 1/most, in units of 1/most.
             slope = -gradient / variance**2 * bound.most
             self.slopes.append(slope)
             self.levels.append(1.0 - bound.most / variance + float(slope @ precision))
-            over = max(over, variance / bound.most)
-        return over
 
-    def met(self, precision: FloatArray) -> FloatArray:
-        """``precision`` times the number by which it just meets every bound. Raises `ConfigError` where none does."""
-        for _ in range(100):
-            over = self.look(precision)
-            precision = precision * over
-            if abs(over - 1.0) < _MET:
-                return precision * (1.0 + _MET)
-        raise ConfigError("no budget that is divided so meets the targets; measure what they ask for")
+    def _drop(self, precision: FloatArray) -> None:
+        """Keep the inequalities that are nearest to ``precision``, once there are many."""
+        kept = _KEPT * (len(precision) + len(self.bounds))
+        if len(self.slopes) > 2 * kept:
+            slack = np.array(self.slopes) @ precision - np.array(self.levels)
+            nearest = np.sort(np.argsort(slack, kind="stable")[:kept]).tolist()
+            self.slopes = [self.slopes[k] for k in nearest]
+            self.levels = [self.levels[k] for k in nearest]
 
-    def cheapest(self, weights: FloatArray, start: FloatArray) -> tuple[FloatArray, float]:
-        """The precision that meets the bounds at the least price ``weights`` x, to `GAP`, and a price below the least;
-        ``start``: one that meets them."""
+    def cheapest(self, weights: FloatArray, start: FloatArray, gap: float) -> tuple[FloatArray, float]:
+        """The precision that meets the bounds at the least price ``weights`` x, to ``gap``, and a price below the
+        least; ``start``: one that meets them."""
         from scipy.optimize import linprog
 
         best, price, least = start, float(weights @ start), 0.0
@@ -100,20 +111,21 @@ class _Search:
             if solved.status != 0 or solved.fun is None:
                 break
             least = max(least, float(solved.fun) * price)
-            if price <= least * (1.0 + GAP):
+            if price <= least * (1.0 + gap):
                 break
             step_length = 0.5 if step % 2 else 0.1
             between = best + step_length * (np.asarray(solved.x) * unit - best)
             found = self.met(np.maximum(between, _SMALLEST * between.max()))
             if weights @ found < price:
                 best, price = found, float(weights @ found)
+            self._drop(best)
         return best, least
 
 
 def cheapest(precisions: Precisions, bounds: Sequence[Bound]) -> Found:
     """The precisions with the least sum that meet every one of ``bounds``: the global optimum, to `GAP`."""
     search, ones = _Search(precisions, bounds), np.ones(len(precisions.measured))
-    best, least = search.cheapest(ones, search.met(_rough(bounds) * ones))
+    best, least = search.cheapest(ones, search.met(_rough(bounds) * ones), GAP)
     return Found(best, float(best.sum()), least)
 
 
@@ -135,12 +147,12 @@ def locally_cheapest(
         paid = np.inf
         for _ in range(30):
             now = float(price(point).sum())
-            if now > paid * (1.0 - GAP / 10):
+            if now > paid * (1.0 - GAP):
                 break
             paid = now
             if best is None or paid < best.price:
                 best = Found(point, paid, None)
-            point, _ = search.cheapest(slope(np.maximum(point, 1e-6 * point.max())), point)
+            point, _ = search.cheapest(slope(np.maximum(point, 1e-6 * point.max())), point, 10 * GAP)
     if best is None:
         raise ConfigError("no budget meets the targets; measure what they ask for")
     return best
