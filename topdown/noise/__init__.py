@@ -14,6 +14,7 @@ from topdown.noise.bounded.half_line import adjacent_half_line_scale, half_line_
 from topdown.noise.bounded.laplace import BoundaryInflatedLaplace, TruncatedLaplace
 from topdown.noise.bounded.normalized import NormalizedLaplace
 from topdown.noise.bounded.verification import worst_log_ratio
+from topdown.noise.bounded.whole_sets import NormalizedDiscreteLaplace
 from topdown.noise.continuous import Gaussian, GeneralizedGaussian, Laplace
 from topdown.noise.exact.discrete import DiscreteGaussian, DiscreteLaplace
 from topdown.noise.exact_numbers import ExactNumber, exact_fraction
@@ -34,6 +35,7 @@ __all__ = [
     "Laplace",
     "LatticeLaw",
     "Law",
+    "NormalizedDiscreteLaplace",
     "NormalizedLaplace",
     "SecureSource",
     "SeededSource",

@@ -90,7 +90,7 @@ def stand_ins(geography: Geography, plan: Plan) -> Measurements:
     for level in part.levels:
         bounds, nodes = plan.bounds.at(level), part.level_slice(level)
         if bounds.kind != "none":
-            values[:, nodes] = np.clip(values[:, nodes], 0, bounds.upper)
+            values[:, nodes] = bounds.nearest(np.rint(values[:, nodes]).astype(np.int64))
     whole = plan.released_grid_bits == 0
     return Measurements(part, CELLS, (values.astype(np.int64) if whole else values).T, variance, plan)
 
@@ -133,7 +133,8 @@ def stand_ins_of_queries(
 def _most(geography: Geography, plan: Plan, deviation: FloatArray) -> float:
     """The largest total that is tried: so that noise, also on sums, stays below 2^53, and within public bounds."""
     room = LARGEST_WHOLE - _DEVIATIONS * float(np.sqrt(np.square(deviation).sum()))
-    uppers = [plan.bounds.at(level).upper for level in geography.levels]
+    bounds = [plan.bounds.at(level) for level in geography.levels]
+    uppers = [one.pieces[-1][1] for one in bounds if one.kind != "none"]
     return max(0.0, min([room / 2, *(float(upper) for upper in uppers if upper is not None)]))
 
 
