@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from topdown.privacy.presets import preset
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
+    from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
     from topdown.release.pl94 import write_pl94
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
+    from topdown.uncertainty.margins import margins
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -42,6 +44,7 @@ __all__ = [
     "FundShare",
     "Geography",
     "HistogramRelease",
+    "LinearEstimate",
     "Measurements",
     "Plan",
     "PublishedRelease",
@@ -57,11 +60,13 @@ __all__ = [
     "errors",
     "expected_errors",
     "fairness",
+    "margins",
     "measure",
     "noise",
     "preset",
     "privacy",
     "project",
+    "project_linear",
     "project_whole",
     "read_pl94",
     "read_release",
@@ -94,6 +99,7 @@ _HOMES = {
     "FundShare": "topdown.simulation.rules",
     "Geography": "topdown.geography.geography",
     "HistogramRelease": "topdown.release.histograms",
+    "LinearEstimate": "topdown.projection.linear",
     "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
     "PublishedRelease": "topdown.release.published",
@@ -106,9 +112,11 @@ _HOMES = {
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
     "expected_errors": "topdown.planning.expected",
+    "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
+    "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
     "read_pl94": "topdown.confidential.pl94",
     "read_release": "topdown.release.published",

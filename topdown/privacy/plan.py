@@ -61,6 +61,9 @@ class Plan:
                 (clipped), "truncated" or "normalized" (conditioned on the bounds), see
                 :class:`topdown.privacy.bounds.LevelBounds`; one for all levels or {level: bounds}.
     upper       a public number that no count of a bounded level passes, or {level: upper}.
+    within      {level: [(low, high), ...]}: public intervals that a bounded level's released counts lie in, gaps
+    between
+                them; None or inf for no end. In the place of 0..upper.
     calibration "true-epsilon": conditioned noise gets the scale that keeps its level's budget. "uncorrected": the
                 textbook scale; the level is then charged its true loss, up to twice its budget.
 
@@ -93,6 +96,7 @@ class Plan:
         grid_bits: int = 10,
         bounds: str | Mapping[str, str] | Bounds = NONE,
         upper: int | Mapping[str, int] | None = None,
+        within: Mapping[str, Iterable[Any]] | None = None,
         calibration: str = CALIBRATED,
         exact_queries: Iterable[tuple[str, str]] = (),
     ) -> None:
@@ -108,7 +112,7 @@ class Plan:
         exact, single = invariant_queries(invariants)
         single = tuple(dict.fromkeys([*single, *exact_queries]))
         parsed = None if shares is None else Shares.parse(shares)
-        bounded = Bounds.parse(bounds, upper, calibration)
+        bounded = Bounds.parse(bounds, upper, calibration, within)
         bounded.check(MECHANISMS[mechanism], exact)
         require_no_share(parsed, exact, single)
         values = {

@@ -1,0 +1,185 @@
+"""td.margins: coverage at every truth, what parents and releases do to intervals, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import topdown as td
+from support.trees import geography
+from topdown.errors import ConfigError, DataError
+from topdown.geography.tree import Tree
+from topdown.uncertainty.error_law import Shape
+from topdown.uncertainty.interval import interval
+from topdown.uncertainty.margins import node_margins
+from topdown.uncertainty.tail_share import tail_share
+
+TREE = Tree.from_family_sizes([[3], [4, 2, 6]])
+# Leaves from empty to large, and a family of empty units but one.
+LEAVES = np.array([0, 1, 2, 500, 7, 30, 0, 0, 0, 60, 0, 0])
+PLAN = td.Plan(epsilon="0.6", shares={"level 0": "0.2", "level 1": "0.3", "level 2": "0.5"})
+
+
+def measured(seed: int, plan: td.Plan = PLAN, leaves: np.ndarray = LEAVES) -> td.Measurements:
+    return td.measure(counts(leaves), plan, source=td.SeededSource((11, seed)))
+
+
+def counts(leaves: np.ndarray = LEAVES) -> td.Counts:
+    there = geography(TREE)
+    frame = pd.DataFrame({"geoid": list(there.geoid[TREE.leaves]), "people": leaves})
+    return td.Counts.from_table(frame, there, geoid="geoid", cells=["people"])
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95])
+@pytest.mark.parametrize("mechanism", ["geometric", "discrete-gaussian", "laplace"])
+def test_every_node_is_covered_as_often_as_stated(mechanism: str, confidence: float) -> None:
+    budget = {"rho": "0.05"} if mechanism == "discrete-gaussian" else {"epsilon": "0.6"}
+    plan = td.Plan(mechanism, shares={"level 0": "0.2", "level 1": "0.3", "level 2": "0.5"}, **budget)
+    truth, hits, times = TREE.aggregate(LEAVES), np.zeros(TREE.n_nodes), 400
+    for seed in range(times):
+        found = node_margins(measured(seed, plan), confidence=confidence)
+        hits += (found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])
+    # Five deviations below nominal, each node: a false alarm in 2e6 nodes.
+    least = confidence - 5.0 * np.sqrt(confidence * (1 - confidence) / times)
+    assert (hits / times >= least).all(), hits / times
+    # The power of it: no node is covered for certain but where the truth is 0 and stays in.
+    assert (hits[truth > 20] < times).all()
+
+
+def test_together_they_cover_as_often_as_stated() -> None:
+    truth, joint, each = TREE.aggregate(LEAVES), 0, 0
+    for seed in range(200):
+        found = node_margins(measured(seed), simultaneous=True)
+        joint += bool(((found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])).all())
+        single = node_margins(measured(seed))
+        each += bool(((single.lower[:, 0] <= truth) & (truth <= single.upper[:, 0])).all())
+    assert joint >= 0.9 * 200 - 5 * np.sqrt(200 * 0.09)
+    assert each < joint
+
+
+def test_the_table_has_the_released_count_within() -> None:
+    measurements = measured(3)
+    release = td.round_counts(td.project(measurements, "gls-top-down"), source=td.SeededSource(1))
+    frame = td.margins(measurements, release)
+    assert list(frame.columns) == ["geoid", "level", "query", "cell", "estimate", "sd", "lower", "upper"]
+    values = release.values[:, 0]
+    assert (frame["lower"] <= values).all()
+    assert (values <= frame["upper"]).all()
+    whole = frame[["lower", "upper"]].to_numpy()
+    assert (whole == np.rint(whole)).all()
+    assert whole.min() >= 0
+    gls = td.project(measurements, "gls")
+    np.testing.assert_allclose(frame["estimate"], gls.values[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(frame["sd"] ** 2, gls.variance[:, 0], rtol=1e-9)
+
+
+def test_a_release_far_from_the_estimate_widens_the_interval_up_to_it() -> None:
+    measurements = measured(3)
+    release = td.round_counts(td.project(measurements, "gls-top-down"), source=td.SeededSource(1))
+    far = dataclasses.replace(release, values=release.values * 1000)
+    frame, plain = td.margins(measurements, far), td.margins(measurements)
+    np.testing.assert_array_equal(frame["upper"], np.maximum(plain["upper"], far.values[:, 0]))
+    np.testing.assert_array_equal(frame["lower"], np.minimum(plain["lower"], far.values[:, 0]))
+
+
+def test_a_certain_parent_limits_its_children() -> None:
+    plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 1": "0.49", "level 2": "0.01"})
+    leaves = np.where(np.arange(12) == 9, 5, 0)
+    found = node_margins(measured(0, plan, leaves))
+    assert found.sd[TREE.leaves].min() > 20
+    assert found.upper[TREE.leaves].max() <= 5 + 4 * 10
+    alone = interval(Shape((), 0.0), 0.1)
+    assert alone.upper(np.array([0.0]))[0] * found.sd[TREE.leaves].min() > 20
+
+
+def test_what_is_exact_has_no_margin() -> None:
+    plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 2": "0.5"}, invariants=["level 1"])
+    found = node_margins(measured(0, plan))
+    truth = TREE.aggregate(LEAVES)
+    for nodes in (slice(0, 1), TREE.level(1)):
+        assert found.lower[nodes, 0].tolist() == found.upper[nodes, 0].tolist() == truth[nodes].tolist()
+        assert (found.sd[nodes] == 0).all()
+    assert (found.upper[TREE.leaves, 0] <= np.repeat(truth[TREE.level(1)], [4, 2, 6])).all()
+
+
+def test_leaves_that_were_not_measured_lie_between_0_and_their_parents_limit() -> None:
+    plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 1": "0.5", "level 2": "0"})
+    found = node_margins(measured(0, plan))
+    assert np.isinf(found.sd[TREE.leaves]).all()
+    assert (found.lower[TREE.leaves] == 0).all()
+    assert np.isfinite(found.upper[TREE.leaves]).all()
+    assert found.upper[1 + 3 + 3, 0] >= 503
+
+
+def test_an_only_child_and_its_parent_have_one_interval() -> None:
+    tree = Tree.from_family_sizes([[2], [1, 3]])
+    there = geography(tree)
+    frame = pd.DataFrame({"geoid": list(there.geoid[tree.leaves]), "people": [3, 0, 90, 4]})
+    counted = td.Counts.from_table(frame, there, geoid="geoid", cells=["people"])
+    plan = td.Plan(epsilon="1", shares={"level 0": "0.1", "level 1": "0.8", "level 2": "0.1"})
+    found = td.margins(td.measure(counted, plan, source=td.SeededSource(2))).set_index("geoid")
+    assert found.loc["n1", "sd"] == pytest.approx(found.loc["n3", "sd"])
+    assert found.loc["n1", "upper"] == found.loc["n3", "upper"]
+
+
+# -- the test that is inverted ----------------------------------------------------------------------------------------
+
+
+def test_the_share_below_is_the_one_with_the_shortest_intervals() -> None:
+    # An independent computation for the same prior and alpha, by another quadrature.
+    known = {0.0: 0.0, 0.2: 0.0, 0.6: 0.4504, 1.0: 0.6772, 2.0: 0.7998, 4.0: 0.7398, 6.0: 0.7223, 8.0: 0.6981,
+             9.0: 0.6392, 10.0: 0.5869, 11.0: 0.5406, 12.0: 0.5, 14.0: 0.5}  # fmt: skip
+    found = tail_share()
+    np.testing.assert_allclose(np.interp(list(known), found.theta, found.below), list(known.values()), atol=6e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.01])
+def test_every_truth_is_kept_by_as_many_estimates_as_stated(alpha: float) -> None:
+    from scipy.stats import norm
+
+    rule = interval(Shape((), 0.0), alpha)
+    x = np.linspace(-12, 40, 200_001)
+    lower, upper = rule.lower(x), rule.upper(x)
+    for theta in (0.0, 0.1, 0.33, 0.5, 1.0, 3.7, 8.0, 11.0, 13.0, 20.0):
+        kept = (lower <= theta) & (theta <= upper)
+        covered = float((norm.pdf(x - theta) * kept).sum() * (x[1] - x[0]))
+        assert covered >= 1 - alpha - 2e-4, theta
+        if theta > 1:
+            assert covered <= 1 - alpha + 2e-3, theta
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("confidence", [0.5, 1.0, 95, -1, float("nan"), True, "0.9"])
+def test_a_confidence_that_is_none_is_refused(confidence: object) -> None:
+    with pytest.raises(ConfigError, match=r"confidence .*above 0\.5 and below 1"):
+        td.margins(measured(0), confidence=confidence)  # type: ignore[arg-type]
+
+
+def test_bounded_noise_is_refused() -> None:
+    plan = td.Plan(epsilon="1", shares={"level 0": "0.2", "level 1": "0.3", "level 2": "0.5"},
+                   bounds={"level 2": "boundary-inflated"})  # fmt: skip
+    with pytest.raises(ConfigError, match=r"level 'level 2' has bounded noise.*noise\.bounds = \"none\""):
+        td.margins(measured(0, plan))
+
+
+def test_measurements_without_a_law_are_refused() -> None:
+    bare = td.Measurements.from_arrays(geography(TREE), np.zeros(TREE.n_nodes), 4.0)
+    with pytest.raises(ConfigError, match=r"without a plan.*mechanism and its parameter \(scale or sigma2\)"):
+        td.margins(bare)
+    other = dataclasses.replace(
+        measured(0), plan=td.Plan(epsilon="7", shares={"level 0": "0.5", "level 1": "0.4", "level 2": "0.1"})
+    )
+    with pytest.raises(ConfigError, match=r"level 'level 0': measurements of variance .*give the plan"):
+        td.margins(other)
+
+
+def test_a_release_of_other_units_is_refused() -> None:
+    release = td.round_counts(td.project(measured(0), "gls-top-down"), source=td.SeededSource(1))
+    other = dataclasses.replace(release, cells=("houses",))
+    with pytest.raises(DataError, match="other units or cells"):
+        td.margins(measured(0), other)

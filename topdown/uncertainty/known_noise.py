@@ -1,0 +1,105 @@
+"""Which law the noise of every level has, as far as margins need it; and refusals where it is not known."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.errors import ConfigError
+from topdown.geography.tree import FloatArray
+from topdown.measurements.measurements import Measurements
+from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
+from topdown.wording import shown
+from topdown.workload import DETAILED
+
+_SMALLEST_TERM = 1e-300
+_WIDE_GAUSSIAN = 4.0
+"""The variance, in squared steps of its lattice, from which a discrete Gaussian's fourth cumulant is below 1e-30."""
+
+
+class KnownNoise(NamedTuple):
+    """The noise of the detailed query, level by level: its ``laws`` (None: exact, or not measured) and their fourth
+    ``cumulants``.
+    """
+
+    laws: tuple[Law | None, ...]
+    cumulants: FloatArray
+
+
+def known_noise(measurements: Measurements) -> KnownNoise:
+    """The laws under which ``measurements`` of the cells were drawn.
+
+    Raises `ConfigError` where no plan says what the law is, where it is bounded (an interval then has no pivot), or
+    where the variances are not the plan's.
+    """
+    require_pivot(measurements)
+    plan = measurements.plan
+    assert plan is not None  # nosec B101 # narrows a type: `require_pivot` refuses
+    laws: list[Law | None] = []
+    for level in measurements.geography.levels:
+        drawn = DETAILED in plan.queries(level) and not plan.is_exact(level)
+        law = plan.law(level) if drawn else None
+        variance = measurements.node_variance[measurements.geography.level_slice(level)]
+        noisy = variance[(variance > 0) & np.isfinite(variance)]
+        expected = 0.0 if law is None else float(law.variance)
+        wrong = noisy[np.abs(noisy - expected) > 1e-6 * expected]
+        if len(wrong):
+            raise ConfigError(
+                f"level {shown(level)}: measurements of variance {wrong[0]:.6g}, where the plan's noise has "
+                f"{expected:.6g}; give the plan under which they were drawn"
+            )
+        laws.append(law)
+    return KnownNoise(tuple(laws), np.array([0.0 if law is None else fourth_cumulant(law) for law in laws]))
+
+
+def require_pivot(measurements: Measurements) -> None:
+    """Raises `ConfigError` unless estimate less truth is a known combination of noise whose law is known."""
+    plan = measurements.plan
+    if plan is None:
+        raise ConfigError(
+            "these measurements come without a plan, and a variance alone does not say how far noise reaches; margins "
+            "need, beside value and variance, the mechanism and its parameter (scale or sigma2) at every level: set "
+            "Measurements.plan to the plan under which they were drawn"
+        )
+    bounded = [level for level in measurements.geography.levels if plan.bounds.at(level).kind != "none"]
+    if bounded:
+        raise ConfigError(
+            f"level {shown(bounded[0])} has bounded noise, whose law depends on the true count, so that no margin of "
+            'error can be known from measurements; measure with noise.bounds = "none", or read the bounds\' own study'
+        )
+
+
+@lru_cache(maxsize=256)
+def fourth_cumulant(law: Law) -> float:
+    """E X^4 - 3 (E X^2)^2 of a law of noise, in counts^4.
+
+    Of the double-sided geometric law with a = exp(-1 / scale): 2a (1 + 4a + a^2) / (1 - a)^4, from the derivatives of
+    log cf = 2 log(1 - a) - log(1 - 2a cos t + a^2); of the Laplace law 12 scale^4; of normal laws 0, and of narrow
+    discrete Gaussians by summation. Raises `ConfigError` for another law.
+    """
+    match law:
+        case DiscreteLaplace():
+            rate = float(1 / (law.scale * (1 << law.grid_bits)))
+            a = math.exp(-rate)
+            moved = -math.expm1(-rate)
+            return 2.0 * a * (1.0 + 4.0 * a + a * a) / moved**4 * 16.0**-law.grid_bits
+        case DiscreteGaussian():
+            return _gaussian_cumulant(law)
+        case Laplace():
+            return 12.0 * law.scale**4
+        case Gaussian():
+            return 0.0
+    raise ConfigError(f"the fourth cumulant of {type(law).__name__} is not known; margins need it")
+
+
+def _gaussian_cumulant(law: DiscreteGaussian) -> float:
+    narrow = law.variance * 4.0**law.grid_bits
+    if narrow > _WIDE_GAUSSIAN:
+        return 0.0
+    k = np.arange(1, 100) * 2.0**-law.grid_bits
+    mass = law.pmf(k)
+    second, fourth = (float(2.0 * (mass * k**power).sum()) for power in (2, 4))
+    return max(fourth - 3.0 * second**2, 0.0) if second > _SMALLEST_TERM else 0.0

@@ -1,0 +1,123 @@
+"""td.margins(): an interval for every count, from measurements alone, that covers what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from topdown.errors import ConfigError, DataError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray
+from topdown.measurements.measurements import Measurements
+from topdown.projection.equality import least_squares
+from topdown.projection.project import stated
+from topdown.tables.tidy import tidy_batches, to_frame
+from topdown.uncertainty.groups import Groups, groups
+from topdown.uncertainty.known_noise import KnownNoise, known_noise
+from topdown.uncertainty.moments import Moments, main_terms, moments
+from topdown.uncertainty.node_intervals import node_intervals
+from topdown.wording import shown
+from topdown.workload import DETAILED
+
+if TYPE_CHECKING:
+    from topdown.release.release import Release
+
+
+@dataclass(frozen=True, eq=False)
+class Margins:
+    """Intervals of every node and cell, each (nodes x cells): the least-squares ``estimate``, its standard deviation
+    ``sd``, and ``lower`` and ``upper``, whole numbers, at ``confidence`` each, or together where ``simultaneous``.
+    """
+
+    geography: Geography
+    cells: tuple[str, ...]
+    estimate: FloatArray = field(repr=False)
+    sd: FloatArray = field(repr=False)
+    lower: FloatArray = field(repr=False)
+    upper: FloatArray = field(repr=False)
+    confidence: float
+    simultaneous: bool
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The tidy table ``geoid, level, query, cell, estimate, sd, lower, upper`` in Arrow batches."""
+        columns: dict[str, Any] = {"query": DETAILED, "estimate": self.estimate, "sd": self.sd}
+        return tidy_batches(self.geography, self.cells, columns | {"lower": self.lower, "upper": self.upper})
+
+
+def margins(
+    measurements: Measurements,
+    release: Release | None = None,
+    *,
+    confidence: float = 0.9,
+    simultaneous: bool = False,
+) -> pd.DataFrame:
+    """An interval for the true count of every node and cell: ``geoid, level, query, cell, estimate, sd, lower, upper``.
+
+    ``estimate``: by least squares over the whole tree, unbiased, with its standard deviation ``sd``. ``lower`` and
+    ``upper`` are whole numbers, 0 or more: for every truth, each interval covers it with probability ``confidence`` at
+    least, up to the error of the law's approximation, whatever is projected or rounded later. With ``release`` they
+    hold the released count as well. ``simultaneous``: all intervals together cover with that probability. Estimate +-
+    1.645 sd is no such interval: noise is not normal, and counts are not negative.
+
+    Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
+    confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and where several queries were
+    measured under noise that is not Gaussian; `DataError` for a release of other units or cells.
+    """
+    found = node_margins(measurements, release, confidence=confidence, simultaneous=simultaneous)
+    return to_frame(found.batches())
+
+
+def node_margins(
+    measurements: Measurements,
+    release: Release | None = None,
+    *,
+    confidence: float = 0.9,
+    simultaneous: bool = False,
+) -> Margins:
+    """What `margins` gives, as arrays."""
+    alpha = 1.0 - require_confidence(confidence)
+    noise = known_noise(measurements)
+    geography, cells = measurements.geography, measurements.cells
+    if release is not None and (release.geography != geography or release.cells != cells):
+        raise DataError("the release has other units or cells than the measurements; give the one made of them")
+    shape = (len(cells), geography.n_nodes)
+    estimate, lower, upper = (np.empty(shape) for _ in range(3))
+    variance, law = laws_of_nodes(measurements, noise)
+    if simultaneous:
+        alpha /= max(1, int((variance > 0).sum()) * len(cells))
+    for block in geography.tree.blocks(len(cells)):
+        problem = stated(measurements, "variance", nonnegative=False, cells=block)
+        estimate[block] = least_squares(problem.values, problem.variance, geography.tree)
+        released = None if release is None else release.values.T[block].astype(np.float64)
+        lower[block], upper[block] = node_intervals(estimate[block], variance, law, geography.tree, alpha, released)
+    sd = np.broadcast_to(np.sqrt(variance)[:, None], shape[::-1])
+    return Margins(geography, cells, estimate.T, sd, lower.T, upper.T, confidence, simultaneous)
+
+
+def require_confidence(confidence: float) -> float:
+    """``confidence``; raises `ConfigError` unless it is above 1/2 and below 1."""
+    is_number = isinstance(confidence, (int, float)) and not isinstance(confidence, bool)
+    if not is_number or not 0.5 < confidence < 1.0:
+        raise ConfigError(f"confidence {shown(confidence)}: give a number above 0.5 and below 1, such as 0.9")
+    return float(confidence)
+
+
+def laws_of_nodes(measurements: Measurements, noise: KnownNoise) -> tuple[FloatArray, Groups]:
+    """The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
+    found, own = pivots(measurements, noise)
+    variances = np.array([0.0 if law is None else float(law.variance) for law in noise.laws])
+    return found.variance, groups(found, main_terms(found, own, variances, measurements.geography.tree), noise)
+
+
+def pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Moments, FloatArray]:
+    """The moments of every node's error, and the variances (nodes,) of the measurements, exact ones settled."""
+    geography = measurements.geography
+    variance = stated(measurements, "variance", nonnegative=False, cells=slice(0, 1)).variance.reshape(-1)
+    levels = np.repeat(np.arange(len(geography.levels)), np.diff(geography.level_offsets))
+    cumulant = np.where((variance > 0) & np.isfinite(variance), noise.cumulants[levels], 0.0)
+    return moments(variance, cumulant, geography.tree), variance

@@ -1,0 +1,192 @@
+"""The error of least squares on a tree, node by node: its variance, its fourth cumulant, and its largest terms.
+
+x_i - truth_i is a fixed linear combination of independent noise e, whatever the truth is: the pivot of every margin. Of
+a node's two sources, z (what was measured at and below it) and m (all the rest), x = alpha z + (1 - alpha) m; so two
+passes over the tree give the pivot's moments in O(nodes).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.projection.equality import Gains, open_leaves, upward_gains
+
+MAIN_TERMS = 3
+
+
+class Upward(NamedTuple):
+    """The upward estimate z of every node, each (nodes,): ``own`` k, the weight of its own measurement; ``variance`` u,
+    inf where what is below is undetermined; ``cumulant``, the fourth of z less truth; ``share`` g of its family's
+    discrepancy.
+    """
+
+    own: FloatArray
+    variance: FloatArray
+    cumulant: FloatArray
+    share: FloatArray
+
+
+class Moments(NamedTuple):
+    """The pivot x - truth of every node, each (nodes,): ``variance`` (inf: undetermined), fourth ``cumulant``,
+    ``inner``, the weight alpha of what was measured at and below the node, and ``parent``, the coefficient of the
+    parent's own noise. ``upward``: what the inner part consists of.
+    """
+
+    variance: FloatArray
+    cumulant: FloatArray
+    inner: FloatArray
+    parent: FloatArray
+    upward: Upward
+
+
+def moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Moments:
+    """The moments of every node's pivot, from the noise's ``variance`` and fourth ``cumulant`` (both (nodes,)).
+
+    Variances of 0 (exact) and inf (not measured) are limits; `least_squares_variance` is the same variance. Derived
+    from independence of z and m: tau^2 = variance of m, alpha = tau^2 / (tau^2 + u).
+    """
+    below = upward_moments(variance, cumulant, tree)
+    outer, outer_cumulant, parent = _downward(variance, cumulant, below, tree)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        inner = np.where(
+            np.isinf(below.variance), 0.0, np.where(np.isinf(outer), 1.0, outer / (outer + below.variance))
+        )
+        inner = np.where((outer == 0) & (below.variance == 0), 1.0, inner)
+        spread = np.where(np.isinf(below.variance), outer, inner * below.variance)
+    rest = 1.0 - inner
+    found = inner**4 * below.cumulant + rest**4 * np.where(rest > 0, outer_cumulant, 0.0)
+    return Moments(spread, np.where(np.isfinite(spread), found, 0.0), inner, rest * parent, below)
+
+
+def upward_moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Upward:
+    """The moments of z less truth: kz = (1 - k)^4 (the children's sum of kz) + k^4 (the noise's)."""
+    gains: Gains = upward_gains(variance, tree)
+    open_ends = open_leaves(variance, tree)
+    spread = gains.variance if open_ends is None else np.where(open_ends > 0, np.inf, gains.variance)
+    measured = np.isfinite(variance)
+    own = np.empty(tree.n_nodes)
+    own[: tree.n_families] = gains.own
+    own[tree.leaves] = measured[tree.leaves]
+    found = np.where(measured, cumulant, 0.0)
+    for families in tree.families_up():
+        k = own[families.parents]
+        pooled = families.total(found[families.children])
+        found[families.parents] = (1.0 - k) ** 4 * pooled + k**4 * np.where(
+            measured[families.parents], cumulant[families.parents], 0.0
+        )
+    return Upward(own, spread, found, gains.share)
+
+
+def _downward(
+    variance: FloatArray, cumulant: FloatArray, below: Upward, tree: Tree
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Variance tau^2 (inf where nothing outside says anything) and fourth cumulant of m, and the coefficient in it of
+    the parent's own noise, each (nodes,).
+    """
+    outer, found, parent = np.full(tree.n_nodes, np.inf), np.zeros(tree.n_nodes), np.zeros(tree.n_nodes)
+    for families in tree.families_down():
+        v, t = variance[families.parents], outer[families.parents]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            weight = np.where(np.isinf(v), 0.0, np.where(np.isinf(t) | (v == 0), 1.0, t / (t + v)))
+        known = np.where(np.isinf(v), t, np.where(weight > 0, weight, 0.0) * np.where(np.isinf(v), 0.0, v))
+        above = weight**4 * cumulant[families.parents] + (1.0 - weight) ** 4 * found[families.parents]
+        u, kz = below.variance[families.children], below.cumulant[families.children]
+        parent[families.children] = families.spread(weight)
+        is_open = np.isinf(u)
+        finite = np.where(is_open, 0.0, u)
+        others_open = families.spread(families.total(is_open.astype(np.int64))) - is_open
+        siblings = _others(finite, families)
+        outer[families.children] = np.where(others_open > 0, np.inf, families.spread(known) + siblings)
+        found[families.children] = families.spread(above) + _others(np.where(is_open, 0.0, kz), families)
+    return outer, found, parent
+
+
+def _others(values: FloatArray, families: Families) -> FloatArray:
+    """For every child the sum over its siblings."""
+    return np.where(
+        families.spread(families.sizes) == 1, 0.0, np.maximum(families.spread(families.total(values)) - values, 0.0)
+    )
+
+
+class MainTerms(NamedTuple):
+    """The three largest independent parts of every pivot whose law is known exactly, each (3, nodes): ``coefficient`` x
+    the sum of ``number`` draws of the noise of ``level``; coefficient 0 where there is none. ``explained``: their parts
+    of the variance, in counts^2.
+    """
+
+    level: IntArray
+    number: IntArray
+    coefficient: FloatArray
+    explained: FloatArray
+
+
+def main_terms(found: Moments, variance: FloatArray, level_variance: FloatArray, tree: Tree) -> MainTerms:
+    """Of every node the three largest of: its own measurement's noise, h = alpha k; its parent's; its siblings'; that
+    of its descendants at any one level. The coefficients within a set are nearly one number where it dominates; their
+    mean is taken. An only child has its parent's pivot, and so its parent's terms.
+
+    ``level_variance`` (levels,): of the noise, 0 or inf where there is none.
+    """
+    noisy = (variance > 0) & np.isfinite(variance)
+    usable = np.where(np.isfinite(level_variance), level_variance, 0.0)
+    shape = (MAIN_TERMS, tree.n_nodes)
+    terms = MainTerms(np.zeros(shape, np.int64), np.ones(shape, np.int64), np.zeros(shape), np.zeros(shape))
+    own = np.where(noisy, found.upward.own, 0.0)
+    rest = np.where(found.inner < 1.0, 1.0 - found.inner, 0.0)
+    for level in range(tree.n_levels):
+        nodes = tree.level(level)
+        _enter(terms, nodes, level, noisy[nodes].astype(np.int64), found.inner[nodes] * own[nodes], usable[level])
+        if level:
+            families = tree.families(level - 1)
+            siblings = families.spread(families.total(noisy[nodes].astype(np.int64))) - noisy[nodes]
+            theirs = rest[nodes] * _others(own[nodes], families) / np.maximum(siblings, 1)
+            _enter(terms, nodes, level, siblings, theirs, usable[level])
+            above = families.spread(noisy[families.parents].astype(np.int64))
+            _enter(terms, nodes, level - 1, above, found.parent[nodes], usable[level - 1])
+        counted, mean = _descendants(found, noisy, level, tree)
+        _enter(terms, slice(0, nodes.start), level, counted, mean, usable[level])
+    for families in tree.families_down():
+        single = np.flatnonzero(families.sizes == 1)
+        for column in terms:
+            children = families.starts[single] + families.children.start
+            column[:, children] = column[:, single + families.parents.start]
+    return terms
+
+
+def _enter(
+    terms: MainTerms, nodes: slice, level: int, number: IntArray, coefficient: FloatArray, variance: float
+) -> None:
+    """Put a candidate in its place among the largest of ``nodes``."""
+    new: tuple[IntArray | FloatArray, ...] = (
+        np.full(len(number), level),
+        number,
+        coefficient,
+        number * coefficient**2 * variance,
+    )
+    for place in range(MAIN_TERMS):
+        larger = new[3] > terms.explained[place, nodes]
+        # What it takes the place of is a candidate for the next.
+        there = [column[place, nodes] for column in terms]
+        moved = tuple(np.where(larger, old, one) for old, one in zip(there, new, strict=True))
+        for old, one in zip(there, new, strict=True):
+            old[...] = np.where(larger, one, old)
+        new = moved
+
+
+def _descendants(found: Moments, noisy: np.ndarray, level: int, tree: Tree) -> tuple[IntArray, FloatArray]:
+    """How many noisy nodes of ``level`` lie below every node above it, and their noise's mean coefficient in the node's
+    pivot.
+    """
+    nodes = tree.level(level)
+    total, counted = np.zeros(nodes.stop), np.zeros(nodes.stop, np.int64)
+    counted[nodes] = noisy[nodes]
+    total[nodes] = np.where(noisy[nodes], found.upward.own[nodes], 0.0)
+    for index in range(level - 1, -1, -1):
+        families = tree.families(index)
+        counted[families.parents] = families.total(counted[families.children])
+        total[families.parents] = (1.0 - found.upward.own[families.parents]) * families.total(total[families.children])
+    total, counted = total[: nodes.start], counted[: nodes.start]
+    return counted, found.inner[: nodes.start] * total / np.maximum(counted, 1)
