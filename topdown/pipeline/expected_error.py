@@ -9,6 +9,7 @@ import numpy as np
 
 from topdown.geography.geography import Geography
 from topdown.noise import Law
+from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.equality import least_squares_variance
 from topdown.wording import unquoted
@@ -26,7 +27,7 @@ def expected_errors(plan: Plan, geography: Geography) -> Iterator[str]:
     """
     variance = np.empty(geography.n_nodes)
     for level in geography.levels:
-        variance[geography.level_slice(level)] = plan.variance(level)
+        variance[geography.level_slice(level)] = variances(plan, geography, level)
     projected = least_squares_variance(variance, geography.tree)
     for level in geography.levels:
         law = plan.law(level)
