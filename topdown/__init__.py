@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.regions import Region, region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -46,6 +47,7 @@ __all__ = [
     "PublishedRelease",
     "Query",
     "Recode",
+    "Region",
     "Release",
     "Schema",
     "SecureSource",
@@ -64,6 +66,7 @@ __all__ = [
     "project_whole",
     "read_pl94",
     "read_release",
+    "region",
     "round_counts",
     "simulate",
     "synthesis",
@@ -97,6 +100,7 @@ _HOMES = {
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
+    "Region": "topdown.uncertainty.regions",
     "Release": "topdown.release.release",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
@@ -110,6 +114,7 @@ _HOMES = {
     "project_whole": "topdown.release.histograms",
     "read_pl94": "topdown.confidential.pl94",
     "read_release": "topdown.release.published",
+    "region": "topdown.uncertainty.regions",
     "round_counts": "topdown.release.release",
     "simulate": "topdown.simulation.simulate",
     "verify_release": "topdown.release.verify",

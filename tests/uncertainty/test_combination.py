@@ -27,7 +27,7 @@ def pivots_of(tree: Tree, rng: np.random.Generator, *, holes: bool) -> Pivots:
         variance[inner] = np.where(rng.random(inner.sum()) < 0.5, 0.0, np.inf)
     noisy = (variance > 0) & np.isfinite(variance)
     found = moments(variance, np.where(noisy, noise.cumulants[levels], 0.0), tree)
-    return Pivots(tree, noise, variance, found)
+    return Pivots.of(tree, noise, variance, found)
 
 
 @settings(max_examples=150, deadline=None)
@@ -79,7 +79,7 @@ def test_what_is_undetermined_has_no_variance_but_its_family_has() -> None:
     noisy = np.isfinite(variance)
     levels = np.repeat(np.arange(3), np.diff(tree.level_offsets))
     found = moments(variance, np.where(noisy, pivots.noise.cumulants[levels], 0.0), tree)
-    pivots = Pivots(tree, pivots.noise, variance, found)
+    pivots = Pivots.of(tree, pivots.noise, variance, found)
     one = combination(np.array([3]), np.ones((1, 1)), pivots)
     both = combination(np.array([3, 4]), np.ones((1, 2)), pivots)
     assert np.isinf(covariance(one, pivots)[0, 0])

@@ -12,7 +12,7 @@ import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.uncertainty.error_law import Shape, Term
-from topdown.uncertainty.known_noise import KnownNoise
+from topdown.uncertainty.known_noise import KnownNoise, fourth_cumulant
 from topdown.uncertainty.moments import MAIN_TERMS, Moments
 
 _LEAST_PART = 1e-4
@@ -20,19 +20,25 @@ _SAME = 1e-12
 
 
 class Pivots(NamedTuple):
-    """What is known of every node's error: the ``tree``, the ``noise``, the measurements' ``variance`` (nodes,), and
-    the ``moments``.
+    """What is known of every node's error: the ``tree``, the ``noise``, the measurements' ``variance`` (nodes,), the
+    ``moments``, and ``noisy`` (nodes,), 1 where a measurement has noise.
     """
 
     tree: Tree
     noise: KnownNoise
     variance: FloatArray
     moments: Moments
+    noisy: FloatArray
+
+    @classmethod
+    def of(cls, tree: Tree, noise: KnownNoise, variance: FloatArray, found: Moments) -> Pivots:
+        """With the marks of what is neither exact nor missing."""
+        return cls(tree, noise, variance, found, ((variance > 0) & np.isfinite(variance)).astype(np.float64))
 
     def cumulants(self, nodes: IntArray, level: int) -> FloatArray:
         """Fourth cumulants of the noise at ``nodes`` of one level; 0 where it is exact or not measured."""
-        noisy = (self.variance[nodes] > 0) & np.isfinite(self.variance[nodes])
-        return np.where(noisy, self.noise.cumulants[level], 0.0)
+        found: FloatArray = self.noisy[nodes] * self.noise.cumulants[level]
+        return found
 
 
 class _Families(NamedTuple):
@@ -159,8 +165,7 @@ def law_of(found: Combination, pivots: Pivots, mix: FloatArray, copies: int = 1)
         cumulant += float((outer**4) @ _untouched(upward.cumulant, families, first, last))
         level, touched = families.level, families.children
         if level == pivots.tree.n_levels - 1:
-            noisy = np.isfinite(pivots.variance) & (pivots.variance > 0)
-            counted = np.rint(_untouched(noisy.astype(np.float64), families, first, last)).astype(np.int64)
+            counted = np.rint(_untouched(pivots.noisy, families, first, last)).astype(np.int64)
             _group(candidates, pivots, level, outer, counted)
         e = mix @ families.gap + from_above[families.place]
     return Law(variance, _shape(candidates, pivots.noise, variance, cumulant * copies, copies))
@@ -169,8 +174,7 @@ def law_of(found: Combination, pivots: Pivots, mix: FloatArray, copies: int = 1)
 def _enter(candidates: list[_Candidate], pivots: Pivots, nodes: IntArray, level: int, e: FloatArray) -> float:
     """Put the noise of ``nodes`` with coefficients k e among the ``candidates``; its fourth cumulant."""
     own = pivots.moments.upward.own[nodes] * e
-    noisy = np.isfinite(pivots.variance[nodes]) & (pivots.variance[nodes] > 0)
-    _group(candidates, pivots, level, own, noisy.astype(np.int64))
+    _group(candidates, pivots, level, own, pivots.noisy[nodes].astype(np.int64))
     return float((own**4) @ pivots.cumulants(nodes, level))
 
 
@@ -209,3 +213,20 @@ def _shape(candidates: list[_Candidate], noise: KnownNoise, variance: float, cum
         rest -= copies * number * coefficient**4 * float(noise.cumulants[level])
     excess = max(rest, 0.0) / (variance * left) ** 2 if variance > 0 and left > 1e-8 else 0.0
     return Shape(tuple(terms), round(excess, 6))
+
+
+def joined(laws: list[Law]) -> Law:
+    """The law of a sum of independent errors."""
+    variance = sum(law.variance for law in laws)
+    if not 0 < variance < np.inf:
+        return Law(variance, Shape((), 0.0))
+    terms, cumulant = [], 0.0
+    for law in laws:
+        cumulant += law.variance**2 * law.shape.excess * law.shape.rest**2
+        terms += [term._replace(part=term.part * law.variance / variance) for term in law.shape.terms]
+    terms.sort(key=lambda term: -term.part)
+    for term in terms[MAIN_TERMS:]:
+        cumulant += variance**2 * term.number * term.coefficient**4 * fourth_cumulant(term.law)
+    shape = Shape(tuple(terms[:MAIN_TERMS]), 0.0)
+    excess = cumulant / (variance * shape.rest) ** 2 if shape.rest > 1e-8 else 0.0
+    return Law(variance, shape._replace(excess=round(excess, 6)))
