@@ -57,7 +57,7 @@ ROOMS = {
 MAY_SEE_COUNTS = {"confidential", "simulation", "pipeline", "study"}
 SHUT_OUT = {"measurements", "projection", "uncertainty", "release", "microdata", "tables", "theory", "privacy"}
 
-DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project"}
+DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project", "pipeline.query"}
 """What of the pipeline works on measurements alone."""
 
 
