@@ -24,9 +24,7 @@ def query(
     cell: Annotated[list[str] | None, typer.Option(help="The cell to sum; again for more. By default all.")] = None,
     asked: Annotated[str, typer.Option("--query", help="The query of which --cell is an answer.")] = "total",
     minus: Annotated[str | None, typer.Option(help="GEOIDs whose sum is taken away.")] = None,
-    share_of: Annotated[
-        str | None, typer.Option(help="GEOIDs, or a query such as total, of which it is a part.")
-    ] = None,
+    share_of: Annotated[str | None, typer.Option(help="GEOIDs, or a query such as total, that it is part of.")] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval, above 0.5 and below 1.")] = 0.9,
     regions: Annotated[
         Path | None, typer.Option(help="A table of units and their districts: a row per district.")
@@ -55,8 +53,6 @@ def query(
     elif output is Format.json:
         sys.stdout.write(found.to_json(orient="records", indent=2, double_precision=15) + "\n")
     else:
-        share = share_of is not None
+        form = "{:.4f}" if share_of is not None else "{:,.1f}"
         shown = found.drop(columns=[] if (found["note"] != "").any() else ["note"])
-        sys.stdout.write(
-            shown.to_string(index=False, float_format=lambda x: f"{x:.4f}" if share else f"{x:,.1f}") + "\n"
-        )
+        sys.stdout.write(shown.to_string(index=False, float_format=form.format) + "\n")
