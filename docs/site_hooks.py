@@ -1,7 +1,8 @@
 """What MkDocs is told beside mkdocs.yml: pages made of other files, and formulas as MathML.
 
-The changelog stands at the top of the repository and notebooks are JSON; both become pages when the site is built, so
-that neither is written twice. Browsers draw MathML themselves, without a script.
+The changelog stands at the top of the repository, notebooks are JSON, and commands say themselves what they do; all
+become pages when the site is built, so that nothing is written twice. Browsers draw MathML themselves,
+without a script.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import typer.cli
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from topdown.cli.app import app
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 _NOTEBOOK = re.compile(r"\]\(([\w./]*notebooks/\w+)\.ipynb\)")
@@ -25,13 +29,21 @@ _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the changelog and a page of every notebook."""
-    pages = {"changelog.md": (_REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")}
+    """Adds the changelog, the commands and a page of every notebook."""
+    pages = {"changelog.md": (_REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8"), "commands.md": commands()}
     for path in sorted((_REPOSITORY / "docs" / "notebooks").glob("*.ipynb")):
         pages[f"notebooks/{path.stem}.md"] = page_of(json.loads(path.read_text(encoding="utf-8")), path.name)
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
+
+
+def commands() -> str:
+    """The Markdown of every command's help."""
+    group = typer.main.get_command(app)
+    context: Any = group.make_context("topdown", [], resilient_parsing=True)
+    text = typer.cli.get_docs_for_click(obj=group, ctx=context, name="topdown")
+    return re.sub(r"\[/?bold\]", "**", text).replace("# `topdown`", "# Commands", 1)
 
 
 def page_of(notebook: dict[str, Any], name: str) -> str:

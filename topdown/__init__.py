@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
+    from topdown.planning.budget import smallest_budget
+    from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
+    from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
     from topdown.release.pl94 import write_pl94
@@ -42,6 +45,7 @@ __all__ = [
     "FundShare",
     "Geography",
     "HistogramRelease",
+    "LinearEstimate",
     "Measurements",
     "Plan",
     "PublishedRelease",
@@ -56,6 +60,7 @@ __all__ = [
     "Workload",
     "__version__",
     "errors",
+    "expected_errors",
     "fairness",
     "margins",
     "measure",
@@ -63,12 +68,14 @@ __all__ = [
     "preset",
     "privacy",
     "project",
+    "project_linear",
     "project_whole",
     "read_pl94",
     "read_release",
     "region",
     "round_counts",
     "simulate",
+    "smallest_budget",
     "synthesis",
     "theory",
     "verify_release",
@@ -95,6 +102,7 @@ _HOMES = {
     "FundShare": "topdown.simulation.rules",
     "Geography": "topdown.geography.geography",
     "HistogramRelease": "topdown.release.histograms",
+    "LinearEstimate": "topdown.projection.linear",
     "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
     "PublishedRelease": "topdown.release.published",
@@ -107,16 +115,19 @@ _HOMES = {
     "SeededSource": "topdown.noise",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
+    "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
+    "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
     "read_pl94": "topdown.confidential.pl94",
     "read_release": "topdown.release.published",
     "region": "topdown.uncertainty.regions",
     "round_counts": "topdown.release.release",
     "simulate": "topdown.simulation.simulate",
+    "smallest_budget": "topdown.planning.budget",
     "verify_release": "topdown.release.verify",
     "write_pl94": "topdown.release.pl94",
 }

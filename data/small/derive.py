@@ -1,7 +1,8 @@
 """Cut the small tables of this folder out of the full ones: ``python data/small/derive.py FOLDER [OUTPUT]``.
 
-FOLDER holds the full tables under the names that README.md gives. Rows are copied as they are; nothing is computed, and
-what the tables add up to is checked in tests/system/test_data.py.
+FOLDER holds the full tables under the names that README.md gives. Rows are copied as they are, but for the three tables
+that are computed from the whole redistricting file: its persons, its blocks, and what is public about these. What the
+tables add up to is checked in tests/system/test_data.py.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import csv
 import gzip
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+import numpy as np
+
+import topdown as td
 
 HERE = Path(__file__).parent
 STATES = ("10", "11", "15", "33", "44")  # Delaware, the District of Columbia, Hawaii, New Hampshire, Rhode Island
@@ -19,6 +24,7 @@ BY_AGE = ("10", "44")
 TRACTS = ("44003021200", "44007000500")
 KENYAN_COUNTY = "MOMBASA"
 PROTOTYPE = "ri_pl94_2018_prototype"
+PERSONS, BLOCKS, FACILITIES = "ri_pl94_2018_persons", "ri_pl94_2018_blocks", "ri_pl94_2018_facilities"
 PROTOTYPE_TRACT = "44007000500"
 GEOCODE, SUMMARY_LEVEL, RECORD = 9, 2, 7
 
@@ -50,6 +56,48 @@ def prototype(folder: Path, into: Path) -> None:
         )
 
 
+def written(path: Path, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """A CSV of ``rows``."""
+    with path.open("w", newline="") as output:
+        writer = csv.writer(output, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+
+
+def redistricting(folder: Path, output: Path) -> None:
+    """The redistricting file's persons by block and category (group quarters spread by the rule of
+    `topdown.confidential.pl94.Redistricting.persons`), its blocks with their names, and the kinds of residence that
+    every block has: households where it has housing units, group quarters where table P5 has people in them.
+    """
+    file = td.read_pl94(folder)
+    counts = file.persons()
+    schema, leaves = counts.schema, counts.geography.tree.leaves
+    codes = counts.geography.identifiers[leaves.start :].to_pylist()
+    values = counts.values[leaves]
+    block, cell = np.nonzero(values)
+    places = zip(*np.unravel_index(cell, schema.shape), strict=True)
+    rows = (
+        (codes[unit], *(a.categories[k] for a, k in zip(schema.attributes, place, strict=True)), values[unit, number])
+        for unit, number, place in zip(block, cell, places, strict=True)
+    )
+    written(output / f"{PERSONS}.csv", ["block", *schema.names, "persons"], rows)
+    homes = file.table("H1", "block")
+    units, quarters = homes["H0010001"].to_numpy(), file.table("P5", "block")
+    names = homes["name"].tolist()
+    written(output / f"{BLOCKS}.csv", ["block", "name"], zip(codes, names, strict=True))
+    kinds = dict(zip(schema.attributes[0].categories[1:], [2, 3, 4, 5, 7, 8, 9], strict=True))
+    nowhere = [kind for kind, field in kinds.items() if not quarters.iloc[:, 2 + field].any()]
+    # A kind that has no row at all would be one of which nothing is known.
+    there: list[tuple[str, str, str, int, str]] = [(codes[0], "hhgq", kind, 0, "0") for kind in nowhere]
+    for unit, code in enumerate(codes):
+        if units[unit]:
+            there.append((code, "hhgq", "household", 0, ""))
+        for kind, field in kinds.items():
+            if quarters.iloc[unit, 2 + field]:
+                there.append((code, "hhgq", kind, 1, ""))
+    written(output / f"{FACILITIES}.csv", ["geoid", "query", "answer", "lower", "upper"], there)
+
+
 def derive(source: Path, output: Path = HERE) -> None:
     """Write all small tables to ``output`` from the full ones in ``source``."""
     output.mkdir(parents=True, exist_ok=True)
@@ -79,6 +127,7 @@ def derive(source: Path, output: Path = HERE) -> None:
         output / "kenya_2019_households.csv",
     )
     prototype(source / PROTOTYPE, output / PROTOTYPE)
+    redistricting(source / PROTOTYPE, output)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from support.places import REPOSITORY, SMALL_DATA, Command
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.pipeline import draw
-from topdown.pipeline.guess import configuration, guess, likely_form
+from topdown.pipeline.first_configuration import configuration
+from topdown.pipeline.guess import guess, likely_form
 from topdown.tables.format import PLAIN
 
 
@@ -74,6 +75,32 @@ def test_records_and_long_tables_get_a_schema(tmp_path: Path) -> None:
     long.to_csv(tmp_path / "long.csv", index=False)
     found = made(tmp_path / "long.csv", tmp_path)
     assert (found["input"]["rows"], found["input"]["count"]) == ("long", "size")
+
+
+def test_of_rows_at_several_levels_the_lowest_are_taken(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    # A district is called as its province, and districts of two provinces alike.
+    rows = [(f"p{a}", "east" if b == 0 else f"p{a}" if b == 1 else f"d{a}{b}") for a in range(9) for b in range(8)]
+    lowest = pd.DataFrame(rows, columns=["province", "district"])
+    lowest = lowest.assign(level="District", men=rng.poisson(900, 72), women=rng.poisson(900, 72))
+    higher = lowest.groupby("province", as_index=False)[["men", "women"]].sum()
+    higher = higher.assign(level="Province", district=higher["province"])
+    pd.concat([higher, lowest]).to_csv(tmp_path / "t.csv", index=False)
+    found = made(tmp_path / "t.csv", tmp_path)
+    assert found["input"]["where"] == {"level": "District"}
+    assert found["input"]["cells"] == ["men", "women"]
+    assert found["geography"]["levels"] == ["everything", "province", "district"]
+
+
+def test_names_under_several_parents_are_told_apart_by_both(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    rows = [(f"p{a}", f"d{b}") for a in range(10) for b in range(a, a + 12)]
+    frame = pd.DataFrame(rows, columns=["province", "district"])
+    frame.assign(men=rng.poisson(900, 120), women=rng.poisson(900, 120)).to_csv(tmp_path / "t.csv", index=False)
+    found = made(tmp_path / "t.csv", tmp_path)
+    assert found["geography"]["levels"] == ["everything", "province", "district"]
+    assert found["geography"]["separator"] == "/"
+    assert found["input"]["cells"] == ["men", "women"]
 
 
 def test_names_of_columns_are_quoted_for_toml(tmp_path: Path) -> None:

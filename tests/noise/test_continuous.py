@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,18 @@ import pytest
 from scipy import stats
 
 from topdown.errors import ConfigError
-from topdown.noise import Gaussian, Laplace, SeededSource
+from topdown.noise import Gaussian, GeneralizedGaussian, Laplace, SeededSource
 
-ORACLES: list[tuple[Callable[..., Any], Callable[..., Any]]] = [(Laplace, stats.laplace), (Gaussian, stats.norm)]
+
+def _cubic(scale: Any) -> GeneralizedGaussian:
+    return GeneralizedGaussian(scale, 3)
+
+
+ORACLES: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
+    (Laplace, stats.laplace),
+    (Gaussian, stats.norm),
+    (_cubic, partial(stats.gennorm, 3)),
+]
 
 
 @pytest.mark.parametrize(("make", "oracle"), ORACLES)
@@ -43,7 +53,7 @@ def test_frequencies_reject_ten_percent(make: Callable[..., Any], oracle: Callab
     assert stats.kstest(drawn, oracle(scale=9).cdf).pvalue < 1e-10
 
 
-@pytest.mark.parametrize("make", [Laplace, Gaussian])
+@pytest.mark.parametrize("make", [Laplace, Gaussian, _cubic])
 def test_the_rest_of_the_contract(make: Callable[..., Any]) -> None:
     law = make(2)
     assert not law.fit_for_release
@@ -78,3 +88,18 @@ def test_draws_are_symmetric_to_the_last_bit() -> None:
 
     drawn = Laplace(3).sample(2000, Pair())
     assert np.array_equal(drawn[:1000], -drawn[1000:])
+
+
+def test_the_generalised_gaussian_law_is_laplace_at_1_and_gaussian_at_2() -> None:
+    x, q = np.linspace(-20.0, 20.0, 41), np.array([1e-12, 0.3, 0.5, 0.99])
+    for law, known in (
+        (GeneralizedGaussian(3, 1), Laplace(3)),
+        (GeneralizedGaussian(3, 2), Gaussian(3 / math.sqrt(2))),
+    ):
+        for name in ("pdf", "cdf", "sf"):
+            assert getattr(law, name)(x) == pytest.approx(getattr(known, name)(x), rel=1e-11)
+        assert law.ppf(q) == pytest.approx(known.ppf(q), rel=1e-11)
+        assert (law.variance, law.mean_abs) == pytest.approx((known.variance, known.mean_abs))
+    for power in (0.99, 101, "x", math.nan):
+        with pytest.raises(ConfigError):
+            GeneralizedGaussian(1, power)

@@ -58,14 +58,23 @@ def test_it_leaves_the_promised_files_and_columns(county_run: tuple[RunConfig, P
     tables, _ = read(public)
     known = ["variance"] if config.privacy.invariants else []
     assert list(tables["measurements"]) == ["geoid", "level", "query", "cell", "value", "variance"]
-    assert list(tables["estimates"]) == ["geoid", "level", "name", "cell", "unbiased", "variance", "non_negative"]
-    assert list(tables["release"]) == ["geoid", "level", "name", "cell", "value", *known]
+    assert list(tables["estimates"]) == [
+        "geoid",
+        "level",
+        "parent",
+        "name",
+        "cell",
+        "unbiased",
+        "variance",
+        "non_negative",
+    ]
+    assert list(tables["release"]) == ["geoid", "level", "parent", "name", "cell", "value", *known]
     with (public / "release.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     assert rows[0] == list(tables["release"])
     assert len(rows) - 1 == len(tables["release"]) == 2 * 3192
     as_text = tables["release"].astype(object).where(tables["release"].notna(), "")
-    assert [row[4] for row in rows[1:]] == [str(value) for value in as_text["value"]]
+    assert [row[5] for row in rows[1:]] == [str(value) for value in as_text["value"]]
     assert [row[0] for row in rows[1:]] == as_text["geoid"].tolist()
     named = tables["release"].set_index("geoid")["name"]
     assert set(named["01001"]) == {"Autauga County, AL"}

@@ -6,16 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
 
 import topdown as td
+from support.places import REPOSITORY
 from topdown.config import load_config, load_project
-from topdown.errors import BudgetError, ConfigError, CountsError, TopdownError
+from topdown.errors import BudgetError, ConfigError, CountsError, DataError, TopdownError
+from topdown.machine.files import file_digest
 from topdown.pipeline import draw
 from topdown.pipeline import project as derivation
 from topdown.pipeline import run as pipeline
+from topdown.privacy.ledger import Ledger
+from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS
 
 RUN = """
@@ -95,6 +100,8 @@ def test_a_release_of_several_queries(folder: Path) -> None:
     manifest = json.loads((public / "manifest.json").read_text())
     assert manifest["fit_for_release"]
     assert manifest["schema"]["zeros"] == [{"home": ["nursing"], "age": ["minor"]}]
+    described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
+    jsonschema.validate(manifest, json.loads(described.read_text(encoding="utf-8")))
     assert {entry["query"] for entry in manifest["privacy"]["budget"]} == {
         "total",
         "age * race",
@@ -108,6 +115,220 @@ def test_a_release_of_several_queries(folder: Path) -> None:
     assert (estimates["variance"] >= 0).all()
     again = pipeline.run(load_config(folder / "run.toml"))
     assert again.already_there
+
+
+def test_its_rows_are_the_cells_that_have_records(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder))).public
+    rows = pd.read_parquet(public / "release.parquet")
+    assert list(rows.columns) == ["geoid", "level", "home", "age", "race", "count"]
+    assert (rows["count"] > 0).all()
+    assert rows.astype(str).equals(pd.read_csv(public / "release.csv", dtype=str))
+    found = td.read_release(public)
+    assert found.histograms is not None
+    assert found.histograms.to_frame().astype(str).equals(rows.astype(str))
+    assert found.release.values.sum() == rows["count"].sum()
+    table = found.table("county", "age")
+    assert list(table.columns) == ["geoid", "name", "minor", "adult"]
+    by = rows[rows["level"] == "county"].groupby(["geoid", "age"], observed=True)["count"].sum()
+    assert table.set_index("geoid")["adult"].to_dict() == by.xs("adult", level="age").to_dict()
+
+
+TABLES = '[output]\ntables = ["age * race", "total", "group"]\n'
+
+
+def test_tables_are_a_row_per_unit_and_add_up(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    verified = td.verify_release(public)
+    assert "tables/age_race.parquet" in verified.files
+    found = td.read_release(public)
+    table = pd.read_parquet(public / "tables" / "age_race.parquet")
+    assert list(table.columns[:4]) == ["geoid", "level", "name", "minor_a"]
+    assert table["geoid"].tolist() == found.geography.identifiers.to_pylist()
+    assert (table.iloc[:, 3:9].sum(axis=1) == table["total"]).all()
+    sums = table.groupby("level", observed=True)["total"].sum()
+    assert set(sums) == {sums["nation"]}
+    for level in found.geography.levels:
+        mine = table[table["level"] == level].iloc[:, 3:9].to_numpy()
+        assert (mine == found.table(level, "age * race").iloc[:, 2:].to_numpy()).all()
+    beside = pd.read_parquet(public / "tables" / "age_race_estimates.parquet")
+    assert list(beside.columns) == ["geoid", "level", "name", "column", "value", "unbiased", "sd", "moe"]
+    assert len(beside) == 7 * len(table)
+    assert beside["value"].sum() == table.iloc[:, 3:].to_numpy().sum()
+    root = beside[(beside["level"] == "nation") & (beside["column"] == "total")].iloc[0]
+    assert root["unbiased"] == pytest.approx(root["value"])  # the nation's total is exact
+    assert root["sd"] == pytest.approx(0, abs=1e-6)
+    assert set(json.loads((public / "manifest.json").read_text())["tables"]) == {"age * race", "total", "group"}
+
+
+def test_the_standard_deviations_in_tables_are_those_of_least_squares(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    measurements = td.read_release(public).measurements
+    estimate = td.project(measurements, "gls")
+    beside = pd.read_parquet(public / "tables" / "group_estimates.parquet")
+    for level in measurements.geography.levels:
+        mine = beside[(beside["level"] == level) & (beside["column"] != "total")]
+        answer = estimate.answer(level, "group")
+        assert answer.variance is not None
+        assert mine["unbiased"].to_numpy() == pytest.approx(answer.values.ravel())
+        assert mine["sd"].to_numpy() ** 2 == pytest.approx(answer.variance.ravel(), abs=1e-9)
+        assert (mine["moe"] / mine["sd"]).dropna().to_numpy() == pytest.approx(1.644854, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("age_race.parquet", "nation '.*', column 'minor_a': it has .* add up to"),
+        ("age_race_estimates.parquet", "column"),
+    ],
+)
+def test_a_table_that_is_not_of_the_release_is_found(folder: Path, file: str, said: str) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    path = public / "tables" / file
+    table = pd.read_parquet(path)
+    table.loc[0, "value" if "value" in table else "minor_a"] += 1
+    table.to_parquet(path)
+    manifest = json.loads((public / "manifest.json").read_text())
+    manifest["files"][f"tables/{file}"] |= {"sha256": file_digest(path), "bytes": path.stat().st_size}
+    (public / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=said):
+        td.verify_release(public)
+
+
+def test_what_lies_beside_the_tables_is_no_part_of_the_release(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    (public / "tables" / "other.csv").write_text("1")
+    with pytest.raises(DataError, match=r"'tables/other\.csv' is not of this release"):
+        td.verify_release(public)
+
+
+def test_tables_that_cannot_be_are_refused_before_anything_is_drawn(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"output\.tables.*'rase'.*did you mean 'race'"):
+        load_config(configured(folder, RUN + '[output]\ntables = ["age * rase"]\n'))
+    with pytest.raises(ConfigError, match="attribute 'level' is called as a column of the release"):
+        pipeline.run(load_config(configured(folder, RUN.replace("race", "level"))))
+
+
+FACILITIES = """geoid,query,answer,lower,upper
+0003,home,nursing,1,
+0003,home,barracks,0,
+"""
+
+
+def with_limits(folder: Path, facilities: str = FACILITIES, closed: str = "[]", text: str = RUN) -> Path:
+    (folder / "facilities.csv").write_text(facilities)
+    return configured(folder, text + f'[bounds]\npath = "facilities.csv"\nclosed = {closed}\n')
+
+
+def listed(folder: Path) -> str:
+    """A list of all that there is, as a public table of facilities would have it."""
+    table = pd.read_parquet(folder / "table.parquet")
+    there = table[["block", "home"]].drop_duplicates()
+    rows = [f"{one.block},home,{one.home},{int(one.home != 'house')}," for one in there.itertuples()]
+    return "geoid,query,answer,lower,upper\n" + "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize("shares", [None, "detailed"], ids=["queries", "cells alone"])
+def test_limits_are_kept_by_every_release_and_bind_the_units_above(folder: Path, shares: str | None) -> None:
+    text = RUN
+    if shares is not None:
+        begin, end = RUN.index("mechanism"), RUN.index("[projection]")
+        text = RUN[:begin] + 'epsilon = "1/2"\n\n' + RUN[end:]
+    config = load_config(with_limits(folder, listed(folder), '["home"]', text))
+    public = pipeline.run(config).public
+    td.verify_release(public)
+    manifest = json.loads((public / "manifest.json").read_text())
+    assert manifest["limits"]["sha256"] == file_digest(folder / "facilities.csv")
+    described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
+    jsonschema.validate(manifest, json.loads(described.read_text(encoding="utf-8")))
+    found = td.read_release(public)
+    there = pd.read_parquet(folder / "table.parquet")[["block", "home"]].drop_duplicates()
+    homes = found.table("block", "home").set_index("geoid")
+    for block, row in homes.iterrows():
+        for home, count in row.drop("name").items():
+            occupied = ((there["block"] == block) & (there["home"] == home)).any()
+            assert count >= 1 if occupied and home != "house" else occupied or count == 0
+    estimates = pd.read_parquet(public / "estimates.parquet")
+    nursing = estimates[estimates["cell"].str.startswith("nursing") & (estimates["level"] == "block")]
+    by_block = nursing.groupby("geoid")["non_negative"].sum()
+    assert by_block.drop("0003").abs().max() == 0
+    assert by_block["0003"] >= 1 - 1e-6
+    assert manifest["projections"]["non_negative"]["cross_check"]["scope"] == "every family"
+    again = pipeline.run(config)
+    assert again.already_there
+
+
+def test_another_release_of_the_same_measurements_keeps_the_same_limits(folder: Path) -> None:
+    public = pipeline.run(load_config(with_limits(folder, listed(folder), '["home"]'))).public
+    (folder / "again.toml").write_text(
+        f'[measurements]\npath = "{public}"\n[projection]\nmethod = "top-down"\n[output]\ndirectory = "again"\n'
+    )
+    other = derivation.project_measurements(load_project(folder / "again.toml")).public
+    td.verify_release(other)
+    assert (other / "limits.parquet").read_bytes() == (public / "limits.parquet").read_bytes()
+    nursing = td.read_release(other).table("block", "home").set_index("geoid")["nursing"]
+    assert nursing["0003"] >= 1
+    assert nursing.drop("0003").sum() == 0
+
+
+def test_other_limits_are_another_release(folder: Path) -> None:
+    pipeline.run(load_config(with_limits(folder)))
+    with pytest.raises(TopdownError, match="another"):
+        pipeline.run(load_config(with_limits(folder, FACILITIES.replace("barracks,0,", "barracks,0,9000"))))
+
+
+def test_a_release_outside_its_limits_is_found(folder: Path) -> None:
+    public = pipeline.run(load_config(with_limits(folder))).public
+    path = public / "limits.parquet"
+    pd.DataFrame(
+        {"geoid": ["0003"], "query": ["home"], "answer": ["nursing"], "lower": [10**6], "upper": [None]}
+    ).to_parquet(path)
+    manifest = json.loads((public / "manifest.json").read_text())
+    manifest["files"]["limits.parquet"] |= {"sha256": file_digest(path), "bytes": path.stat().st_size}
+    (public / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"block '0003', query 'home', answer 'nursing': .* outside its limits"):
+        td.verify_release(public)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("0003,home,nursing,3,2", r"facilities\.csv: limits, row 1: block '0003'.*'nursing': the lower limit is above"),
+        ("0009,home,nursing,1,", r"facilities\.csv: limits, row 1: no unit '0009' in the geography"),
+        ("0003,home,nursery,1,", r"facilities\.csv: limits, row 1: .*'nursery'.*did you mean 'nursing'"),
+        ("0003,house,nursing,1,", r"facilities\.csv: limits, row 1: .*'house'"),
+        ("0003,home,nursing,-1,", r"row 1: '-1' is no whole number"),
+        (
+            "0003,home * age,nursing_minor,1,",
+            "block '0003', query 'home \\* age', 'nursing_minor': it must be at least 1, and the schema's zeros",
+        ),
+        (
+            "0003,home,nursing,5,\n00,home,nursing,0,4",
+            "county '00', query 'home', 'nursing': it must be at least 5 and at most 4|"
+            "county '00': query 'home', 'nursing': it must be at least 5 and at most 4",
+        ),
+        (
+            "0003,home,nursing,5,\n0003,total,total,,4",
+            "block '0003': query 'total', 'total': it must be at least 5 and at most 4",
+        ),
+        ("0000,total,total,1,", "block '0000', query 'total', answer 'total': its count is below its lower limit 1"),
+        ("0003,home,nursing,,0", "block '0003', query 'home', answer 'nursing': its count is above its upper limit 0"),
+    ],
+)
+def test_limits_that_cannot_be_are_refused_before_the_budget_is_touched(folder: Path, rows: str, said: str) -> None:
+    text = RUN + '[ledger]\npath = "ledger.db"\ndataset = "census"\n'
+    config = load_config(with_limits(folder, "geoid,query,answer,lower,upper\n" + rows + "\n", text=text))
+    Ledger(folder / "ledger.db").open_account("census", 1)
+    before = (folder / "ledger.db").read_bytes()
+    for act in (draw.check, pipeline.run):
+        with pytest.raises((DataError, CountsError), match=said):
+            act(config)
+    assert (folder / "ledger.db").read_bytes() == before
+    assert not (config.output_path / "public").exists()
+
+
+def test_limits_belong_to_methods_that_go_by_families(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'joint' has x >= 0 .* without limits"):
+        draw.check(load_config(with_limits(folder, text=RUN.replace("gls-top-down", "joint"))))
 
 
 def test_another_release_of_the_same_measurements(folder: Path) -> None:

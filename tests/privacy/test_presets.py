@@ -100,3 +100,20 @@ def test_the_schemas_have_production_s_cells() -> None:
     sizes = {"total": 1, "cenrace": 63, "hhinstlevels": 3, "hhgq": 8, "hispanic * cenrace": 126, "detailed": 2016}
     for text, size in sizes.items():
         assert Query.parse(text, PERSONS).n_answers == size
+
+
+def test_what_is_exact_takes_no_share_and_leaves_the_other_variances_as_they_were() -> None:
+    levels = ["state", "county", "tract", "block group", "block"]
+    production = preset("pl94-2020-us")
+    free, held = production.plan(levels), production.plan(levels, invariants={"state": ["total"]})
+    assert held.exact_queries == (("state", "total"),)
+    assert held.rho is not None
+    assert free.rho is not None
+    assert held.rho == free.rho - free.budget("state", "total")
+    for level in levels:
+        for query in free.queries(level):
+            if (level, query) != ("state", "total"):
+                assert held.variance(level, query) == free.variance(level, query)
+    assert held.variance("state", "total") == 0
+    with pytest.raises(BudgetError, match="measures nothing that is not exact"):
+        production.plan(["state"], invariants={"state": ["detailed"]})

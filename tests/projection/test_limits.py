@@ -145,7 +145,9 @@ def test_limits_that_contradict_each_other_or_what_is_exact_name_node_and_both_s
     answers["state", "home"] = (np.array([[90, 1, 9]]), 0.0)
     exact = td.Measurements.from_answers(geography, SCHEMA, answers)
     limits = td.AnswerLimits.from_table(FACILITIES, geography, SCHEMA)
-    with pytest.raises(ProjectionError, match=r"state 'S': its exact 'home' is not what.*or outside its limits"):
+    with pytest.raises(
+        ProjectionError, match=r"state 'S': query 'home', 'prison': its exact answer is 1, .*at least 2;"
+    ):
         td.project_whole(exact, limits=limits)
 
 

@@ -29,13 +29,13 @@ def made(geography: Geography, values: Any, exact: Any = False) -> td.Release:
 def test_a_release_is_tidy(geography: Geography) -> None:
     release = made(geography, GOOD)
     frame = release.to_frame()
-    assert list(frame) == ["geoid", "level", "name", "cell", "value"]
+    assert list(frame) == ["geoid", "level", "parent", "name", "cell", "value"]
     assert frame["value"].tolist() == np.ravel(GOOD).tolist()
     assert release.variance is None
     known = made(geography, GOOD, exact=np.arange(12).reshape(6, 2) < 2)
     assert known.variance is not None
     assert known.variance[0].tolist() == [0.0, 0.0]
-    assert list(known.to_frame()) == ["geoid", "level", "name", "cell", "value", "variance"]
+    assert list(known.to_frame()) == ["geoid", "level", "parent", "name", "cell", "value", "variance"]
     assert known.to_frame()["variance"].isna().tolist() == [False] * 2 + [True] * 10
 
 

@@ -32,6 +32,10 @@ RUNS = {
     + '[schema]\nage = ["adults", "children"]\n[recodes.age]\nany = { all = ["adults", "children"] }\n',
     "without": PRIVACY + "[projection]\ncross_check = false\n[output]\ncsv = false\n",
     "every table": PRIVACY + "[output]\nwide = true\nestimates_csv = true\n",
+    "tables": PRIVACY + '[output]\ntables = ["detailed", "total"]\nestimates_csv = true\n',
+    "queries": '[privacy]\nepsilon = 1\n[privacy.shares]\nnation = { total = "1/4" }\nstate = { detailed = "1/4" }\n'
+    'county = { detailed = "1/4", any = "1/4" }\n[schema]\nage = ["adults", "children"]\n[recodes.age]\n'
+    'any = { all = ["adults", "children"] }\n[output]\ntables = ["age"]\n',
     "ledger": PRIVACY + '[ledger]\npath = "ledger.db"\ndataset = "census"\n',
 }
 
@@ -53,20 +57,28 @@ def kind(type_: pa.DataType) -> str:
     return str(type_)
 
 
-def described(name: str, cells: list[str]) -> list[dict[str, Any]]:
-    """The columns of a table, of a wide one with its cells in place of "*"."""
-    return [
-        {**one, "name": cell}
-        for one in TABLES["tables"][name]
-        for cell in (cells if one["name"] == "*" else [one["name"]])
-    ]
+def entry(name: str, manifest: dict[str, Any]) -> str:
+    """The name under which the schemas describe a release's file."""
+    if name.startswith("tables/"):
+        end = "_estimates" if "_estimates." in name else ""
+        return f"tables/*{end}.{name.rsplit('.', 1)[1]}"
+    rows = manifest["release_rows"]
+    return name if rows == "every cell" or not name.startswith("release.") else f"{name} ({rows})"
+
+
+def described(name: str, manifest: dict[str, Any], columns: list[str]) -> list[dict[str, Any]]:
+    """The columns of a table, with its own in place of "*": cells, attributes or answers."""
+    known = TABLES["tables"][entry(name, manifest)]
+    own = [column for column in columns if column not in {one["name"] for one in known}]
+    return [{**one, "name": cell} for one in known for cell in (own if one["name"] == "*" else [one["name"]])]
 
 
 def require_tables(public: Path) -> None:
-    for path in public.glob("*.parquet"):
+    manifest = json.loads((public / "manifest.json").read_text(encoding="utf-8"))
+    for path in public.rglob("*.parquet"):
         table = pq.read_table(path)
         expected = []
-        for one in described(path.name, json.loads((public / "manifest.json").read_text(encoding="utf-8"))["cells"]):
+        for one in described(path.relative_to(public).as_posix(), manifest, table.column_names):
             name = one["also"] if one.get("also") in table.column_names else one["name"]
             if name not in table.column_names and one.get("optional"):
                 continue
@@ -75,7 +87,7 @@ def require_tables(public: Path) -> None:
             assert one["nullable"] or table[name].null_count == 0, (path.name, name)
         assert table.column_names == expected, path.name
         assert pq.read_schema(path).metadata[b"schema version"] == SCHEMA_VERSION.encode()
-    for path in public.glob("*.csv"):
+    for path in public.rglob("*.csv"):
         header = path.read_text(encoding="utf-8").splitlines()[0].replace('"', "").split(",")
         assert header == pq.read_schema(path.with_suffix(".parquet")).names
 
@@ -84,7 +96,7 @@ def test_what_a_run_writes_is_what_the_schemas_describe(public: Path) -> None:
     manifest = json.loads((public / "manifest.json").read_text(encoding="utf-8"))
     jsonschema.validate(manifest, MANIFEST)
     require_tables(public)
-    assert set(manifest["files"]) <= {*TABLES["tables"], "README.md", "datapackage.json"}
+    assert {entry(name, manifest) for name in manifest["files"]} <= {*TABLES["tables"], "README.md", "datapackage.json"}
 
 
 def test_so_is_what_is_derived_from_it(public: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -104,6 +105,11 @@ CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
 )
 
+IN_A_BROWSER = pytest.mark.skipif(
+    CHROMIUM is None and os.environ.get("TOPDOWN_BROWSER") != "required",
+    reason="no chromium on this machine: the page is not drawn",
+)
+
 PROBE = """<script>
 const wait = () => document.body.dataset.drawn ? probe() : setTimeout(wait, 50);
 const all = (where, from = document) => [...from.querySelectorAll(where)];
@@ -136,13 +142,13 @@ wait();
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr"),
-    *("--v=0", "--virtual-time-budget=20000", "--allow-file-access-from-files"),
+    *("--disable-dev-shm-usage", "--v=0", "--virtual-time-budget=20000", "--allow-file-access-from-files"),
 ]
 
 
 def browsed(path: Path, profile: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """What Chromium makes of the page at ``path``, which writes nothing to its console."""
-    assert CHROMIUM is not None
+    assert CHROMIUM is not None, "a browser is required here, and there is none"
     done = subprocess.run(
         [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *more, path.as_uri()],
         capture_output=True, text=True, timeout=120, check=True,
@@ -158,7 +164,7 @@ def told(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(raw.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the page is not drawn")
+@IN_A_BROWSER
 def test_a_browser_draws_the_page(study: Mapping[str, Any], tmp_path: Path) -> None:
     """Every chart is drawn, no console message, and the table of units can be searched, sorted and downloaded."""
     outlines = read_outlines(outline_file(tmp_path), study["table"].geography)
@@ -222,7 +228,7 @@ def whole_page(mapped: Mapping[str, Any]) -> str:
     return render(mapped["summary"])
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the page is not drawn")
+@IN_A_BROWSER
 def test_a_phone_shows_all_of_it(whole_page: str, tmp_path: Path) -> None:
     """At 390 px nothing is wider than the screen but tables in their own scroll; charts are redrawn, not shrunk."""
     (tmp_path / "report.html").write_text(whole_page, encoding="utf-8")
@@ -240,7 +246,7 @@ def test_a_phone_shows_all_of_it(whole_page: str, tmp_path: Path) -> None:
     assert found["closed"]
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the page is not drawn")
+@IN_A_BROWSER
 def test_paper_holds_all_of_it(whole_page: str, tmp_path: Path) -> None:
     """An A4 page is 680 px wide between its margins: charts and tables fit, what is for a screen is not there."""
     path = tmp_path / "report.html"

@@ -42,6 +42,7 @@ ROOMS = {
     "projection": 6,
     "uncertainty": 7,
     "release": 7,
+    "planning": 7,
     "simulation": 8,
     "microdata": 8,
     "pmse": 8,
@@ -55,7 +56,17 @@ ROOMS = {
 }
 # A simulation measures again and again beside the truth; a study is a pipeline of simulations.
 MAY_SEE_COUNTS = {"confidential", "simulation", "pipeline", "study"}
-SHUT_OUT = {"measurements", "projection", "uncertainty", "release", "microdata", "tables", "theory", "privacy"}
+SHUT_OUT = {
+    "measurements",
+    "projection",
+    "planning",
+    "uncertainty",
+    "release",
+    "microdata",
+    "tables",
+    "theory",
+    "privacy",
+}
 
 DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project", "pipeline.query"}
 """What of the pipeline works on measurements alone."""
@@ -143,6 +154,18 @@ def test_what_is_published_never_reaches_the_counts() -> None:
     for module in MODULES:
         if room(module) in SHUT_OUT or module in DERIVES:
             assert not {room(name) for name in reached(module)} & {"confidential"}, f"{module} reaches the counts"
+
+
+def test_what_is_imported_by_name_is_one_method_of_the_plan() -> None:
+    """What no import statement shows: the package's own lazy names, and the plan's errors, of a room above it."""
+    named = {
+        name: re.findall(r'import_module\("(topdown[^"]*)"\)', path.read_text(encoding="utf-8"))
+        for name, path in MODULES.items()
+    }
+    assert {name: found for name, found in named.items() if name and found} == {
+        "privacy.plan": ["topdown.planning.expected"]
+    }
+    assert not {room(name) for name in reached("planning.expected")} & {"confidential"}
 
 
 def test_nothing_imports_the_package_itself() -> None:

@@ -15,6 +15,7 @@ import pytest
 import topdown as td
 from support import notebooks
 from support.places import REPOSITORY
+from topdown.cli.app import app
 
 DOCS = REPOSITORY / "docs"
 TEXTS = sorted(
@@ -56,6 +57,11 @@ def test_the_site_builds_without_a_warning_and_has_every_public_name(tmp_path: P
     for module, found in MODULES.items():
         names = [name for name in found.__all__ if not {f"topdown.{module}.{name}", home(module, name)} & there]
         assert names == [], f"td.{module}"
+
+    commands = (tmp_path / "site" / "commands.html").read_text(encoding="utf-8")
+    told = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert {name for name in told if f'<h2 id="topdown-{name}"' not in commands} == set()
+    assert "[bold]" not in commands
 
     pages = {path: path.read_text(encoding="utf-8") for path in (tmp_path / "site").rglob("*.html")}
     assert len(pages) > 30

@@ -76,13 +76,13 @@ def test_a_release_holds_no_formula_and_says_how_it_is_written(tmp_path: Path) -
     public = pipeline.run(load_config(tmp_path / "run.toml")).public
     with (public / "release.csv").open(newline="") as file:
         rows = list(csv.reader(file))
-    assert rows[0] == ["geoid", "level", "name", "cell", "value"]
-    texts = {text for row in rows[1:] for text in row[:4]}
+    assert rows[0] == ["geoid", "level", "parent", "name", "cell", "value"]
+    texts = {text for row in rows[1:] for text in row[:5]}
     assert not [text for text in texts if text[:1] in set("=+-@\t\r\n")]
     assert {"'=US", "'-1", "'+2", "'=a", "'\tb", "c", "'@nation", "'=n", "n", "'@b", "'Aiea"} <= texts
-    assert all(row[4].isdigit() for row in rows[1:])
+    assert all(row[5].isdigit() for row in rows[1:])
     true = pq.read_table(public / "release.parquet")
-    strings = {name: pa.string() for name in ("geoid", "level", "name", "cell")}
+    strings = {name: pa.string() for name in ("geoid", "level", "parent", "name", "cell")}
     options = pacsv.ConvertOptions(column_types=strings, strings_can_be_null=True)
     parsing = pacsv.ParseOptions(newlines_in_values=True)
     back = pacsv.read_csv(public / "release.csv", parse_options=parsing, convert_options=options)

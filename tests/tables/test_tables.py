@@ -25,9 +25,10 @@ def test_tidy_rows_node_by_node_and_cell_by_cell(geography: td.Geography) -> Non
     assert frame["cell"].tolist() == ["a", "b"] * 6
     assert frame["value"].tolist() == list(range(12))
     assert frame["half"].isna().tolist() == [False, True] * 6
-    some = to_frame(tidy_batches(geography, ["a", "b"], {"value": values}, rows=np.arange(6) == 4, names=True))
-    assert list(some) == ["geoid", "level", "name", "cell", "value"]
+    some = to_frame(tidy_batches(geography, ["a", "b"], {"value": values}, rows=np.arange(6) == 4, units=True))
+    assert list(some) == ["geoid", "level", "parent", "name", "cell", "value"]
     assert some["geoid"].tolist() == ["01003"] * 2
+    assert some["parent"].tolist() == ["01"] * 2
     assert some["value"].tolist() == [8, 9]
     assert some["name"].isna().all()
 
@@ -44,16 +45,17 @@ def test_batches_cut_between_nodes(geography: td.Geography, monkeypatch: pytest.
 def test_both_kinds_of_file_hold_the_same_rows(geography: td.Geography, tmp_path: Path) -> None:
     def rows() -> list[pa.RecordBatch]:
         values = np.arange(12).reshape(6, 2)
-        return list(tidy_batches(geography, ["a, b", 'c"d'], {"value": values}, names=True))
+        return list(tidy_batches(geography, ["a, b", 'c"d'], {"value": values}, units=True))
 
     write_parquet(tmp_path / "t.parquet", iter(rows()), {"software": "x"})
     write_csv(tmp_path / "t.csv", iter(rows()))
     table = pq.read_table(tmp_path / "t.parquet")
     assert table.schema.metadata[b"software"] == b"x"
-    types = {"geoid": pa.string(), "level": pa.string(), "name": pa.string(), "cell": pa.string(), "value": pa.int64()}
+    types = dict.fromkeys(("geoid", "level", "parent", "name", "cell"), pa.string()) | {"value": pa.int64()}
     options = pacsv.ConvertOptions(column_types=types, strings_can_be_null=True)
     back = pacsv.read_csv(tmp_path / "t.csv", convert_options=options)
     assert back.to_pydict() == table.to_pydict()
+    assert table["parent"].to_pylist() == [None] * 2 + ["US"] * 4 + ["01", "01", "01", "01", "02", "02"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv", "t.parquet"]
 
 

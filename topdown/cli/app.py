@@ -17,6 +17,7 @@ from topdown.cli import ledger as cli_ledger
 from topdown.cli.check import check
 from topdown.cli.compare import compare
 from topdown.cli.init import init
+from topdown.cli.plan import plan
 from topdown.cli.project import project
 from topdown.cli.query import query
 from topdown.cli.run import run
@@ -39,7 +40,8 @@ app = typer.Typer(
         "Publish a hierarchy of counts with differential privacy.\n\n"
         "[bold]topdown init TABLE[/bold] writes a first TOML file. "
         "A TOML file names the table of counts, how its units nest, the privacy budget and the projection. "
-        "[bold]topdown check FILE[/bold] validates it all and draws nothing; [bold]topdown run FILE[/bold] makes the "
+        "[bold]topdown check FILE[/bold] validates it all and draws nothing; [bold]topdown plan FILE --target "
+        "'county: 25 at 90 %'[/bold] finds the smallest budget for it; [bold]topdown run FILE[/bold] makes the "
         "release, [bold]topdown project FILE[/bold] makes another of the same noise, "
         "[bold]topdown synthesize FILE[/bold] writes it as records, "
         "[bold]topdown study FILE[/bold] simulates what its projection does to the noise, "
@@ -59,7 +61,7 @@ _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__na
 
 app.add_typer(cli_ledger.app, name="ledger")
 
-for command in (init, run, project, synthesize, study, compare, check, verify, query, schema):
+for command in (init, run, project, synthesize, study, compare, check, plan, verify, query, schema):
     app.command()(command)
 
 

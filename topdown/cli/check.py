@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from topdown.cli.options import File, Quiet, Verbose, console, set_logging
 
 
-def check(file: File, quiet: Quiet = False, verbose: Verbose = False) -> None:
-    """Validate FILE, its data and its plan, and rehearse on stand-in counts; draw nothing, write nothing."""
+def check(
+    file: File,
+    errors: Annotated[
+        bool, typer.Option("--errors", help="Print the errors that the plan will give, by level and query.")
+    ] = False,
+    errors_to: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="Write them, to a file that ends in .csv or .json.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Of the margins in that table.")] = 0.9,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Validate FILE, its data and its plan, and rehearse on stand-in counts; draw nothing, write no release.
+
+    With --errors: the standard deviation and the margin that its plan will give at every level, by query, of the
+    unbiased estimates. They follow from the plan and the units alone: no count is looked at, no budget is spent.
+    """
     from topdown.config import load_any
     from topdown.machine.progress import Shown, Silent
-    from topdown.pipeline import draw
+    from topdown.pipeline import draw, expected_error
+    from topdown.planning.expected import expected_errors, require_confidence
 
     set_logging(verbose)
+    require_confidence(confidence)
+    if errors_to is not None:
+        expected_error.require_format(errors_to)
     with Shown(console(quiet), 2) as stages:
-        draw.check(load_any(file), Silent() if quiet else stages)
-        stages.say("ok        configuration, data and plan agree; nothing was drawn or written")
+        prepared = draw.check(load_any(file), Silent() if quiet else stages)
+        if errors or errors_to is not None:
+            counts = prepared.counts
+            table = expected_errors(prepared.plan, counts.geography, counts.schema, confidence=confidence)
+            if errors:
+                for line in expected_error.error_table(table, confidence):
+                    stages.say(line)
+            if errors_to is not None:
+                expected_error.write_errors(errors_to, table, confidence)
+                stages.say(f"wrote     {errors_to}")
+        written = "written" if errors_to is None else "released"
+        stages.say(f"ok        configuration, data and plan agree; nothing was drawn or {written}")

@@ -28,7 +28,8 @@ def init(
     from topdown.config import load_config
     from topdown.errors import ConfigError, TopdownError
     from topdown.pipeline import draw
-    from topdown.pipeline.guess import configuration, guess, likely_form
+    from topdown.pipeline.first_configuration import configuration
+    from topdown.pipeline.guess import guess, likely_form
     from topdown.tables.format import Format
     from topdown.tables.readers import require_file
 

@@ -34,13 +34,15 @@ class Projection(Section):
 
 class Output(Section):
     """Where the release goes; ``csv`` = false leaves out the CSV beside the Parquet files, ``wide`` adds the release
-    with a row per unit and a column per cell, ``estimates_csv`` the estimates as CSV.
+    with a row per unit and a column per cell, ``estimates_csv`` the estimates as CSV, ``tables`` a table for every
+    query that it names (or "P1" to "P5" of the redistricting file), with a row per unit.
     """
 
     directory: str = "output"
     csv: bool = True
     wide: bool = False
     estimates_csv: bool = False
+    tables: list[str] = Field(default_factory=list)
 
 
 class OutputWithRecords(Output):
@@ -75,5 +77,7 @@ class DerivationConfig(Section, ABC):
         return self.model_dump(mode="json", by_alias=True)
 
     @abstractmethod
-    def fingerprint(self, units: str | None = None) -> str:
-        """SHA-256 of what decides, beside the numbers, what is released; ``units``: that of a public list of units."""
+    def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
+        """SHA-256 of what decides, beside the numbers, what is released; ``units``: that of a public list of units,
+        ``limits``: that of a public table of limits.
+        """

@@ -65,12 +65,14 @@ class Privacy(Section):
 class NoiseOptions(Section):
     """Whether counts are drawn within bounds: ``bounds`` for all levels or by level, ``upper`` bounds that are public.
 
+    ``within``: by level the intervals [low, high] that are public, in the place of 0 to ``upper``; ``inf`` for no end.
     As in `topdown.Plan`: "none", "boundary-inflated", "truncated" or "normalized"; ``calibration`` = "uncorrected"
     takes the textbook scale for the last two, which costs more than the budget says and is charged so.
     """
 
     bounds: str | dict[str, str] = NONE
     upper: int | dict[str, int] | None = None
+    within: dict[str, list[tuple[int | float, int | float]]] | None = None
     calibration: str = CALIBRATED
 
 

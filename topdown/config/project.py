@@ -26,7 +26,9 @@ class ProjectConfig(DerivationConfig):
         """The measurements' path."""
         return self.path_of(self.measurements.path)
 
-    def fingerprint(self, units: str | None = None) -> str:
+    def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
         """SHA-256 of what decides, beside the measurements, what is released; not of how it is checked."""
-        settled = self.model_dump(mode="json", include={"projection": {"method", "weights"}})
-        return hashlib.sha256(json.dumps({**settled, "units": units}, sort_keys=True).encode()).hexdigest()
+        settled = self.model_dump(mode="json", include={"projection": {"method", "weights"}}) | {"units": units}
+        if limits is not None:
+            settled["limits"] = limits
+        return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from topdown.config.derivation import DerivationConfig, OutputWithRecords
 from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
-from topdown.config.table import GeographyOptions, Input
+from topdown.config.table import BoundsOptions, GeographyOptions, Input
 from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.geography.geography import DEFAULT_ROOT
 from topdown.privacy.plan import Plan
@@ -19,6 +19,7 @@ from topdown.privacy.presets import PRESETS
 from topdown.release.wide import wide_columns
 from topdown.wording import shown
 from topdown.workload import DETAILED, Schema
+from topdown.workload.answer_tables import answer_tables
 
 LATER = {
     "input": ("assume_disjoint", "delimiter", "encoding", "sheet", "rows", "count"),
@@ -68,6 +69,7 @@ class RunConfig(DerivationConfig):
     attributes: dict[str, list[str]] | None = Field(default=None, alias="schema")
     recodes: dict[str, dict[str, dict[str, list[str]]]] = Field(default_factory=dict)
     zeros: list[dict[str, str | list[str]]] = Field(default_factory=list)
+    bounds: BoundsOptions | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -97,6 +99,11 @@ class RunConfig(DerivationConfig):
                 self.schema_of_cells.codes(self.input.cells)
             except ConfigError as error:
                 found.append(str(error))
+        if not found:
+            try:
+                answer_tables(self.output.tables, self.schema_of_cells)
+            except ConfigError as error:
+                found.append(f"output.tables: {error}")
         if found:
             raise ValueError("; ".join(found))
         return self
@@ -135,6 +142,16 @@ class RunConfig(DerivationConfig):
         return isinstance(self.privacy.invariants, dict) or any(set(part) != {DETAILED} for part in shares)
 
     @property
+    def by_family(self) -> bool:
+        """Whether non-negative numbers are made family by family, as several queries and limits ask for."""
+        return self.asks_queries or self.bounds is not None
+
+    @property
+    def limits_path(self) -> Path | None:
+        """The path of the public table of limits, None where there is none."""
+        return None if self.bounds is None else self.path_of(self.bounds.path)
+
+    @property
     def input_path(self) -> Path:
         """The confidential table's path."""
         return self.path_of(self.input.path)
@@ -160,17 +177,20 @@ class RunConfig(DerivationConfig):
             raise kind("; ".join(map(str, found)))
         return Plan(**self.privacy.arguments(), **self.noise.model_dump())
 
-    def fingerprint(self, units: str | None = None) -> str:
-        """SHA-256 of everything that decides what is released but the counts; ``units``: the digest of their list.
+    def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
+        """SHA-256 of everything that decides what is released but the counts; ``units``: the digest of their list,
+        ``limits``: that of the table of limits.
 
         Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
         another solver, from the noise that was drawn. Nor of what records are made of it afterwards.
         """
         apart: Any = {"output": True, "ledger": True, "projection": {"cross_check", "solver"}}
-        if not self.asks_queries:
+        if not self.by_family:
             apart |= {"attributes": True, "recodes": True}
         if not self.zeros:
             apart |= {"zeros": True}
+        if self.bounds is None:
+            apart |= {"bounds": True}
         settled = self.model_dump(mode="json", exclude=apart)
         if self.noise == NoiseOptions():
             del settled["noise"]
@@ -184,4 +204,6 @@ class RunConfig(DerivationConfig):
         # Measurements are kept by node: those that were kept under another order of nodes are of another release.
         settled["siblings"] = "by GEOID"
         settled["units"] = units
+        if limits is not None:
+            settled["limits"] = limits
         return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()

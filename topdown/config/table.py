@@ -1,4 +1,4 @@
-"""[input] and [geography]: the confidential table, and how its units nest."""
+"""[input], [geography] and [bounds]: the confidential table, how its units nest, what is known of them publicly."""
 
 from __future__ import annotations
 
@@ -90,3 +90,15 @@ class GeographyOptions(Section):
         """The columns that identify and name units, each with what it is."""
         named = self.names.values() if isinstance(self.names, dict) else () if self.names is None else (self.names,)
         return dict.fromkeys(named, "a column of names") | dict.fromkeys(self.levels or (), "a level")
+
+
+class BoundsOptions(Section):
+    """Limits of queries' answers at units that everybody knows, and that the release keeps.
+
+    ``path``: a public table with the columns geoid, query, answer, lower and upper (`topdown.AnswerLimits.from_table`).
+    ``closed``: queries of which it lists all that there is: where a unit has no row for an answer that others of its
+    level have one for, that answer is 0.
+    """
+
+    path: str
+    closed: list[str] = Field(default_factory=list)

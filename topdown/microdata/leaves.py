@@ -15,8 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from topdown.errors import DataError
 from topdown.machine.files import file_digest
+from topdown.release.manifest import WITH_RECORDS
 from topdown.release.release import Release
+from topdown.release.verify import verify_files
+from topdown.release.verify_counts import released_histograms
 from topdown.wording import reason, shown, shown_path, unquoted
+from topdown.workload import DETAILED, Query
 
 _COLUMNS = ["geoid", "level", "cell", "value"]
 
@@ -56,7 +60,8 @@ def leaves_of(release: Release) -> Leaves:
 
 
 def read_leaves(public: Path) -> Leaves:
-    """The leaves of the release in the directory ``public``, from release.parquet and manifest.json and nothing else.
+    """The leaves of the release in the directory ``public``, from release.parquet and manifest.json and nothing else;
+    of several queries, whose rows are no list of units, from geography.parquet too.
 
     Raises `DataError` for a release that is not complete: a file that is missing, that cannot be read, that is not the
     one that the manifest describes (by SHA-256), or that lacks rows.
@@ -80,7 +85,10 @@ def read_leaves(public: Path) -> Leaves:
             f"{unquoted(facts.digest, 12)}): the release is incomplete or was changed; make it again with another "
             "--output"
         )
-    geoids, values = _read(table, facts.cells, facts.level)
+    if facts.with_records:
+        geoids, values = _read_histograms(public)
+    else:
+        geoids, values = _read(table, facts.cells, facts.level)
     if len(values) != facts.nodes:
         raise DataError(
             f"{shown_path(table)} has {len(values):,} units of level {shown(facts.level)}; it needs {facts.nodes:,}"
@@ -98,6 +106,7 @@ class _Facts(BaseModel):
     level: str
     nodes: int = Field(ge=1)
     fit_for_release: bool
+    with_records: bool
 
 
 def _facts(manifest: Path) -> _Facts:
@@ -110,12 +119,20 @@ def _facts(manifest: Path) -> _Facts:
             level=leaf["level"],
             nodes=leaf["nodes"],
             fit_for_release=found["fit_for_release"],
+            with_records=found.get("release_rows") == WITH_RECORDS,
         )
         if len(set(facts.cells)) == len(facts.cells):
             return facts
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise DataError(f"{shown_path(manifest)}: is not a release's manifest; make the release again")
+
+
+def _read_histograms(public: Path) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    release = released_histograms(public, verify_files(public))
+    leaves = release.geography.tree.leaves
+    values = release.answers_of(leaves, Query.parse(DETAILED, release.schema))
+    return release.geography.identifiers[leaves.start :], values
 
 
 def _read(path: Path, cells: tuple[str, ...], level: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:

@@ -181,15 +181,22 @@ class KeyedSource:
             pieces = []
             missing = nbytes
             while missing > 0:
-                if self._offset == len(self._block):
-                    self._block = _expand(b"block", self._key, self._index.to_bytes(8, "little"), CHUNK_BYTES)
+                if self._offset == CHUNK_BYTES:
+                    self._block = b""
                     self._index += 1
                     self._offset = 0
+                if self._offset == len(self._block):
+                    self._block = self._longer(self._offset + missing)
                 piece = self._block[self._offset : self._offset + missing]
                 self._offset += len(piece)
                 missing -= len(piece)
                 pieces.append(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _longer(self, nbytes: int) -> bytes:
+        """The block with ``nbytes`` or more from its start: many streams are read a little, few to a block's end."""
+        size = min(CHUNK_BYTES, 1 << max(nbytes - 1, 127).bit_length())
+        return _expand(b"block", self._key, self._index.to_bytes(8, "little"), size)
 
     def spawn(self, *name: int | str) -> KeyedSource:
         """An independent stream for one part of the work, the same for the same key and name."""

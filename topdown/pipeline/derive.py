@@ -21,17 +21,22 @@ from topdown.pipeline.memory_estimate import projects_one_by_one
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck, cross_check
 from topdown.projection.estimate import Estimate
+from topdown.projection.limits import AnswerLimits
 from topdown.projection.project import project
+from topdown.release.answer_tables import paths_of
+from topdown.release.histograms import HistogramRelease, project_whole
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import publish
 from topdown.release.release import Release, round_counts
 from topdown.wording import shown
+from topdown.workload.answer_tables import answer_tables
 
 
 @dataclass(frozen=True)
 class Drawn:
     """What a release is derived from, without the counts: measurements, the stream that breaks ties of rounding, the
-    plan, the ``origin`` that the manifest states, and whether the public directory holds the release already.
+    plan, the ``origin`` that the manifest states, whether the public directory holds the release already, and the
+    public ``limits`` of answers, None where there are none.
     """
 
     measurements: Measurements
@@ -39,6 +44,7 @@ class Drawn:
     plan: Plan
     origin: Origin
     released: bool = False
+    limits: AnswerLimits | None = None
 
 
 @dataclass(frozen=True)
@@ -56,16 +62,17 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     ``workers``: threads, by default one per processor; the release does not depend on it. Raises `ProjectionError`
     where an estimate is not certified or the second solution differs, `DataError` where the release cannot be written.
     """
-    measurements = drawn.measurements
+    measurements, limits = drawn.measurements, drawn.limits
+    tables = answer_tables(config.output.tables, measurements.schema)
     with thread_pool(workers) as pool:
         with stages.stage("projecting"):
             large = projects_one_by_one(measurements.geography.tree)
-            estimates = estimated(config, measurements, None if large else pool)
+            estimates = estimated(config, measurements, None if large else pool, limits)
             give_back()
         with stages.stage("solving again by cvxpy"):
-            checks = solved_again(config, measurements, estimates, drawn.ties)
+            checks = solved_again(config, measurements, estimates, drawn.ties, limits)
         with stages.stage("rounding"):
-            release = made_whole(config, measurements, estimates["non_negative"], drawn.ties)
+            release = made_whole(config, measurements, estimates["non_negative"], drawn.ties, limits)
             give_back()
         with stages.stage("writing"):
             publish(
@@ -74,7 +81,15 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 estimates,
                 release,
                 lambda files: describe_release(
-                    config, measurements, drawn.plan, estimates, checks, release, files, drawn.origin
+                    config,
+                    measurements,
+                    drawn.plan,
+                    estimates,
+                    checks,
+                    release,
+                    files,
+                    drawn.origin,
+                    {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
                 ),
                 title=config.title,
                 plan=drawn.plan,
@@ -82,6 +97,8 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 csv=config.output.csv,
                 wide=config.output.wide,
                 estimates_csv=config.output.estimates_csv,
+                tables=tables,
+                limits=limits,
                 executor=pool,
             )
     _say_output(stages, public, checks)
@@ -100,33 +117,48 @@ def require_solver(config: DerivationConfig) -> None:
         )
 
 
-def estimated(config: DerivationConfig, measurements: Measurements, pool: Executor | None) -> dict[str, Estimate]:
-    """Least squares, called "unbiased" where it is (under bounded noise it is not), and the non-negative estimate."""
+def estimated(
+    config: DerivationConfig, measurements: Measurements, pool: Executor | None, limits: AnswerLimits | None = None
+) -> dict[str, Estimate]:
+    """Least squares, called "unbiased" where it is (under bounded noise it is not), and the non-negative estimate.
+
+    The second keeps ``limits``; the first could not and stay what it is.
+    """
     options = config.projection
     bounded = measurements.plan is not None and measurements.plan.bounds.any
     jobs: dict[str, Callable[[], Estimate]] = {
         "least_squares" if bounded else "unbiased": lambda: project(measurements, "gls"),
-        "non_negative": lambda: project(measurements, options.method, nonnegative=True, weights=options.weights),
+        "non_negative": lambda: project(
+            measurements, options.method, nonnegative=True, weights=options.weights, limits=limits
+        ),
     }
     return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))
 
 
-def made_whole(config: DerivationConfig, measurements: Measurements, estimate: Estimate, source: Source) -> Release:
-    """Whole counts from ``estimate``; of several queries from the measurements, family by family beneath whole parents.
+def made_whole(
+    config: DerivationConfig,
+    measurements: Measurements,
+    estimate: Estimate,
+    source: Source,
+    limits: AnswerLimits | None = None,
+) -> Release | HistogramRelease:
+    """Whole counts from ``estimate``; of several queries, or within ``limits``, from the measurements, family by family
+    beneath whole parents.
 
     Raises `ProjectionError` as `round_counts` and `project_whole` do.
     """
-    if not measurements.others:
+    if not measurements.others and limits is None:
         return round_counts(estimate, source=source)
-    from topdown.release.histograms import project_whole  # with a compiler
-
     options = config.projection
-    whole = project_whole(measurements, options.method, weights=options.weights, source=source)
-    return whole.dense(estimate.exact)
+    return project_whole(measurements, options.method, weights=options.weights, limits=limits, source=source)
 
 
 def solved_again(
-    config: DerivationConfig, measurements: Measurements, estimates: dict[str, Estimate], ties: KeyedSource
+    config: DerivationConfig,
+    measurements: Measurements,
+    estimates: dict[str, Estimate],
+    ties: KeyedSource,
+    limits: AnswerLimits | None = None,
 ) -> dict[str, CrossCheck]:
     """A second solution of every program by cvxpy. Raises `ProjectionError` where they disagree.
 
@@ -136,16 +168,18 @@ def solved_again(
     if not config.projection.cross_check:
         return {}
     solved = {name: one for name, one in estimates.items() if one.nonnegative or not measurements.others}
-    check = cross_check
-    if measurements.others:
-        # The certificate of least-squares histograms is computed from the queries, another way than they were solved.
-        from topdown.projection.family_crosscheck import cross_check_histograms as check
-    checks = {
-        name: check(
-            measurements, estimate, solver=config.projection.solver, rng=_generator(ties.spawn("cross-check", name))
-        )
-        for name, estimate in solved.items()
-    }
+    checks = {}
+    for name, estimate in solved.items():
+        rng = _generator(ties.spawn("cross-check", name))
+        if estimate.nonnegative and (measurements.others or limits is not None):
+            # The certificate of least-squares histograms is computed from the queries, not as they were solved.
+            from topdown.projection.family_crosscheck import cross_check_histograms
+
+            checks[name] = cross_check_histograms(
+                measurements, estimate, limits=limits, solver=config.projection.solver, rng=rng
+            )
+        else:
+            checks[name] = cross_check(measurements, estimate, solver=config.projection.solver, rng=rng)
     for name, found in checks.items():
         if not found.agrees:
             raise ProjectionError(
@@ -164,7 +198,7 @@ def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> 
         stages.say(
             f"checked   {name.replace('_', '-')}: cvxpy agrees to {found.largest_difference:.1e} on {found.scope}"
         )
-    for path in sorted(public.iterdir()):
+    for path in sorted(path for path in public.rglob("*") if path.is_file()):
         stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
     stages.say(
         f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts, "

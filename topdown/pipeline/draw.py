@@ -19,13 +19,17 @@ from topdown.measurements.journal import Journal
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SecureSource
 from topdown.pipeline.derive import Drawn, require_solver
-from topdown.pipeline.expected_error import expected_errors
+from topdown.pipeline.expected_error import USUAL, error_lines
+from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
 from topdown.pipeline.reading import input_digest, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
+from topdown.planning.expected import expected_errors
 from topdown.privacy import strength
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.plan import Plan
+from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
+from topdown.release.histograms import row_columns
 from topdown.release.manifest import LedgerEntry, Origin
 from topdown.release.verify import MANIFEST, verify_files
 from topdown.wording import joined, reason, shown, shown_path
@@ -38,23 +42,28 @@ _LARGEST_HISTOGRAMS = 1 << 25
 class Prepared:
     """What a release starts from: validated counts, the plan for their levels, the digest of their file.
 
-    ``units``: the digest of the public list of units, None without one.
+    ``units``: the digest of the public list of units, ``limits`` the public limits and ``limits_digest`` the digest of
+    their table, None without one.
     """
 
     counts: Counts
     plan: Plan
     digest: str = field(repr=False)
     units: str | None = None
+    limits: AnswerLimits | None = None
+    limits_digest: str | None = None
 
 
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     """Validate ``config``, its data and its plan together, and rehearse; draw nothing and write nothing."""
     stages = stages or Silent()
     prepared = _prepare(config, stages)
-    if not config.asks_queries:  # else it is a study's, and a study spends nothing
-        for line in expected_errors(prepared.plan, prepared.counts.geography):
+    plan, geography, schema = prepared.plan, prepared.counts.geography, prepared.counts.schema
+    if not config.asks_queries:  # else there are as many as queries, for whoever asks for them
+        for line in error_lines(plan, expected_errors(plan, geography, confidence=USUAL)):
             stages.say(line)
-        rehearse(config, prepared.counts.geography, prepared.plan, stages, prepared.counts.schema)
+    if not (config.asks_queries and isinstance(config, StudyConfig)):  # which spends nothing
+        rehearse(config, geography, plan, stages, schema, prepared.limits)
     return prepared
 
 
@@ -67,16 +76,19 @@ def draw(config: RunConfig, directory: Path, held: ExitStack, stages: Stages, *,
     `DataError`, `ProjectionError` or `BudgetError`.
     """
     prepared = _prepare(config, stages, workers)
-    journal = Journal(directory / "internal", config.fingerprint(prepared.units), prepared.digest)
+    fingerprint = config.fingerprint(prepared.units, prepared.limits_digest)
+    journal = Journal(directory / "internal", fingerprint, prepared.digest)
     held.enter_context(journal.locked())
     found = journal.read(prepared.counts.geography, prepared.plan, prepared.counts.cells, prepared.counts.attributes)
     released = _released(config, directory / "public", recorded=found is not None)
     measurements, ties = _measurements(config, journal, prepared, found, stages)
     plan, units, levels = prepared.plan, prepared.units, prepared.counts.geography.levels
+    limits, limits_digest = prepared.limits, prepared.limits_digest
     del prepared, found  # With it go the counts, whose memory is wanted.
     give_back()
-    origin = Origin(units, _confirm(config, journal), notices=_notices(config, plan, levels))
-    return Drawn(measurements, ties, plan, origin, released=released)
+    notices = _notices(config, plan, levels)
+    origin = Origin(units, _confirm(config, journal), notices=notices, limits=limits_digest)
+    return Drawn(measurements, ties, plan, origin, released=released, limits=limits)
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> Prepared:
@@ -84,17 +96,22 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> P
     require_solver(config)
     _require_families(config)
     with stages.stage("reading the table"):
-        digest, units = input_digest(config), units_digest(config)
+        digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
         _require_list(config, digest, units)
         geography, counts = read_input(config, stages, workers=workers)
         plan = measurable(plan, geography.levels, counts.schema)
         _require_protection(config, plan, geography.levels)
         require_room(counts, plan)
         _require_size(config, counts)
+        limits = read_limits(config, geography, counts.schema)
+        if limits is not None:
+            require_kept(counts, limits)
         if input_digest(config) != digest:
             raise _changed(config.input_path)
         if config.units_path is not None and units_digest(config) != units:
             raise _changed(config.units_path)
+        if config.limits_path is not None and limits_digest(config) != limits_table:
+            raise _changed(config.limits_path)
         give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
@@ -107,7 +124,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> P
             "warning   the list of units is taken from the confidential table and is not protected: name a public list "
             "in geography.units"
         )
-    return Prepared(counts, plan, digest, units)
+    return Prepared(counts, plan, digest, units, limits, limits_table)
 
 
 def _require_protection(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
@@ -154,24 +171,29 @@ def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
 
 
 def _require_families(config: RunConfig) -> None:
-    """Refuse a release of several queries by a method that has no x >= 0 for them, before any noise is drawn."""
+    """Refuse a release of several queries by a method that has no x >= 0 for them, or whose rows could not be written,
+    before any noise is drawn.
+    """
     method = config.projection.method
-    if config.asks_queries and not isinstance(config, StudyConfig) and not METHODS[method].by_family:
+    if not config.by_family or isinstance(config, StudyConfig):
+        return
+    row_columns(config.schema_of_cells)
+    if not METHODS[method].by_family:
         able = " or ".join(repr(one.name) for one in METHODS.values() if one.by_family)
         raise ConfigError(
-            f"projection.method = {shown(method)} has x >= 0 where the cells alone are measured (query 'detailed'), "
-            f"and privacy names other queries; take {able}"
+            f"projection.method = {shown(method)} has x >= 0 where the cells alone are measured (query 'detailed') "
+            f"without limits, and privacy names other queries, or bounds limits; take {able}"
         )
 
 
 def _require_size(config: RunConfig, counts: Counts) -> None:
     """Refuse tables of several queries that are too large to be held as tables of nodes x cells."""
     size = counts.values.size
-    if config.asks_queries and size > _LARGEST_HISTOGRAMS:
+    if config.by_family and size > _LARGEST_HISTOGRAMS:
         raise ConfigError(
             f"{counts.geography.n_nodes:,} nodes x {len(counts.cells):,} cells are {size:,} numbers, and a run of "
-            f"several queries holds some ten tables of these: up to {_LARGEST_HISTOGRAMS:,} it does; beyond, take "
-            "td.measure and td.project_whole in Python, which hold records and not cells"
+            f"several queries or with limits holds some ten tables of these: up to {_LARGEST_HISTOGRAMS:,} it does; "
+            "beyond, take td.measure and td.project_whole in Python, which hold records and not cells"
         )
 
 
@@ -211,7 +233,7 @@ def _measurements(
 ) -> tuple[Measurements, KeyedSource]:
     """The measurements that this run drew before, or new ones, kept before anything is derived from them."""
     if found is None:
-        rehearse(config, prepared.counts.geography, prepared.plan, stages, prepared.counts.schema)
+        rehearse(config, prepared.counts.geography, prepared.plan, stages, prepared.counts.schema, prepared.limits)
     _reserve(config, journal, prepared, drawn=found is not None)
     if found is not None:
         stages.say("going on from the measurements that were drawn before: no noise is drawn, no budget is spent")

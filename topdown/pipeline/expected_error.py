@@ -1,50 +1,93 @@
-"""How far from the truth a release's numbers will be, level by level, by the plan alone: no count is looked at."""
+"""What `topdown check` says and writes of the errors that a plan will give: no count is looked at."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
-import numpy as np
+import pandas as pd
+import pyarrow as pa
 
-from topdown.geography.geography import Geography
-from topdown.noise import Law
+from topdown.errors import ConfigError
+from topdown.machine.files import whole_file
+from topdown.planning.expected import OPEN, noise_margin
 from topdown.privacy.plan import Plan
-from topdown.projection.equality import least_squares_variance
-from topdown.wording import unquoted
+from topdown.tables.tidy import write_csv
+from topdown.wording import shown_path, unquoted
 
-_NORMAL = 1.959964
-"""The quantile of 97.5 % of the normal law."""
+USUAL = 0.95
+"""The confidence of the lines that every check prints."""
+
+FORMATS = (".csv", ".json")
+"""What the table of errors is written as, by the file's ending."""
+
+_COLUMNS = {
+    "noise_sd": "noise",
+    "sd": "sd",
+    "margin": "margin",
+    "margin_largest": "largest",
+}
 
 
-def expected_errors(plan: Plan, geography: Geography) -> Iterator[str]:
-    """One line per level, root first: the error that 95 % of its measured counts stay within, and what least squares
-    over all levels makes of it, for the level's median unit (normal law of its exact variance).
-
-    ``plan``: one that measures the cells themselves, as `measurable` gives it. A non-negative projection is biased
-    upwards where counts are small, which `topdown study` shows; within bounds the errors are those of unbounded noise.
-    """
-    variance = np.empty(geography.n_nodes)
-    for level in geography.levels:
-        variance[geography.level_slice(level)] = plan.variance(level)
-    projected = least_squares_variance(variance, geography.tree)
-    for level in geography.levels:
-        law = plan.law(level)
-        deviation = math.sqrt(float(np.median(projected[geography.level_slice(level)])))
-        if plan.is_exact(level) or deviation == 0:
+def error_lines(plan: Plan, errors: pd.DataFrame) -> Iterator[str]:
+    """One line per level of ``errors`` (`expected_errors` of the measured cells at 95 %): the error that measured
+    counts stay within, and what least squares over all levels makes of it for the median unit."""
+    for row in errors.to_dict("records"):
+        level = row["level"]
+        if row["sd"] == 0:
             yield f"error     {unquoted(level)}: none, published exactly"
             continue
-        measured = "not measured" if law is None else f"95 % of measured counts within {_within(law):,} of the truth"
-        yield f"error     {unquoted(level)}: {measured}; by least squares within {_NORMAL * deviation:,.1f}"
+        law = plan.law(level)
+        measured = "not measured"
+        if law is not None:
+            measured = f"95 % of measured counts within {noise_margin(law, USUAL):,.4g} of the truth"
+        yield f"error     {unquoted(level)}: {measured}; by least squares within {row['margin']:,.1f}"
 
 
-def _within(law: Law) -> int:
-    """The smallest whole number that 95 % of the draws do not pass."""
-    most = 1
-    while 2 * float(law.sf(most)) > 0.05:
-        most *= 2
-    least = 0
-    while least < most:
-        middle = (least + most) // 2
-        least, most = (least, middle) if 2 * float(law.sf(middle)) <= 0.05 else (middle + 1, most)
-    return least
+def error_table(errors: pd.DataFrame, confidence: float) -> Iterator[str]:
+    """The table of `expected_errors` as lines of text."""
+    rows = [("level", "query", "answers", *_COLUMNS.values())]
+    for row in errors.to_dict("records"):
+        numbers = (_number(row[name]) for name in _COLUMNS)
+        rows.append((unquoted(row["level"]), unquoted(row["query"]), f"{row['answers']:,}", *numbers))
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    yield f"errors    by least squares; margins at {confidence:.6g}, of the median and of any one unit"
+    for line in rows:
+        padded = list(zip(line, widths, strict=True))
+        cells = [text.ljust(w) for text, w in padded[:2]] + [text.rjust(w) for text, w in padded[2:]]
+        yield f"          {'  '.join(cells).rstrip()}"
+    laws = [law for law in dict.fromkeys(errors["law"]) if law != OPEN]
+    yield f"          margins by law: {'; '.join(laws)}"
+
+
+def _number(value: float) -> str:
+    return (
+        "-"
+        if math.isnan(value)
+        else "any"
+        if math.isinf(value)
+        else f"{value:,.4g}"
+        if value < 1e4
+        else f"{value:,.0f}"
+    )
+
+
+def require_format(path: Path) -> Path:
+    """Refuse an ending that is not one of `FORMATS`. Raises `ConfigError`."""
+    if path.suffix not in FORMATS:
+        raise ConfigError(f"{shown_path(path)}: the table of errors is written as {' or '.join(FORMATS)}; end it so")
+    return path
+
+
+def write_errors(path: Path, errors: pd.DataFrame, confidence: float) -> None:
+    """``errors`` and the confidence as a table in CSV, or as records in JSON; what is undetermined or not measured is
+    empty, or null."""
+    known = errors.assign(confidence=confidence).replace([math.inf, math.nan], None)
+    if path.suffix == ".json":
+        with whole_file(path) as partial:
+            rows = known.astype(object).where(known.notna(), None).to_dict("records")
+            partial.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return
+    write_csv(path, iter(pa.Table.from_pandas(known, preserve_index=False).combine_chunks().to_batches()))

@@ -1,7 +1,8 @@
-"""A first configuration for a table, guessed from its columns: to be read, corrected, and checked."""
+"""What a table seems to be, guessed from its columns."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +17,10 @@ from topdown.geography.construction import as_text
 from topdown.geography.geography import Geography
 from topdown.tables.format import PLAIN, Format, kind_of
 from topdown.tables.readers import read_table
-from topdown.wording import shown_path, unquoted
+from topdown.wording import shown_path
 
 _MOST_CATEGORIES = 60
+_MOST_LEVELS = 8
 _NUMBER = r"^[ ]*(0|[1-9][0-9]*|[1-9][0-9]{0,2}(,[0-9]{3})+)(\.0*)?[ ]*$"
 _CODE = re.compile(r"(?i)(geo_?id|fips|code|_id|^id|block|tract|bg$|nuts|ags|ibge|ons)")
 _US_WIDTHS = {2: "state", 5: "county", 11: "tract", 12: "block group", 15: "block"}
@@ -28,7 +30,7 @@ _US_WIDTHS = {2: "state", 5: "county", 11: "tract", 12: "block group", 15: "bloc
 class Guess:
     """What a table seems to be: ``levels`` (columns, root first) or ``widths`` of the codes in ``geoid``, the columns
     with ``names``, the ``cells``, and the ``sums`` among the columns, which are left out; ``separator`` of paths, where
-    levels share names; ``attributes`` of records.
+    levels share names; ``attributes`` of records; ``where``: a column of several levels' names, and that of the leaves.
     """
 
     form: Format = PLAIN
@@ -43,6 +45,7 @@ class Guess:
     cells: list[str] = field(default_factory=list)
     sums: list[str] = field(default_factory=list)
     attributes: dict[str, list[str]] = field(default_factory=dict)
+    where: dict[str, str] = field(default_factory=dict)
 
     @property
     def level_names(self) -> list[str]:
@@ -54,12 +57,31 @@ def guess(path: Path, form: Format) -> Guess:
     table = read_table(path, form=form)
     if table.num_rows == 0:
         raise DataError(f"{shown_path(path)}: has no rows to guess by")
+    return _guess_of(table, form, path)
+
+
+def _guess_of(table: pa.Table, form: Format, path: Path) -> Guess:
     text = {name: as_text(table[name], name) for name in table.column_names}
     distinct = {name: pc.count_distinct(values, mode="all").as_py() for name, values in text.items()}
     counts = [name for name in text if _is_count(name, table[name], text[name])]
     units = [name for name in text if name not in counts]
     found = Guess(form)
     leaf = _leaf(units, text, distinct, table.num_rows)
+    # Numbers of few values may be categories of records.
+    many = min(_MOST_CATEGORIES, table.num_rows // 2)
+    if leaf is None and sum(distinct[name] > many for name in counts) > 1:
+        path_to_leaf = _path_to_leaf(units, text, distinct, table.num_rows)
+        if path_to_leaf is not None:
+            found.cells = counts
+            found.root, found.levels, found.separator = "ALL", ["everything", *path_to_leaf], "/"
+            _leave_out_sums(found, table)
+            return found
+        for name in (one for one in units if 1 < distinct[one] <= _MOST_LEVELS):
+            most = max(pc.value_counts(text[name].drop_null()).to_pylist(), key=lambda one: one["counts"])["values"]
+            part = _guess_of(table.filter(pc.equal(text[name], most)).drop_columns(name), form, path)
+            if part.rows == "leaves":
+                part.where = {name: most, **part.where}
+                return part
     if leaf is None:
         _guess_records(found, units, counts, text, distinct, path)
         leaf = found.geoid or ""
@@ -87,6 +109,16 @@ def _leaf(units: list[str], text: dict[str, pa.Array], distinct: dict[str, int],
     """The column of codes, or of names, in which every row has a value of its own."""
     single = [name for name in units if distinct[name] == rows and text[name].null_count == 0]
     return min(single, key=lambda name: (not _CODE.search(name), not _all_codes(text[name]), name), default=None)
+
+
+def _path_to_leaf(units: list[str], text: dict[str, pa.Array], distinct: dict[str, int], rows: int) -> list[str] | None:
+    """Two columns, coarsest first, which together tell all rows apart: names that stand under several parents."""
+    whole = sorted((name for name in units if text[name].null_count == 0), key=lambda name: (distinct[name], name))
+    for coarse, fine in itertools.combinations(whole, 2):
+        pairs = pa.table({"coarse": text[coarse], "fine": text[fine]}).group_by(["coarse", "fine"]).aggregate([])
+        if pairs.num_rows == rows:
+            return [coarse, fine]
+    return None
 
 
 def _all_codes(text: pa.Array) -> bool:
@@ -170,11 +202,13 @@ def _guess_widths(found: Guess, leaf: str, codes: pa.Array) -> None:
 
 def _leave_out_sums(found: Guess, table: pa.Table) -> None:
     """Take cells that are sums of the others out, one by one."""
-    codes = as_text(table[found.geoid or found.levels[-1]], "codes")
+    columns = [found.geoid] if found.geoid else found.levels[-2:] if found.separator else found.levels[-1:]
+    # Every row is a unit of its own, and its code only tells it from the others.
+    codes = pc.binary_join_element_wise(*(as_text(table[name], name) for name in columns), "\0")
     geography = Geography.from_edges(codes, pa.array(["\0"]).take(pa.array([0] * len(codes))))
-    columns = {"unit": codes} | {name: table[name] for name in found.cells}
+    cells = {"unit": codes} | {name: table[name] for name in found.cells}
     try:
-        counts = Counts.from_table(pa.table(columns), geography, geoid="unit", cells=found.cells)
+        counts = Counts.from_table(pa.table(cells), geography, geoid="unit", cells=found.cells)
     except DataError:
         return  # what is wrong with the counts is for `check` to say, with the line
     while len(found.cells) > 1:
@@ -186,85 +220,6 @@ def _leave_out_sums(found: Guess, table: pa.Table) -> None:
         keep = [k for k, name in enumerate(counts.cells) if name != taken]
         counts = Counts(geography, tuple(counts.cells[k] for k in keep), counts.values[:, keep])
         found.cells = list(counts.cells)
-
-
-def configuration(found: Guess, path: str, title: str) -> str:
-    """``found`` as a commented TOML file, for a table at ``path`` as the file's folder sees it."""
-    levels = found.level_names
-    share = f'"1/{len(levels)}"'
-    lines = [
-        "#:schema release.json",
-        f"# Guessed from the columns of {_comment(path)}. Read every line: a table does not say what it means.",
-        "# `topdown check` says, before anything is drawn, what is protected and how large the errors will be;",
-        "# `topdown schema > release.json` lets an editor complete this file.",
-        "",
-        f"title = {_quoted(title)}",
-        "",
-        "[input]",
-        f"path = {_quoted(path)}",
-    ]
-    lines += [f"{name} = {_quoted(value)}" for name, value in (
-        ("delimiter", found.form.delimiter), ("sheet", found.form.sheet),
-        ("encoding", None if found.form.encoding == "utf-8" else found.form.encoding),
-    ) if value is not None]  # fmt: skip
-    if found.rows != "leaves":
-        what = "every row is a record" if found.count is None else "every row is a unit and its categories"
-        lines.append(f'rows = "{found.rows}"                      # {what}')
-        lines += [] if found.count is None else [f"count = {_quoted(found.count)}"]
-    if found.cells:
-        lines.append("# Disjoint columns of counts: every record is in one of them." if len(found.cells) > 1 else "")
-        lines.append(f"cells = [{', '.join(map(_quoted, found.cells))}]")
-    lines += [f"# Left out, since it is the sum of others: {_comment(name)}" for name in found.sums]
-    if found.widths:
-        lines.append(f"geoid = {_quoted(found.geoid or '')}")
-    if found.attributes:
-        lines += [
-            "",
-            "# All categories that there may be, also those that no row has: they are published.",
-            "[schema]",
-            *(f"{_key(name)} = [{', '.join(map(_quoted, some))}]" for name, some in found.attributes.items()),
-        ]
-    lines += ["", "[geography]"]
-    if found.widths:
-        widths = ", ".join(f"{_key(level)} = {width}" for level, width in found.widths.items())
-        lines.append(f"widths = {{ {widths} }}            # characters of the code that name the unit at each level")
-    else:
-        lines.append(f"levels = [{', '.join(map(_quoted, found.levels))}]       # one column per level, root first")
-    if found.root is not None:
-        lines.append(f"root = {_quoted(found.root)}                          # what everything together is called")
-    if found.separator is not None:
-        lines.append(f"separator = {_quoted(found.separator)}   # levels share names: paths tell units apart")
-    named = {level: called for level, called in found.names.items() if level in levels}
-    if named and found.levels:
-        lines.append(f"names = {{ {', '.join(f'{_key(k)} = {_quoted(v)}' for k, v in named.items())} }}")
-    lines += [
-        '# units = "units.csv"                    # a public list of the units, where the table is not to be the list',
-        "",
-        "[privacy]",
-        'mechanism = "geometric"                  # or "discrete-gaussian", with rho in place of epsilon',
-        "epsilon = 1.0                            # the whole budget: choose it",
-        f"shares = {{ {', '.join(f'{_key(level)} = {share}' for level in levels)} }}   # of the budget, level by level",
-        'neighbours = "add-remove"                # or "substitute", where the number of records is public',
-        'unit = "person"                          # what a record is',
-        "",
-        "[output]",
-        'directory = "output"',
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    written = (escapes.get(sign, sign if sign.isprintable() else f"\\U{ord(sign):08x}") for sign in text)
-    return '"' + "".join(written) + '"'
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
-
-
-def _comment(text: str) -> str:
-    return unquoted(text, 200)
 
 
 def likely_form(path: Path, form: Format) -> Format:

@@ -43,7 +43,7 @@ def project_measurements(
             if _made_before(config, source, public):
                 stages.say(f"{public} holds this release already, complete; nothing was written")
                 return Outcome(public, already_there=True)
-            drawn = Drawn(source.measurements, _ties(config, source), source.plan, source.origin)
+            drawn = Drawn(source.measurements, _ties(config, source), source.plan, source.origin, limits=source.limits)
             del source
             derive(config, drawn, public, stages, workers=workers)
     except BlockingIOError:
@@ -67,7 +67,7 @@ def _made_before(config: ProjectConfig, source: Published, public: Path) -> bool
     if (
         derived is None
         or derived["manifest"] != _digest(source)
-        or (there["configuration_sha256"] != config.fingerprint(source.origin.units))
+        or (there["configuration_sha256"] != config.fingerprint(source.origin.units, source.origin.limits))
     ):
         raise ConfigError(f"{shown_path(public)} holds another release; give another --output directory")
     return True
@@ -79,5 +79,5 @@ def _digest(source: Published) -> str:
 
 
 def _ties(config: ProjectConfig, source: Published) -> KeyedSource:
-    settled = f"{_digest(source)} {config.fingerprint(source.origin.units)}"
+    settled = f"{_digest(source)} {config.fingerprint(source.origin.units, source.origin.limits)}"
     return KeyedSource(hashlib.sha256(settled.encode()).digest())

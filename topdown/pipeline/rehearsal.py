@@ -22,6 +22,8 @@ from topdown.noise import KeyedSource, SeededSource
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.pipeline.derive import estimated, made_whole, solved_again
 from topdown.privacy.plan import Plan
+from topdown.projection.limits import AnswerLimits
+from topdown.release.histograms import project_whole
 from topdown.workload import DETAILED, Query, Schema
 
 CELLS = ("no counts", "large counts")
@@ -30,23 +32,36 @@ REHEARSED_WHOLE = 4_000
 
 _LEAVES = 800
 _HISTOGRAM_CELLS = 40_000
+_OCCUPIED_CELLS = 64
+"""So many cells of a stand-in histogram have records: in real ones most are empty."""
 _DEVIATIONS = 50.0
 _SEED = 2020
 
 
-def rehearse(config: DerivationConfig, geography: Geography, plan: Plan, stages: Stages, schema: Schema) -> None:
+def rehearse(
+    config: DerivationConfig,
+    geography: Geography,
+    plan: Plan,
+    stages: Stages,
+    schema: Schema,
+    limits: AnswerLimits | None = None,
+) -> None:
     """Project, certify, solve again and round stand-ins, so that what cannot be done is found before anything is drawn.
 
-    ``schema``: of the cells. Whether it succeeds depends on what is public, not on the counts. Raises
-    `ProjectionError`, and `ConfigError` for exact queries along which no whole numbers can be made.
+    ``schema``: of the cells. ``limits``: of answers, which the numbers keep. Whether it succeeds depends on what is
+    public, not on the counts. Raises `ProjectionError`, and `ConfigError` for exact queries along which no whole
+    numbers can be made.
     """
     with stages.stage("rehearsing on stand-in counts"):
         several = any(set(plan.queries(level)) - {DETAILED} for level in geography.levels)
-        measurements = stand_ins_of_queries(geography, plan, schema) if several else stand_ins(geography, plan)
         try:
-            estimates = estimated(config, measurements, None)
-            solved_again(config, measurements, estimates, KeyedSource(bytes(32)))
-            made_whole(config, measurements, estimates["non_negative"], SeededSource(("rehearsal",)))
+            if several or limits is not None:
+                measurements, limits = stand_ins_of_queries(geography, plan, schema, limits)
+            else:
+                measurements = stand_ins(geography, plan)
+            estimates = estimated(config, measurements, None, limits)
+            solved_again(config, measurements, estimates, KeyedSource(bytes(32)), limits)
+            made_whole(config, measurements, estimates["non_negative"], SeededSource(("rehearsal",)), limits)
         except ProjectionError as error:
             raise ProjectionError(
                 f"rehearsed on stand-in counts, before anything was drawn: {error}. Take another projection.method or "
@@ -75,23 +90,34 @@ def stand_ins(geography: Geography, plan: Plan) -> Measurements:
     for level in part.levels:
         bounds, nodes = plan.bounds.at(level), part.level_slice(level)
         if bounds.kind != "none":
-            values[:, nodes] = np.clip(values[:, nodes], 0, bounds.upper)
+            values[:, nodes] = bounds.nearest(np.rint(values[:, nodes]).astype(np.int64))
     whole = plan.released_grid_bits == 0
     return Measurements(part, CELLS, (values.astype(np.int64) if whole else values).T, variance, plan)
 
 
-def stand_ins_of_queries(geography: Geography, plan: Plan, schema: Schema) -> Measurements:
+def stand_ins_of_queries(
+    geography: Geography, plan: Plan, schema: Schema, limits: AnswerLimits | None = None
+) -> tuple[Measurements, AnswerLimits | None]:
     """As `stand_ins`, of the queries that ``plan`` asks: noise on histograms of which half of the leaves are empty, and
     the others have a few records to many; of a part of the geography with some 40,000 leaves times cells.
+
+    With the ``limits`` of the part, within which the histograms are. Raises `ProjectionError` where none can be.
     """
     part = _part(geography, max(20, _HISTOGRAM_CELLS // schema.n_cells))
+    held = limits if limits is None or part is geography else limits.of_leaves(part)
     tree, rng = part.tree, np.random.default_rng(_SEED)
-    possible = schema.possible_cells()
+    possible = np.sort(rng.permutation(schema.possible_cells())[:_OCCUPIED_CELLS])
     leaves = np.zeros((schema.n_cells, tree.n_leaves))
     sizes = np.where(rng.random(tree.n_leaves) < 0.5, 0, 2.0 ** rng.uniform(0, 12, tree.n_leaves)).astype(np.int64)
     mixture = rng.dirichlet(np.full(len(possible), 0.05))
     leaves[possible] = rng.multinomial(sizes, mixture).T
     truth = tree.aggregate(leaves).T
+    if held is not None:
+        nearby = {(level, DETAILED): (truth[part.level_slice(level)], 1.0) for level in part.levels}
+        whole = project_whole(
+            Measurements.from_answers(part, schema, nearby), limits=held, source=SeededSource(("stand-ins",))
+        )
+        truth = np.concatenate([whole.answers(level, DETAILED) for level in part.levels])
     answers = {}
     grid = 2.0**plan.released_grid_bits
     for level in part.levels:
@@ -101,13 +127,14 @@ def stand_ins_of_queries(geography: Geography, plan: Plan, schema: Schema) -> Me
             noise = np.rint(rng.laplace(size=true.shape) * math.sqrt(variance / 2.0) * grid) / grid
             values = true + noise
             answers[level, name] = (values.astype(np.int64) if grid == 1 else values, variance)
-    return replace(Measurements.from_answers(part, schema, answers), plan=plan)
+    return replace(Measurements.from_answers(part, schema, answers), plan=plan), held
 
 
 def _most(geography: Geography, plan: Plan, deviation: FloatArray) -> float:
     """The largest total that is tried: so that noise, also on sums, stays below 2^53, and within public bounds."""
     room = LARGEST_WHOLE - _DEVIATIONS * float(np.sqrt(np.square(deviation).sum()))
-    uppers = [plan.bounds.at(level).upper for level in geography.levels]
+    bounds = [plan.bounds.at(level) for level in geography.levels]
+    uppers = [one.pieces[-1][1] for one in bounds if one.kind != "none"]
     return max(0.0, min([room / 2, *(float(upper) for upper in uppers if upper is not None)]))
 
 

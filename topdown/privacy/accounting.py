@@ -43,10 +43,12 @@ class LaplaceEvent:
 
     @property
     def epsilon(self) -> Fraction:
+        """The pure epsilon that the event costs, exactly."""
         return self.sensitivity / self.scale
 
     @property
     def rho(self) -> Fraction:
+        """The rho of zCDP that the event costs, exactly."""
         return self.epsilon**2 / 2
 
 
@@ -74,10 +76,12 @@ class GaussianEvent:
 
     @property
     def epsilon(self) -> None:
+        """None: Gaussian noise has no pure epsilon."""
         return None
 
     @property
     def rho(self) -> Fraction:
+        """The rho of zCDP that the event costs, exactly."""
         return self.sensitivity_squared / (2 * self.sigma2)
 
 
@@ -98,6 +102,7 @@ class PureEvent:
 
     @property
     def rho(self) -> Fraction:
+        """The rho of zCDP that the event costs, exactly."""
         return self.epsilon**2 / 2
 
 

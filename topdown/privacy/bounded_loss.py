@@ -22,8 +22,8 @@ from topdown.neighbours import COUNTS_MOVED
 from topdown.noise.bounded.calibration import privacy_loss
 from topdown.noise.exact_numbers import enclose_exp
 
-_PRECISION = 256
-_DIGITS = Context(prec=13, rounding=ROUND_CEILING)
+PRECISION = 256
+DIGITS = Context(prec=13, rounding=ROUND_CEILING)
 
 
 def truncated_loss(scale: float, neighbours: str, upper: int | None = None) -> float:
@@ -44,16 +44,16 @@ def keeps(scale: Fraction, epsilon: Fraction, neighbours: str, upper: int | None
         return False
     if upper == 1:
         return True
-    one = 1 << _PRECISION
-    a_low, a_high = (Fraction(end, one) for end in enclose_exp(1 / scale, _PRECISION))
+    one = 1 << PRECISION
+    a_low, a_high = (Fraction(end, one) for end in enclose_exp(1 / scale, PRECISION))
     q_low, q_high = Fraction(0), Fraction(0)
     if upper is not None:
-        q_low, q_high = (Fraction(end, one) for end in enclose_exp((upper - 1) / scale, _PRECISION))
+        q_low, q_high = (Fraction(end, one) for end in enclose_exp((upper - 1) / scale, PRECISION))
     room = 1 - a_high**2 * q_high
     if room <= 0:
         return False
     most = 1 + a_high * (1 - a_low) * (1 - q_low) / room
-    return most ** _bounds_met(neighbours, upper) <= Fraction(one, enclose_exp(rest, _PRECISION)[1])
+    return most ** _bounds_met(neighbours, upper) <= Fraction(one, enclose_exp(rest, PRECISION)[1])
 
 
 @lru_cache(maxsize=1024)
@@ -70,7 +70,7 @@ def calibrated_scale(epsilon: Fraction, neighbours: str, upper: int | None = Non
             safe = middle
         else:
             unsafe = middle
-    return Fraction(_least(Decimal(safe), lambda scale: keeps(scale, epsilon, neighbours, upper)))
+    return Fraction(least_that_holds(Decimal(safe), lambda scale: keeps(scale, epsilon, neighbours, upper)))
 
 
 @lru_cache(maxsize=1024)
@@ -80,7 +80,7 @@ def charged_epsilon(scale: Fraction, neighbours: str, upper: int | None = None) 
     if keeps(scale, plain, neighbours, upper):
         return plain
     loss = Decimal(truncated_loss(float(scale), neighbours, upper))
-    return Fraction(_least(loss, lambda epsilon: keeps(scale, epsilon, neighbours, upper)))
+    return Fraction(least_that_holds(loss, lambda epsilon: keeps(scale, epsilon, neighbours, upper)))
 
 
 def _bounds_met(neighbours: str, upper: int | None) -> int:
@@ -88,9 +88,9 @@ def _bounds_met(neighbours: str, upper: int | None) -> int:
     return 1 if upper is None else COUNTS_MOVED[neighbours]
 
 
-def _least(start: Decimal, holds: Callable[[Fraction], bool]) -> Decimal:
+def least_that_holds(start: Decimal, holds: Callable[[Fraction], bool]) -> Decimal:
     """The first number of 13 digits from ``start`` on of which ``holds`` is true."""
-    value = _DIGITS.plus(start)
+    value = DIGITS.plus(start)
     while not holds(Fraction(value)):
-        value = _DIGITS.next_plus(value)
+        value = DIGITS.next_plus(value)
     return value

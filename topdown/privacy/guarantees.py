@@ -27,6 +27,7 @@ class Loss:
     approx: ApproxDP | None
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: exact numbers as texts like "1/2", and epsilon at a delta rounded to floats."""
         return {
             "epsilon": None if self.epsilon is None else str(self.epsilon),
             "rho": str(self.rho),

@@ -28,6 +28,8 @@ def record_of(plan: PlanFacts) -> dict[str, Any]:
         if bounded.kind != NONE:
             entry |= {"bounds": bounded.kind, "upper": bounded.upper, "calibration": bounded.calibration}
             entry["charged"] = str(plan.charged(level, query))
+            if bounded.within is not None:
+                entry["within"] = [list(piece) for piece in bounded.within]
         if share:
             entry[parameter] = str(plan.parameter(level, query))
         levels.append(entry)
@@ -59,6 +61,7 @@ def arguments_of(record: Mapping[str, Any]) -> dict[str, Any]:
     shares: dict[str, dict[str, str]] = {}
     bounds: dict[str, str] = {}
     upper: dict[str, int] = {}
+    within: dict[str, list[tuple[int | None, int | None]]] = {}
     calibration = CALIBRATED
     for entry in record["shares"] or ():
         level = str(entry["level"])
@@ -69,6 +72,8 @@ def arguments_of(record: Mapping[str, Any]) -> dict[str, Any]:
             calibration = str(entry["calibration"]) if entry["calibration"] != CALIBRATED else calibration
             if entry["upper"] is not None:
                 upper[level] = int(entry["upper"])
+            if entry.get("within") is not None:
+                within[level] = [tuple(piece) for piece in entry["within"]]
     return {
         "mechanism": str(record["mechanism"]),
         "epsilon": _asked_for(record),
@@ -81,6 +86,7 @@ def arguments_of(record: Mapping[str, Any]) -> dict[str, Any]:
         "grid_bits": int(record["grid_bits"]),
         "bounds": bounds or NONE,
         "upper": upper or None,
+        "within": within or None,
         "calibration": calibration,
     }
 

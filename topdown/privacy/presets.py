@@ -13,7 +13,9 @@ from fractions import Fraction
 
 from topdown.errors import BudgetError, ConfigError, require_known
 from topdown.privacy.plan import Plan
+from topdown.privacy.plan_inputs import invariant_queries
 from topdown.wording import listed, shown
+from topdown.workload import DETAILED
 from topdown.workload.redistricting import PERSONS, UNITS
 from topdown.workload.schema import Schema
 
@@ -40,20 +42,35 @@ class Preset:
     def plan(self, levels: Iterable[str], *, invariants: Mapping[str, Iterable[str]] | None = None) -> Plan:
         """The plan for a geography with ``levels``, with production's variances at every one of them.
 
-        Where the geography lacks levels, rho is less by what these would have got, and the other shares are of what is
-        left. Levels may be called as they are usually ("nation", "block_group"). Raises `ConfigError` for a level that
-        the preset does not have, `BudgetError` where it has none of them.
+        Where the geography lacks levels, and where queries are exact (``invariants``), rho is less by what these would
+        have got, and the other shares are of what is left. Levels may be called as they are usually ("nation",
+        "block_group"). Raises `ConfigError` for a level that the preset does not have, `BudgetError` where nothing is
+        left to measure.
         """
         named = {level: self._level(level) for level in levels}
-        kept = {level: self.shares[its] for level, its in named.items() if its in self.shares}
+        whole, single = invariant_queries(invariants or {})
+        exact = {(level, query) for level, query in single} | {(level, DETAILED) for level in whole}
+        kept = {
+            level: {
+                query: share
+                for query, share in self.shares[its].items()
+                if not {(level, query), (level, DETAILED)} & exact
+            }
+            for level, its in named.items()
+            if its in self.shares
+        }
         if not kept:
             raise BudgetError(
                 f"preset {shown(self.name)} has none of the levels {listed(list(named))}; it has "
                 f"{listed(list(self.shares))}"
             )
+        if not any(kept.values()):
+            raise BudgetError(
+                f"preset {shown(self.name)} measures nothing that is not exact; leave something out of invariants"
+            )
         part = sum((share for queries in kept.values() for share in queries.values()), Fraction(0))
         shares = {
-            level: {query: share / part for query, share in kept[level].items()} if level in kept else Fraction(0)
+            level: {query: share / part for query, share in kept[level].items()} if kept.get(level) else Fraction(0)
             for level in named
         }
         return Plan(

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +77,15 @@ class Component:
     copies: int
     blocks: tuple[Block, ...]
     queries: tuple[Query, ...]
+
+
+class AnswerRows(NamedTuple):
+    """How a query's answers see a component: ``weight`` (classes,), ``rows`` (classes x m), and every answer's class,
+    ``place`` (answers,)."""
+
+    weight: FloatArray
+    rows: FloatArray
+    place: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +179,8 @@ class Components:
 
     # -- variances ------------------------------------------------------------------------------------------------
 
-    def answer_rows(self, query: Query, component: Component) -> tuple[FloatArray, FloatArray, npt.NDArray[np.int64]]:
-        """How the answers of ``query`` see ``component``: weights (classes,), rows (classes x m), class of each answer.
+    def answer_rows(self, query: Query, component: Component) -> AnswerRows:
+        """How the answers of ``query`` see ``component``.
 
         An answer's variance in the component is its class's weight times row' covariance row: the squared length of
         what the answer has of the deviations, and its coordinates in the rest. Answers of one class have one variance.
@@ -189,7 +199,7 @@ class Components:
             else:
                 weight = np.repeat(weight, len(first))
                 rows = np.einsum("ij,kl->ikjl", rows, mine[first]).reshape(len(weight), -1)
-        return weight, rows, place
+        return AnswerRows(weight, rows, place)
 
 
 def _recoded(query: Query, place: int) -> bool:

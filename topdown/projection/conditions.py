@@ -74,8 +74,12 @@ class Conditions:
                 wrong = exact & ((values < low - _ROUNDING) | (values > high + _ROUNDING))
                 if wrong.any():
                     node = nodes.start + int(np.flatnonzero(wrong.any(axis=1))[0])
+                    row, answer = node - nodes.start, int(np.flatnonzero(wrong[node - nodes.start])[0])
                     raise Contradiction(
-                        node, f"its exact {query.name!r} is not what its children's add up to, or outside its limits"
+                        node,
+                        f"query {query.name!r}, {query.labels()[answer]!r}: its exact answer is "
+                        f"{values[row, answer]:.0f}, and by its limits and its children's it must be "
+                        f"{_asked(low[row, answer], high[row, answer])}",
                     )
                 here[query] = Limits(np.where(exact, values, low), np.where(exact, values, high))
             for query, parts in finer.items():
@@ -140,9 +144,14 @@ def _require_order(limits: Limits, query: Query, first: int) -> None:
         node, answer = (int(k) for k in crossed[0])
         raise Contradiction(
             first + node,
-            f"query {query.name!r}, {query.labels()[answer]!r}: it must be at least {limits.low[node, answer]:.0f} and "
-            f"at most {limits.high[node, answer]:.0f}, by its own limits and its children's",
+            f"query {query.name!r}, {query.labels()[answer]!r}: it must be "
+            f"{_asked(limits.low[node, answer], limits.high[node, answer])}, by its own limits and its children's",
         )
+
+
+def _asked(low: float, high: float) -> str:
+    """What an answer must be, in words."""
+    return f"at least {low:.0f}" if np.isinf(high) else f"at least {low:.0f} and at most {high:.0f}"
 
 
 def _added_up(limits: Limits, part: Query, query: Query) -> Limits:

@@ -61,8 +61,10 @@ class Estimate:
 
         Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
         """
-        nodes = self.geography.level_slice(level)
-        asked = Query.parse(query, self.schema)
+        return self.answers_of(self.geography.level_slice(level), Query.parse(query, self.schema))
+
+    def answers_of(self, nodes: slice, asked: Query) -> Answer:
+        """The answers to ``asked``, of a schema with the same attributes, at ``nodes``, with their variances."""
         values = asked.answers(self.values[nodes])
         if self.covariance is not None:
             return Answer(values, self.covariance.variance(asked, nodes))

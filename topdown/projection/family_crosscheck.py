@@ -13,6 +13,7 @@ from topdown.projection.crosscheck import ROBUST, CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.projection.families import Descent, Family, Sparse, solve_compiled
 from topdown.projection.family_reference import solve_by_cvxpy
+from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
 from topdown.projection.several import descent_of
 
@@ -61,10 +62,17 @@ def cross_check_families(
 
 
 def cross_check_histograms(
-    measurements: Measurements, estimate: Estimate, *, solver: str = "OSQP", rng: np.random.Generator | None = None
+    measurements: Measurements,
+    estimate: Estimate,
+    *,
+    limits: AnswerLimits | None = None,
+    solver: str = "OSQP",
+    rng: np.random.Generator | None = None,
 ) -> CrossCheck:
-    """`cross_check_families` beneath the histograms of a non-negative ``estimate`` of several queries."""
-    descent = descent_of(measurements, METHODS[estimate.method], estimate.weights)
+    """`cross_check_families` beneath the histograms of a non-negative ``estimate`` of several queries, or within
+    ``limits``.
+    """
+    descent = descent_of(measurements, METHODS[estimate.method], estimate.weights, limits)
     inner = estimate.values[: descent.tree.n_families]
     above = [Sparse(np.flatnonzero(row), row[row > 0]) for row in inner]
     return cross_check_families(descent, above, solver=solver, rng=rng)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection import diffuse
-from topdown.projection.components import Block, Components
+from topdown.projection.components import AnswerRows, Block, Component, Components
 from topdown.projection.equality import (
     downward,
     downward_variance,
@@ -59,19 +60,55 @@ class Covariance:
 
     def variance(self, query: Query, nodes: slice) -> FloatArray:
         """Variance (nodes x answers) of the estimate's answers to ``query``; inf where they are undetermined."""
-        found = np.zeros((nodes.stop - nodes.start, query.n_answers))
-        for component, found_blocks in zip(self.components, self.blocks, strict=True):
-            weight, rows, place = self.components.answer_rows(query, component)
-            classes = np.zeros((len(found), len(weight)))
-            least = _OPEN * float((rows**2).sum(axis=1).max())
-            for block, known in zip(component.blocks, found_blocks, strict=True):
-                seen = rows @ block.basis
-                finite = np.einsum("ki,nij,kj->nk", seen, known.finite[nodes], seen)
-                unbound = np.einsum("ki,nij,kj->nk", seen, known.diffuse[nodes], seen)
-                classes += np.where(unbound > least, np.inf, finite)
+        classes, place = self.variance_by_class(query, nodes)
+        return classes[:, place]
+
+    def variance_by_class(self, query: Query, nodes: slice) -> tuple[FloatArray, npt.NDArray[np.int64]]:
+        """The variances (nodes x classes) of `variance`, and the class (answers,) of every answer: answers of one class
+        have one variance at every node."""
+        seen = [self.components.answer_rows(query, component) for component in self.components]
+        _, first, place = np.unique(
+            np.stack([one.place for one in seen]), axis=1, return_index=True, return_inverse=True
+        )
+        found = np.zeros((nodes.stop - nodes.start, len(first)))
+        for component, rows, known in zip(self.components, seen, self.blocks, strict=True):
+            of_component = _in_component(rows, component, known, nodes)
             # A weight of 0 takes no part, also in what is undetermined.
-            found += np.where(weight > _OPEN, weight * np.where(weight > _OPEN, classes, 0.0), 0.0)[:, place]
-        return found
+            matters = rows.weight > _OPEN
+            found += np.where(matters, rows.weight * np.where(matters, of_component, 0.0), 0.0)[:, rows.place[first]]
+        return found, place.reshape(-1)
+
+
+def _in_component(rows: AnswerRows, component: Component, known: Sequence[BlockCovariance], nodes: slice) -> FloatArray:
+    """The variances (nodes x classes) of what the answers' ``rows`` are in a component."""
+    found = np.zeros((nodes.stop - nodes.start, len(rows.weight)))
+    least = _OPEN * float((rows.rows**2).sum(axis=1).max())
+    for block, one in zip(component.blocks, known, strict=True):
+        seen = rows.rows @ block.basis
+        finite = np.einsum("ki,nij,kj->nk", seen, one.finite[nodes], seen)
+        unbound = np.einsum("ki,nij,kj->nk", seen, one.diffuse[nodes], seen)
+        found += np.where(unbound > least, np.inf, finite)
+    return found
+
+
+def covariance(
+    tree: Tree, components: Components, variances: Sequence[Mapping[Query, FloatArray]], *, upward: bool
+) -> Covariance:
+    """The covariance of `solve` from the measurements' variances alone: (nodes of the level,) by level and query."""
+    known = []
+    measured = [{q: Answers(np.zeros((len(v), 0)), v) for q, v in level.items()} for level in variances]
+    for component in components:
+        blocks = []
+        for block in component.blocks:
+            # Problems without a copy have no values, and the same covariance.
+            taken = [
+                {q: np.zeros((len(v), 0, len(block.rows[q]))) for q, v in level.items() if q in block.rows}
+                for level in variances
+            ]
+            solver = _scalar if block.size == 1 else _vector
+            blocks.append(solver(tree, 0, block, taken, measured, upward)[1])
+        known.append(tuple(blocks))
+    return Covariance(components, tuple(known))
 
 
 def solve(tree: Tree, components: Components, measured: Measured, *, upward: bool) -> tuple[FloatArray, Covariance]:

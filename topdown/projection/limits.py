@@ -3,7 +3,7 @@ there is no such facility."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from topdown.errors import ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.projection.conditions import Limits
+from topdown.projection.conditions import Conditions, Limits
+from topdown.projection.invariants import Contradiction
 from topdown.tables.readers import read_table
 from topdown.wording import shown
 from topdown.workload import Query, Schema
@@ -43,8 +44,8 @@ class AnswerLimits:
 
         ``table``: an Arrow table, a DataFrame, a mapping of columns, or the path of a Parquet or CSV file. ``answer``:
         the answer's name, its categories joined by "_" (`Query.labels`). ``lower`` and ``upper``: whole numbers; empty
-        where there is no limit. ``closed``: queries that the table lists completely at its levels: where a node of a
-        level has no row for an answer, that answer is 0 there.
+        where there is no limit. ``closed``: queries of which the table lists all that there is: where a unit has no row
+        for an answer that others of its level have one for, that answer is 0.
 
         Raises `DataError` naming the row for a unit, query, answer or number that cannot be, for limits that cross and
         for two rows of one answer; `ConfigError` for a closed query that the table does not name.
@@ -89,6 +90,57 @@ class AnswerLimits:
 
     def __repr__(self) -> str:
         return f"AnswerLimits({', '.join(query.name for query in self.by_query)})"
+
+    def require_possible(self) -> None:
+        """Refuse limits that no table can keep: those of a unit against each other's and its children's, and against
+        the schema's zeros. Raises `DataError` naming the unit and the query, with both sides.
+        """
+        cells = self.schema.possible_cells()
+        for query, (low, _) in self.by_query.items():
+            empty = np.setdiff1d(np.arange(query.n_answers), query.answers_of(cells))
+            wrong = np.argwhere(low[:, empty] > 0)
+            if len(wrong):
+                node, answer = int(wrong[0, 0]), int(empty[wrong[0, 1]])
+                raise DataError(
+                    f"{self.geography.describe(node)}, query {query.name!r}, {query.labels()[answer]!r}: it must be at "
+                    f"least {low[node, answer]:.0f}, and the schema's zeros say that there is none; correct one of them"
+                )
+        try:
+            Conditions.of(self.geography.tree, [{}] * self.geography.tree.n_levels, self.by_query)
+        except Contradiction as contradiction:
+            said = f"{self.geography.describe(contradiction.node)}: {contradiction}; correct the limits"
+            raise DataError(said) from None
+
+    def of_leaves(self, part: Geography) -> AnswerLimits:
+        """The limits of the leaves of ``part``, a geography of some of the units down to their leaves; of the units
+        above, which may have lost children, none.
+        """
+        nodes = pc.index_in(part.identifiers[part.tree.leaves.start :], self.geography.identifiers).to_numpy()
+        found = {}
+        for query, limits in self.by_query.items():
+            low, high = np.zeros((part.n_nodes, query.n_answers)), np.full((part.n_nodes, query.n_answers), np.inf)
+            low[part.tree.leaves], high[part.tree.leaves] = limits.low[nodes], limits.high[nodes]
+            found[query] = Limits(low, high)
+        return AnswerLimits(part, self.schema, found)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Rows ``geoid, query, answer, lower, upper`` of every limit there is, which `from_table` reads back without
+        anything being closed.
+        """
+        for query, (low, high) in self.by_query.items():
+            node, answer = np.nonzero((low > 0) | np.isfinite(high))
+            names = pa.array(query.labels())
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "geoid": self.geography.identifiers.take(pa.array(node)),
+                    "query": pa.repeat(query.name, len(node)),
+                    "answer": names.take(pa.array(answer)),
+                    "lower": pa.array(low[node, answer].astype(np.int64)),
+                    "upper": pa.array(high[node, answer], from_pandas=True, mask=np.isinf(high[node, answer])).cast(
+                        pa.int64()
+                    ),
+                }
+            )
 
 
 def _columns(table: Any) -> dict[str, list[Any]]:

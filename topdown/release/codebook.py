@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -17,10 +17,24 @@ from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
 from topdown.privacy.plan import Plan
+from topdown.release.answer_tables import paths_of
 from topdown.wording import escaped
+from topdown.workload import Schema
+from topdown.workload.answer_tables import AnswerTable
 
 README = "README.md"
 DATAPACKAGE = "datapackage.json"
+
+
+class Described(NamedTuple):
+    """What a release says of a table of its own: its ``title``, and the meaning of ``columns`` with their unit."""
+
+    title: str
+    columns: Mapping[str, tuple[str, str | None]]
+
+
+Own = Mapping[str, Described]
+"""What a release says of its own tables, by file."""
 
 _COUNT = "count"
 _SQUARED = "count squared"
@@ -33,6 +47,7 @@ FILES = {
     "release.csv": "release.parquet as text.",
     "release_wide.parquet": "The release with one row per unit and one column per cell.",
     "release_wide.csv": "release_wide.parquet as text.",
+    "limits.parquet": "What answers are at least and at most, as was known to everybody before.",
     "geography.parquet": "Every unit with its level, the unit that it lies in, and its name.",
 }
 """Every table that a release may have."""
@@ -44,6 +59,9 @@ MEANINGS: dict[str, tuple[str, str | None]] = {
     "name": ("what the unit is called; missing where that is not known", None),
     "query": ("the query that was asked", None),
     "cell": ("what was counted", None),
+    "answer": ("the answer's categories, joined", None),
+    "lower": ("what the answer is at least", _COUNT),
+    "upper": ("what the answer is at most; missing where no such limit is known", _COUNT),
     "unbiased": ("estimate by least squares over all levels, which adds up and is unbiased; may be negative", _COUNT),
     "least_squares": ("estimate by least squares over all levels, which adds up; biased, its noise is bounded", _COUNT),
     "non_negative": ("estimate that adds up and is 0 or more; biased upwards where counts are small", _COUNT),
@@ -65,8 +83,10 @@ _VARIANCES = {
 _TYPES = {"string": "string", "int64": "integer", "double": "number"}
 
 
-def meaning(file: str, column: str) -> tuple[str, str | None]:
+def meaning(file: str, column: str, own: Own | None = None) -> tuple[str, str | None]:
     """What ``column`` of ``file`` means, and its unit, if it has one; a wide table's other columns are its cells."""
+    if own and file in own:
+        return own[file].columns.get(column) or MEANINGS[column]
     table = file.split(".")[0].split("_")[0]
     if column == "value":
         return _VALUES[table]
@@ -75,32 +95,74 @@ def meaning(file: str, column: str) -> tuple[str, str | None]:
     return MEANINGS.get(column) or (f"released count of {column!r}: whole, 0 or more, adding up", _COUNT)
 
 
-def data_package(title: str, files: Mapping[str, Path], notices: Sequence[str]) -> dict[str, Any]:
+def sparse_release(schema: Schema) -> Own:
+    """What the rows of a release of several queries are."""
+    columns: dict[str, tuple[str, str | None]] = {
+        attribute.name: (f"the records' category, one of {len(attribute.categories)}", None)
+        for attribute in schema.attributes
+    }
+    columns["count"] = ("how many records the unit has in these categories: whole, above 0, adding up", _COUNT)
+    title = "The release: whole counts that add up from the leaves to the root; what has no row is 0."
+    return {"release.parquet": Described(title, columns), "release.csv": Described(FILES["release.csv"], columns)}
+
+
+def answer_table(table: AnswerTable, linear_name: str) -> Own:
+    """What the files of a table of answers are."""
+    counts, estimates = paths_of(table)
+    columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
+    beside: dict[str, tuple[str, str | None]] = {
+        "column": (f"the column of {counts}.parquet that the row is about", None),
+        "value": ("the released count: whole, 0 or more, adding up", _COUNT),
+        linear_name: MEANINGS[linear_name],
+        "sd": ("the standard deviation of the estimate by least squares; missing where it is not known", _COUNT),
+        "moe": ("its margin of error of 90 %, 1.645 standard deviations, by the normal law", _COUNT),
+    }
+    released = Described(f"The released counts of table {table.name}, a row per unit.", columns)
+    beside_them = Described(f"The estimates of table {table.name}, beside its released counts.", beside)
+    return {
+        f"{counts}.parquet": released,
+        f"{counts}.csv": Described(f"{counts}.parquet as text.", columns),
+        f"{estimates}.parquet": beside_them,
+        f"{estimates}.csv": Described(f"{estimates}.parquet as text.", beside),
+    }
+
+
+def _titles(files: Mapping[str, Path], own: Own) -> dict[str, str]:
+    """The tables among ``files`` with what they are, a release's own last."""
+    known = {name: title for name, title in FILES.items() if name in files}
+    return known | {name: one.title for name, one in own.items() if name in files}
+
+
+def data_package(
+    title: str, files: Mapping[str, Path], notices: Sequence[str], own: Own | None = None
+) -> dict[str, Any]:
     """The tables in ``files`` (name to path) as a Data Package: paths, digests, and every column with its meaning."""
+    own = own or {}
     return {
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": "release",
         "title": title or "A release of counts",
         "description": " ".join([*notices, f"Counts with differential privacy; {README} says what the columns mean."]),
-        "resources": [_resource(name, files[name]) for name in FILES if name in files],
+        "resources": [_resource(name, said, files[name], own) for name, said in _titles(files, own).items()],
     }
 
 
-def _resource(name: str, path: Path) -> dict[str, Any]:
+def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
     is_text = path.suffix == ".csv"
     schema = _text_schema(path) if is_text else pq.read_schema(path)
     fields = []
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        said, unit = meaning(name, field.name)
+        said, unit = meaning(name, field.name, own)
         fields.append({"name": field.name, "type": _TYPES[str(kind)], "description": said})
         if unit is not None:
             fields[-1]["unit"] = unit
-    keys = [field["name"] for field in fields if field["name"] in ("geoid", "query", "cell")]
+    counted = [field["name"] for field in fields if "unit" not in field and field["name"] not in ("level", "name")]
+    keys = [name for name in counted if name != "parent"]
     return {
-        "name": name.replace(".", "-").replace("_", "-"),
+        "name": name.replace(".", "-").replace("_", "-").replace("/", "-").lower(),
         "path": name,
-        "title": FILES[name],
+        "title": title,
         "format": path.suffix.removeprefix("."),
         "mediatype": "text/csv" if is_text else "application/vnd.apache.parquet",
         "bytes": path.stat().st_size,
@@ -119,8 +181,16 @@ def _text_schema(path: Path) -> pa.Schema:
         return reader.schema
 
 
-def in_words(title: str, plan: Plan, geography: Geography, files: Mapping[str, Path], notices: Sequence[str]) -> str:
+def in_words(
+    title: str,
+    plan: Plan,
+    geography: Geography,
+    files: Mapping[str, Path],
+    notices: Sequence[str],
+    own: Own | None = None,
+) -> str:
     """The codebook as Markdown: what has to be known first, the files, their columns, the noise, what is protected."""
+    own = own or {}
     lines = [f"# {_plain(title) or 'A release of counts'}", ""]
     lines += [f"**{_plain(notice)}**\n" for notice in notices]
     lines += [
@@ -129,7 +199,7 @@ def in_words(title: str, plan: Plan, geography: Geography, files: Mapping[str, P
         "",
         "| file | what |",
         "|---|---|",
-        *(f"| `{name}` | {FILES[name]} |" for name in FILES if name in files),
+        *(f"| `{name}` | {_cell(said)} |" for name, said in _titles(files, own).items()),
         "",
         "Which numbers? For one unit, the release. For sums over many small units, the estimates by least squares: the "
         "release is 0 or more everywhere, and what was raised to 0 adds up. To compute something else from the start, "
@@ -139,7 +209,7 @@ def in_words(title: str, plan: Plan, geography: Geography, files: Mapping[str, P
         "",
         "| file | column | meaning | unit |",
         "|---|---|---|---|",
-        *_column_rows(files),
+        *_column_rows(files, own),
         "",
         "## Noise",
         "",
@@ -156,11 +226,11 @@ def in_words(title: str, plan: Plan, geography: Geography, files: Mapping[str, P
     return "\n".join(lines) + "\n"
 
 
-def _column_rows(files: Mapping[str, Path]) -> Iterator[str]:
-    for name in FILES:
-        if name in files and files[name].suffix == ".parquet":
+def _column_rows(files: Mapping[str, Path], own: Own) -> Iterator[str]:
+    for name in _titles(files, own):
+        if files[name].suffix == ".parquet":
             for field in pq.read_schema(files[name]):
-                said, unit = meaning(name, field.name)
+                said, unit = meaning(name, field.name, own)
                 yield f"| `{name}` | {_cell(field.name)} | {_cell(said)} | {unit or ''} |"
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from topdown.errors import ProjectionError, require_known
+from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.measurements.measurements import Measurements
@@ -28,13 +28,28 @@ from topdown.workload import Query, Schema
 _ROWS_AT_ONCE = 1 << 18
 
 
+def row_columns(schema: Schema) -> list[str]:
+    """The columns of rows of cells that have records: the unit, the attributes, the count.
+
+    Raises `ConfigError` for an attribute that is called as one of the others.
+    """
+    for name in schema.names:
+        if name in ("level", "count"):
+            raise ConfigError(
+                f"attribute {shown(name)} is called as a column of the release, whose rows are geoid, level, the "
+                "attributes and count; give it another name"
+            )
+    return ["geoid", "level", *schema.names, "count"]
+
+
 @dataclass(frozen=True, eq=False)
 class HistogramRelease:
     """Histograms fit to be published: whole, non-negative, every family adding up in every cell.
 
     ``starts`` (nodes + 1,), ``cells`` and ``counts`` (entries,) int64: the node k has ``counts[starts[k]:starts[k+1]]``
     records in the cells beside, in rising order; in all others none. ``schema``: what a cell's number means.
-    ``method``: the projection that they come from. ``certificate``: of the programs that they were rounded from.
+    ``method``: the projection that they come from. ``certificate``: of the programs that they were rounded from, None
+    where the release was read from files.
     ``fit_for_release``: whether noise and rounding were drawn exactly, from operating-system entropy. Raises
     `ProjectionError` naming the node where this does not hold.
     """
@@ -45,7 +60,7 @@ class HistogramRelease:
     cells: IntArray = field(repr=False)
     counts: IntArray = field(repr=False)
     method: str
-    certificate: Certificate
+    certificate: Certificate | None
     fit_for_release: bool
 
     def __post_init__(self) -> None:
@@ -97,8 +112,10 @@ class HistogramRelease:
 
         Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
         """
-        nodes = self.geography.level_slice(level)
-        asked = Query.parse(query, self.schema)
+        return self.answers_of(self.geography.level_slice(level), Query.parse(query, self.schema))
+
+    def answers_of(self, nodes: slice, asked: Query) -> IntArray:
+        """The answers to ``asked``, of a schema with the same attributes, at ``nodes``; (nodes x answers)."""
         part = slice(int(self.starts[nodes.start]), int(self.starts[nodes.stop]))
         rows = np.repeat(np.arange(nodes.stop - nodes.start), np.diff(self.starts[nodes.start : nodes.stop + 1]))
         found = asked.sparse_answers(rows, self.cells[part], self.counts[part], nodes.stop - nodes.start)
@@ -109,17 +126,8 @@ class HistogramRelease:
 
         Raises as `answers` does.
         """
-        nodes = self.geography.level_slice(level)
-        answers = self.answers(level, query)
-        names = self.geography.names
-        units = {
-            "geoid": self.geography.identifiers.slice(nodes.start, len(answers)).to_pandas(),
-            "name": pa.nulls(len(answers), pa.string()).to_pandas()
-            if names is None
-            else names.slice(nodes.start, len(answers)).to_pandas(),
-        }
-        columns = pd.DataFrame(answers, columns=list(Query.parse(query, self.schema).labels()))
-        return pd.concat([pd.DataFrame(units), columns], axis=1)
+        asked, nodes = Query.parse(query, self.schema), self.geography.level_slice(level)
+        return answers_frame(self.geography, nodes, asked, self.answers_of(nodes, asked))
 
     def dense(self, exact: npt.NDArray[np.bool_]) -> Release:
         """The same counts as a table of nodes x cells; ``exact`` (nodes x cells): which are published exactly."""
@@ -128,7 +136,11 @@ class HistogramRelease:
         return Release(self.geography, self.schema.cells(), values.T, exact, self.method, self.fit_for_release)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Rows ``geoid, level, one column per attribute, count`` of every cell that has records, node by node."""
+        """Rows ``geoid, level, one column per attribute, count`` of every cell that has records, node by node.
+
+        Raises `ConfigError` as `row_columns` does.
+        """
+        row_columns(self.schema)
         nodes = self._nodes()
         level = (np.searchsorted(self.geography.level_offsets, nodes, side="right") - 1).astype(np.int8)
         for begin in range(0, max(1, len(nodes)), _ROWS_AT_ONCE):
@@ -152,6 +164,18 @@ class HistogramRelease:
     def to_frame(self) -> pd.DataFrame:
         """The rows of `batches` as one table."""
         return to_frame(self.batches())
+
+
+def answers_frame(geography: Geography, nodes: slice, query: Query, answers: IntArray) -> pd.DataFrame:
+    """``answers`` (nodes x answers) to ``query`` as a wide table: ``geoid, name`` and a column for every answer."""
+    names = geography.names
+    units = {
+        "geoid": geography.identifiers.slice(nodes.start, len(answers)).to_pandas(),
+        "name": pa.nulls(len(answers), pa.string()).to_pandas()
+        if names is None
+        else names.slice(nodes.start, len(answers)).to_pandas(),
+    }
+    return pd.concat([pd.DataFrame(units), pd.DataFrame(answers, columns=list(query.labels()))], axis=1)
 
 
 def project_whole(

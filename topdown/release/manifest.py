@@ -15,11 +15,20 @@ from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
+from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
 from topdown.workload import DETAILED
 
-SCHEMA_VERSION = "1.4"
+SCHEMA_VERSION = "1.5"
+
+LIMITS_STATEMENT = (
+    "The limits of answers in limits.parquet are public knowledge and were not computed from the confidential table. "
+    "Every non-negative and every released number keeps them, and they cost no budget."
+)
+
+EVERY_CELL, WITH_RECORDS = "every cell", "cells with records"
+"""What the rows of release.parquet are."""
 
 _SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "numba", "cvxpy", "osqp")
 
@@ -33,8 +42,10 @@ class Configuration(Protocol):
     def resolved(self) -> dict[str, Any]:
         """Every setting, defaults filled in, as a JSON-able value."""
 
-    def fingerprint(self, units: str | None) -> str:
-        """SHA-256 of what decides the release's numbers; ``units``: that of the public list of units."""
+    def fingerprint(self, units: str | None, limits: str | None) -> str:
+        """SHA-256 of what decides the release's numbers; ``units``: that of the public list of units, ``limits``: that
+        of the public table of limits.
+        """
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,8 @@ class DerivedFrom:
 class Origin:
     """Where a release's measurements come from.
 
-    ``units``: SHA-256 of the public list of units, None where there is none. ``ledger``: where their budget stands.
+    ``units``: SHA-256 of the public list of units, ``limits``: of the public table of limits, None where there is none.
+    ``ledger``: where their budget stands.
     ``derived_from``: the release that they were drawn for, None where it is this one. ``notices``: what a reader has to
     know before anything else, in sentences.
     """
@@ -71,6 +83,7 @@ class Origin:
     ledger: LedgerEntry | None = None
     derived_from: DerivedFrom | None = None
     notices: tuple[str, ...] = ()
+    limits: str | None = None
 
 
 def describe_release(
@@ -79,14 +92,16 @@ def describe_release(
     plan: Plan,
     estimates: Mapping[str, Estimate],
     checks: Mapping[str, CrossCheck],
-    release: Release,
+    release: Release | HistogramRelease,
     files: Mapping[str, Path],
     origin: Origin = Origin(),
+    tables: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The manifest as a JSON-able value: what has to be known before anything else, schema version, software,
     configuration as resolved, what is protected and how much of the budget every level and query takes (exact
     fractions), invariants in words, projections with their certificates, whether it is fit for release, where its
-    measurements come from (``origin``), and the SHA-256 of every file in ``files``. Never a seed or a true count.
+    measurements come from (``origin``), what the rows of its counts are, the path of every one of its ``tables``, and
+    the SHA-256 of every file in ``files``. Never a seed or a true count.
     """
     geography = measurements.geography
     return {
@@ -95,7 +110,7 @@ def describe_release(
         "title": config.title,
         "software": software_versions(),
         "configuration": config.resolved(),
-        "configuration_sha256": config.fingerprint(origin.units),
+        "configuration_sha256": config.fingerprint(origin.units, origin.limits),
         "levels": [
             {"level": level, "nodes": geography.level_slice(level).stop - geography.level_slice(level).start}
             for level in geography.levels
@@ -114,6 +129,7 @@ def describe_release(
             "statement": plan.describe(geography.levels),
         },
         "invariants": invariants_in_words(plan, geography),
+        "limits": None if origin.limits is None else {"sha256": origin.limits, "statement": LIMITS_STATEMENT},
         "projections": {
             name: {
                 "method": estimate.method,
@@ -126,6 +142,8 @@ def describe_release(
             for name, estimate in estimates.items()
         },
         "fit_for_release": release.fit_for_release,
+        "release_rows": WITH_RECORDS if isinstance(release, HistogramRelease) else EVERY_CELL,
+        "tables": dict(tables or {}),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
         "files": {name: _file(path) for name, path in files.items()},

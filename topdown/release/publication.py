@@ -10,19 +10,23 @@ from typing import Any
 import pyarrow as pa
 
 from topdown.errors import DataError
-from topdown.machine.files import whole_folder
+from topdown.machine.files import make_folder, whole_folder
 from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.estimate import Estimate
-from topdown.release.codebook import DATAPACKAGE, README, data_package, in_words
+from topdown.projection.limits import AnswerLimits
+from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, table_batches
+from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
+from topdown.release.histograms import HistogramRelease
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.release import Release
 from topdown.release.wide import wide_batches
 from topdown.tables.geography_table import geography_batches
 from topdown.tables.tidy import tidy_batches, write_csv, write_json, write_parquet, write_text
 from topdown.wording import FAILED, reason, shown_path
+from topdown.workload.answer_tables import AnswerTable
 
 GEOGRAPHY = "geography.parquet"
 MEASUREMENTS = "measurements.parquet"
@@ -32,13 +36,14 @@ RELEASE_CSV = "release.csv"
 WIDE = "release_wide.parquet"
 WIDE_CSV = "release_wide.csv"
 ESTIMATES_CSV = "estimates.csv"
+LIMITS = "limits.parquet"
 
 
 def publish(
     public: Path,
     measurements: Measurements,
     estimates: Mapping[str, Estimate],
-    release: Release,
+    release: Release | HistogramRelease,
     manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
     *,
     title: str,
@@ -47,14 +52,19 @@ def publish(
     csv: bool,
     wide: bool = False,
     estimates_csv: bool = False,
+    tables: Sequence[AnswerTable] = (),
+    limits: AnswerLimits | None = None,
     executor: Executor | None = None,
 ) -> None:
     """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
 
-    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide`` and
-    ``estimates_csv`` say which tables there are beside the others. ``executor``: where files are written at the same
-    time. Raises `DataError` when something cannot be written; nothing then has a final name.
+    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
+    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``executor``: where files
+    are written at the same time. Raises `DataError` when something cannot be written; nothing then has a final name.
     """
+    linear_name, linear = next(iter(estimates.items()))
+    own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
+    own = {**own, **{file: said for table in tables for file, said in answer_table(table, linear_name).items()}}
     marks = {
         "software": f"topdown {version_of()}",
         "schema version": SCHEMA_VERSION,
@@ -75,23 +85,38 @@ def publish(
                 RELEASE: parquet(RELEASE, release.batches()),
                 GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
             }
+            if limits is not None:
+                writers[LIMITS] = parquet(LIMITS, limits.batches())
             if csv:
                 writers[RELEASE_CSV] = text(RELEASE_CSV, release.batches())
             if wide:
-                writers[WIDE] = parquet(WIDE, wide_batches(release))
+                dense = release if isinstance(release, Release) else release.dense(estimates["non_negative"].exact)
+                writers[WIDE] = parquet(WIDE, wide_batches(dense))
                 if csv:
-                    writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(release))
+                    writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(dense))
             if estimates_csv:
                 writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(estimates))
+            if tables:
+                make_folder(staging / FOLDER)
+            for table in tables:
+                counts, beside = paths_of(table)
+                writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
+                rows = estimate_batches(table, release, linear_name, linear)
+                writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
+                if csv:
+                    writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
+                if estimates_csv:
+                    rows = estimate_batches(table, release, linear_name, linear)
+                    writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
             # Every writer ends before the folder goes away beneath one that is still at work.
             for error in list(map_ordered(_failure, list(writers.values()), executor)):
                 if error is not None:
                     raise error
-            tables = {name: staging / name for name in writers}
-            write_json(staging / DATAPACKAGE, data_package(title, tables, notices))
-            write_text(staging / README, in_words(title, plan, release.geography, tables, notices))
+            written = {name: staging / name for name in writers}
+            write_json(staging / DATAPACKAGE, data_package(title, written, notices, own))
+            write_text(staging / README, in_words(title, plan, release.geography, written, notices, own))
             books = {name: staging / name for name in (DATAPACKAGE, README)}
-            write_json(staging / "manifest.json", manifest(tables | books))
+            write_json(staging / "manifest.json", manifest(written | books))
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
@@ -112,4 +137,4 @@ def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBa
     without the other; the columns are called as the estimates are."""
     (linear_name, linear), (name, non_negative) = estimates.items()
     columns = {linear_name: linear.values, "variance": linear.variance, name: non_negative.values}
-    return tidy_batches(linear.geography, linear.cells, columns, names=True)
+    return tidy_batches(linear.geography, linear.cells, columns, units=True)

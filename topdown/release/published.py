@@ -18,13 +18,18 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
+from topdown.projection.conditions import Conditions
+from topdown.release.histograms import HistogramRelease, answers_frame
+from topdown.release.manifest import WITH_RECORDS
 from topdown.release.publication import ESTIMATES, RELEASE
 from topdown.release.read import read_measurements
 from topdown.release.release import Release
 from topdown.release.verify import MANIFEST, verify_files
+from topdown.release.verify_counts import released_histograms
 from topdown.release.wide import wide_batches
 from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
 from topdown.wording import reason, shown_path
+from topdown.workload import Query
 
 _KEYS = ["geoid", "cell"]
 
@@ -51,8 +56,8 @@ class PublishedEstimates:
         return {self.linear_name: self.linear, "variance": self.variance, "non_negative": self.non_negative}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The tidy table ``geoid, level, name, cell``, and the columns of estimates.parquet, in Arrow batches."""
-        return tidy_batches(self.geography, self.cells, self._columns(), names=True)
+        """The tidy table ``geoid, level, parent, name, cell`` and the columns of estimates.parquet, in batches."""
+        return tidy_batches(self.geography, self.cells, self._columns(), units=True)
 
     def to_arrow(self) -> pa.Table:
         """The table of `batches`."""
@@ -65,7 +70,10 @@ class PublishedEstimates:
 
 @dataclass(frozen=True, eq=False)
 class PublishedRelease:
-    """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``."""
+    """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``.
+
+    ``histograms``: the counts of a release of several queries, kept as the cells that have records; else None.
+    """
 
     public: Path
     geography: Geography
@@ -74,6 +82,17 @@ class PublishedRelease:
     measurements: Measurements
     plan: Plan
     manifest: dict[str, Any] = field(repr=False)
+    histograms: HistogramRelease | None = None
+
+    def table(self, level: str, query: str) -> pd.DataFrame:
+        """The released counts of a query at a level, a row per unit: ``geoid, name`` and a column for every answer.
+
+        Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
+        """
+        if self.histograms is not None:
+            return self.histograms.table(level, query)
+        asked, nodes = Query.parse(query, self.measurements.schema), self.geography.level_slice(level)
+        return answers_frame(self.geography, nodes, asked, asked.answers(self.release.values[nodes]))
 
     def wide(self) -> pd.DataFrame:
         """The release with one row per unit: ``geoid, level, parent, name, *cells[, total]``."""
@@ -93,6 +112,14 @@ def read_release(public: str | Path) -> PublishedRelease:
     linear = next((name for name in projections if name != "non_negative"), "unbiased")
     names = [linear, "variance", "non_negative"]
     values = _read(folder / ESTIMATES, geography, cells, names)
+    estimates = PublishedEstimates(geography, cells, linear, *(values[name] for name in names))
+    if manifest.get("release_rows") == WITH_RECORDS:
+        histograms = released_histograms(folder, manifest)
+        held = Conditions.of(geography.tree, [source.measurements.at(level) for level in geography.levels])
+        dense = histograms.dense(held.exact(len(cells)))
+        return PublishedRelease(
+            folder, geography, dense, estimates, source.measurements, source.plan, manifest, histograms
+        )
     released = _read(folder / RELEASE, geography, cells, ["value", "variance"])
     try:
         release = Release(
@@ -106,7 +133,6 @@ def read_release(public: str | Path) -> PublishedRelease:
     except (TopdownError, KeyError, TypeError) as error:
         said = error if isinstance(error, TopdownError) else reason(error)
         raise DataError(f"{shown_path(folder / RELEASE)}: is no release: {said}") from None
-    estimates = PublishedEstimates(geography, cells, linear, *(values[name] for name in names))
     return PublishedRelease(folder, geography, release, estimates, source.measurements, source.plan, manifest)
 
 

@@ -18,8 +18,9 @@ from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.privacy.plan import Plan
+from topdown.projection.limits import AnswerLimits
 from topdown.release.manifest import DerivedFrom, LedgerEntry, Origin
-from topdown.release.publication import GEOGRAPHY, MEASUREMENTS
+from topdown.release.publication import GEOGRAPHY, LIMITS, MEASUREMENTS
 from topdown.release.verify import MANIFEST, verify_files
 from topdown.tables.geography_table import read_geography
 from topdown.wording import reason, shown, shown_path
@@ -31,12 +32,15 @@ _COLUMNS = ["geoid", "cell", "value", "variance"]
 
 @dataclass(frozen=True)
 class Published:
-    """The measurements of a release in ``public``, the plan under which they were drawn, and where they come from."""
+    """The measurements of a release in ``public``, the plan under which they were drawn, where they come from, and the
+    ``limits`` that its numbers keep, if any.
+    """
 
     public: Path
     measurements: Measurements
     plan: Plan
     origin: Origin
+    limits: AnswerLimits | None = None
 
 
 def read_measurements(public: str | Path) -> Published:
@@ -61,6 +65,8 @@ def read_measurements(public: str | Path) -> Published:
         units = manifest["units"]["sha256"]
         fit = manifest["fit_for_release"] is True
         notices = tuple(str(one) for one in manifest.get("notices", ()))  # since version 1.4
+        known = manifest.get("limits")  # since version 1.5
+        limits_digest = None if known is None else str(known["sha256"])
     except (KeyError, TypeError, ValueError, TopdownError) as error:
         raise DataError(
             f"{shown_path(folder / MANIFEST)}: does not describe how the measurements were drawn: "
@@ -75,8 +81,11 @@ def read_measurements(public: str | Path) -> Published:
             f"{shown_path(folder / MEASUREMENTS)}: cannot be read as the manifest describes it: {reason(error)}"
         ) from None
     derived_from = DerivedFrom(file_digest(folder / MANIFEST), manifest["files"][MEASUREMENTS]["sha256"])
-    origin = Origin(units, ledger, derived_from, notices)
-    return Published(folder, measurements, plan, origin)
+    origin = Origin(units, ledger, derived_from, notices, limits_digest)
+    limits = None
+    if limits_digest is not None:
+        limits = AnswerLimits.from_table(folder / LIMITS, geography, measurements.schema)
+    return Published(folder, measurements, plan, origin, limits)
 
 
 def _read(

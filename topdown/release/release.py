@@ -74,18 +74,18 @@ class Release:
         return np.where(self.exact, 0.0, np.nan) if self.exact.any() else None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The tidy table ``geoid, level, name, cell, value[, variance]`` in Arrow batches."""
+        """The tidy table ``geoid, level, parent, name, cell, value[, variance]`` in Arrow batches."""
         columns: dict[str, Any] = {"value": self.values}
         if self.exact.any():
             columns["variance"] = lambda nodes: np.where(self.exact[nodes], 0.0, np.nan)
-        return tidy_batches(self.geography, self.cells, columns, names=True)
+        return tidy_batches(self.geography, self.cells, columns, units=True)
 
     def to_frame(self) -> pd.DataFrame:
-        """The tidy table ``geoid, level, name, cell, value[, variance]``."""
+        """The tidy table ``geoid, level, parent, name, cell, value[, variance]``."""
         return to_frame(self.batches())
 
     def to_arrow(self) -> pa.Table:
-        """The tidy table ``geoid, level, name, cell, value[, variance]``."""
+        """The tidy table ``geoid, level, parent, name, cell, value[, variance]``."""
         return to_arrow(self.batches())
 
 

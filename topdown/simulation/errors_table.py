@@ -105,7 +105,7 @@ class ErrorTable:
                 "reference": self.reference,
                 "notice": self.notice,
             }
-            for batch in tidy_batches(self.geography, self.cells, columns, names=True):
+            for batch in tidy_batches(self.geography, self.cells, columns, units=True):
                 yield with_plain_strings(batch)
 
     def to_arrow(self) -> pa.Table:
@@ -113,7 +113,7 @@ class ErrorTable:
         return pa.Table.from_batches(list(self.batches()))
 
     def to_frame(self) -> pd.DataFrame:
-        """The tidy table ``geoid, level, name, cell, method, truth, <statistics>, replicates, reference, notice``."""
+        """Rows ``geoid, level, parent, name, cell, method, truth, <statistics>, replicates, reference, notice``."""
         return to_frame(self.batches())
 
     def rules_frame(self) -> pd.DataFrame:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from topdown.errors import DataError, GeographyError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
+from topdown.tables.tidy import parents_of
 from topdown.wording import reason, shown_path
 
 _ROWS_PER_GROUP = 1 << 18
@@ -26,16 +27,11 @@ def geography_batches(geography: Geography) -> Iterator[pa.RecordBatch]:
     for begin in range(0, geography.n_nodes, _ROWS_PER_GROUP):
         nodes = np.arange(begin, min(begin + _ROWS_PER_GROUP, geography.n_nodes))
         level = (np.searchsorted(geography.level_offsets, nodes, side="right") - 1).astype(np.int8)
-        parent = np.searchsorted(geography.tree.child_offsets, nodes, side="right") - 1
-        # Parents stand in a row, as their children do: a dictionary of them takes no search.
-        first, last = int(np.maximum(parent, 0).min()), int(parent.max())
         yield pa.RecordBatch.from_pydict(
             {
                 "geoid": codes.slice(begin, len(nodes)),
                 "level": pa.DictionaryArray.from_arrays(pa.array(level), pa.array(geography.levels)),
-                "parent": pa.DictionaryArray.from_arrays(
-                    pa.array((parent - first).astype(np.int32), mask=parent < 0), codes.slice(first, last - first + 1)
-                ),
+                "parent": parents_of(geography, nodes),
                 "name": pa.nulls(len(nodes), pa.string())
                 if geography.names is None
                 else geography.names.slice(begin, len(nodes)),

@@ -4,13 +4,17 @@ A column of a few kilobytes can stand for gigabytes: a text that stands once in 
 column as one number that repeats. What a column takes at most is known from the number of its values, from the size of
 its pages and from the longest text in its dictionaries; where that is more than there is room for, texts are read as
 numbers with their dictionaries, weighed batch by batch and only then written out.
+
+What a damaged file says of its columns is first read where Arrow catches its own errors: asked by
+`RowGroupMetaData.column` it would end the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +40,7 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch
     """
     most = most_at_once()
     with pq.ParquetFile(path, pre_buffer=False) as file:
+        _require_chunks(path, [file.schema.column(place).path for place, _, _ in _places(file, names)])
         way = _way(file, _leaves(file, names), path, most)
         schema = pa.schema([(name, _plain(file.schema_arrow.field(name).type)) for name in names])
         yield pa.RecordBatch.from_pylist([], schema)
@@ -110,18 +115,56 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _leaves(file: pq.ParquetFile, names: Sequence[str]) -> list[_Leaf]:
     found: list[_Leaf] = []
-    first, wanted = 0, set(names)
     groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+    for place, field, kind in _places(file, names):
+        flat = not pa.types.is_nested(field.type) and not isinstance(field.type, pa.BaseExtensionType)
+        # Of texts that are written as what they share with the one before there is no dictionary.
+        shared = any("DELTA_BYTE_ARRAY" in group.column(place).encodings for group in groups)
+        weighed = flat and _is_text(kind) and not shared
+        found.append(_Leaf(place, file.schema.column(place).path, kind, weighed, flat))
+    return found
+
+
+def _places(file: pq.ParquetFile, names: Sequence[str]) -> Iterator[tuple[int, pa.Field, pa.DataType]]:
+    """Parquet's columns of the table's columns called ``names``: the place of each, the table's column, its kind."""
+    first, wanted = 0, set(names)
     for field in file.schema_arrow:
         kinds = _kinds(field.type)
-        for place, kind in enumerate(kinds, first) if field.name in wanted else ():
-            flat = not pa.types.is_nested(field.type) and not isinstance(field.type, pa.BaseExtensionType)
-            # Of texts that are written as what they share with the one before there is no dictionary.
-            shared = any("DELTA_BYTE_ARRAY" in group.column(place).encodings for group in groups)
-            weighed = flat and _is_text(kind) and not shared
-            found.append(_Leaf(place, file.schema.column(place).path, kind, weighed, flat))
+        if field.name in wanted:
+            yield from ((place, field, kind) for place, kind in enumerate(kinds, first))
         first += len(kinds)
-    return found
+
+
+class _PageRequested(Exception):
+    """What the metadata say was understood, and Arrow went on to the first page."""
+
+
+class _FooterOnly:
+    """A file for Arrow, whose pages are not read once it is ``shut``."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.shut = False
+        self.seek = file.seek
+        self.tell = file.tell
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        if self.shut:
+            raise _PageRequested
+        return self._file.read(size)
+
+
+def _require_chunks(path: Path, leaves: Sequence[str]) -> None:
+    """Raises what Arrow raises where it does not understand the metadata of one of the columns ``leaves``."""
+    with path.open("rb") as opened:
+        footer_only = _FooterOnly(opened)
+        file = pq.ParquetFile(footer_only, pre_buffer=False)
+        footer_only.shut = True
+        for group in range(file.metadata.num_row_groups):
+            for leaf in leaves:
+                with suppress(_PageRequested):
+                    file.read_row_group(group, columns=[leaf], use_threads=False)
 
 
 def _kinds(kind: pa.DataType) -> list[pa.DataType]:

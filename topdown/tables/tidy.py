@@ -31,25 +31,25 @@ def tidy_batches(
     columns: Mapping[str, Any],
     *,
     rows: npt.NDArray[np.bool_] | None = None,
-    names: bool = False,
+    units: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows ``geoid, level, [name,] cell, *columns`` for every node and cell, node by node, in batches.
+    """Rows ``geoid, level, [parent, name,] cell, *columns`` for every node and cell, node by node, in batches.
 
     ``columns``: for each a (nodes x cells) array, what gives it for an array of nodes, or a string that stands in every
-    row. NaN becomes null. ``rows`` (nodes,) leaves nodes out. ``names``: whether to give the units' names, null where
-    unknown.
+    row. NaN becomes null. ``rows`` (nodes,) leaves nodes out. ``units``: whether to give the units' parents, null at
+    the root, and names, null where unknown.
     """
     chosen = None if rows is None or rows.all() else np.flatnonzero(rows)
     n_chosen = geography.n_nodes if chosen is None else len(chosen)
-    step = _nodes_at_once(geography, len(cells), names=names)
+    step = _nodes_at_once(geography, len(cells), units=units)
     for begin in range(0, n_chosen, step):
         bounds = slice(begin, min(begin + step, n_chosen))
-        yield _tidy_batch(geography, cells, columns, bounds if chosen is None else chosen[bounds], names=names)
+        yield _tidy_batch(geography, cells, columns, bounds if chosen is None else chosen[bounds], units=units)
 
 
-def _nodes_at_once(geography: Geography, n_cells: int, *, names: bool) -> int:
+def _nodes_at_once(geography: Geography, n_cells: int, *, units: bool) -> int:
     """So many nodes that their rows, and the identifiers and names in these, stay within bounds."""
-    texts: int = geography.identifiers.nbytes + (geography.names.nbytes if names and geography.names is not None else 0)
+    texts: int = geography.identifiers.nbytes + (geography.names.nbytes if units and geography.names is not None else 0)
     rows = min(_ROWS_PER_GROUP, _TEXT_PER_GROUP * geography.n_nodes // max(1, texts))
     return max(1, rows // n_cells)
 
@@ -60,7 +60,7 @@ def _tidy_batch(
     columns: Mapping[str, Any],
     nodes: slice | IntArray,
     *,
-    names: bool,
+    units: bool,
 ) -> pa.RecordBatch:
     """The rows of some nodes. A slice of nodes takes one copy of a value, an array of them two."""
     n_cells = len(cells)
@@ -71,7 +71,8 @@ def _tidy_batch(
         "geoid": _pick(geography.identifiers, numbers, n_cells),
         "level": pa.DictionaryArray.from_arrays(pa.array(np.repeat(level, n_cells)), pa.array(geography.levels)),
     }
-    if names:
+    if units:
+        arrays["parent"] = parents_of(geography, numbers, n_cells)
         known = geography.names
         arrays["name"] = pa.nulls(n_rows, pa.string()) if known is None else _pick(known, numbers, n_cells)
     for name, values in columns.items():
@@ -85,7 +86,7 @@ def _tidy_batch(
             arrays[name] = pa.array(np.ascontiguousarray(chosen).reshape(-1), from_pandas=True)
     index = np.tile(np.arange(n_cells, dtype=np.int32), len(numbers))
     arrays["cell"] = pa.DictionaryArray.from_arrays(pa.array(index), pa.array(list(cells)))
-    first = [name for name in ("geoid", "level", "name", "query", "cell") if name in arrays]
+    first = [name for name in ("geoid", "level", "parent", "name", "query", "cell") if name in arrays]
     order = [*first, *(name for name in arrays if name not in first)]
     return pa.RecordBatch.from_arrays([arrays[name] for name in order], order)
 
@@ -112,6 +113,17 @@ def _pick(values: pa.Array, nodes: IntArray, times: int) -> pa.Array:
     if times == 1 and len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes):
         return values.slice(int(nodes[0]), len(nodes))
     return values.take(pa.array(np.repeat(nodes.astype(np.int32 if len(values) < 1 << 31 else np.int64), times)))
+
+
+def parents_of(geography: Geography, nodes: IntArray, times: int = 1) -> pa.DictionaryArray:
+    """The GEOIDs of the parents of ``nodes``, in ascending order, each so many times; of the root null."""
+    parent = np.searchsorted(geography.tree.child_offsets, nodes, side="right") - 1
+    # Parents stand in a row, as their children do: a dictionary of them takes no search.
+    first, last = int(np.maximum(parent, 0).min()), max(0, int(parent.max()))
+    index = np.repeat((parent - first).astype(np.int32), times)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(index, mask=index < 0), geography.identifiers.slice(first, last - first + 1)
+    )
 
 
 def write_parquet(

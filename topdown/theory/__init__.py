@@ -10,13 +10,14 @@ Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in 
 from __future__ import annotations
 
 from topdown.theory.bias_bounds import (
-    TreeBiasBound,
+    BiasBound,
     bias_bound,
     l1_ball_probability,
     l1_ball_tail,
     sharp_bias_bound,
     tree_bias_bound,
 )
+from topdown.theory.linear import linear_bias_bound, linear_projection_covariance, linear_projection_matrix
 from topdown.theory.noise_laws import NoiseLaw, noise_mean_abs, noise_variance
 from topdown.theory.nonnegative_exact import ProjectionMoments, nonnegative_sum_projection
 from topdown.theory.nonnegative_laplace import nonnegative_sum_projection_laplace
@@ -32,17 +33,20 @@ from topdown.theory.tree_variance import (
 from topdown.theory.wasserstein import empirical_wasserstein_floor, wasserstein_to_noise
 
 __all__ = [
+    "BiasBound",
     "NoiseLaw",
     "ProjectedGeometric",
     "ProjectedLaplace",
     "ProjectionMoments",
-    "TreeBiasBound",
     "TwoLevelMoments",
     "bias_bound",
     "empirical_wasserstein_floor",
     "l1_ball_probability",
     "l1_ball_tail",
     "level_variances",
+    "linear_bias_bound",
+    "linear_projection_covariance",
+    "linear_projection_matrix",
     "noise_mean_abs",
     "noise_variance",
     "nonnegative_sum_projection",

@@ -166,11 +166,11 @@ def _checked_counts(values: ArrayLike) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeBiasBound:
-    """Theorem 4 on a whole tree: ``bound`` = ``constant`` * ``tail``, in counts.
+class BiasBound:
+    """Theorem 4 on a whole tree, or under any linear constraints: ``bound`` = ``constant`` * ``tail``, in counts.
 
     ``void`` says that the bound says nothing (infinite), and ``explanation`` says in words why, or what was bounded.
-    ``radius`` is the smallest count of the program, ``dimension`` the number of its noisy nodes.
+    ``radius`` is the smallest count of the program, ``dimension`` the number of its noisy nodes or entries.
     """
 
     bound: float
@@ -192,7 +192,7 @@ def tree_bias_bound(
     law: NoiseLaw = "laplace",
     *,
     root_fixed: bool,
-) -> TreeBiasBound:
+) -> BiasBound:
     """Upper bound on every node's |bias| after projecting a whole tree on consistency and x >= 0 at once.
 
     With a public root N the feasible set is bounded: C = max over the nodes u below the root of max(x_u, N - x_u).
@@ -229,7 +229,7 @@ def tree_bias_bound(
         raise ConfigError(f"node {node} counts {counts[node]}, its children add up to {sums[node]}; make them agree")
     largest_scale = max(checked_scale(b) for b in np.atleast_1d(np.asarray(scale, dtype=np.float64)).tolist())
     if not root_fixed:
-        return TreeBiasBound(
+        return BiasBound(
             bound=math.inf,
             constant=math.inf,
             tail=l1_ball_tail(counts.size, float(counts.min()), largest_scale, law),
@@ -247,14 +247,14 @@ def tree_bias_bound(
         forced[node] = True
     free = counts[~forced]
     if free.size == 0:
-        return TreeBiasBound(
+        return BiasBound(
             0.0, 0.0, 0.0, float(counts.min()), 0, False, "every node is fixed by the public root through only children"
         )
     total = float(counts[root])
     constant = float(np.maximum(free, total - free).max())
     radius = float(free.min())
     tail = l1_ball_tail(free.size, radius, largest_scale, law)
-    return TreeBiasBound(
+    return BiasBound(
         bound=constant * tail,
         constant=constant,
         tail=tail,

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
+from topdown.theory.linear import linear_projection_covariance
 from topdown.theory.noise_laws import NoiseLaw, Scale, checked_count, family_variance, noise_variance
 
 Array = NDArray[np.float64]
@@ -122,10 +123,7 @@ def tree_covariance(parent: ArrayLike, variance: ArrayLike) -> Array:
     constraints[np.arange(inner.size), inner] = 1.0
     below = np.flatnonzero(up >= 0)
     constraints[np.searchsorted(inner, up[below]), below] = -1.0
-    weighted = constraints * sigma
-    gain = np.linalg.pinv(weighted @ constraints.T, hermitian=True)
-    covariance = np.diag(sigma) - weighted.T @ gain @ weighted
-    return np.asarray(0.5 * (covariance + covariance.T), dtype=np.float64)
+    return linear_projection_covariance(constraints, sigma)
 
 
 def _checked_tree(parent: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -132,14 +132,16 @@ class Query:
         lead = histogram.shape[:-1]
         table = histogram.reshape(*lead, *self.schema.shape)
         axis = len(lead)
-        for part, codes in zip(self.parts(), self.group_codes(), strict=True):
-            if part is None:
-                table = table.sum(axis=axis)
-                continue
+        # What is summed over goes first: it makes the table smaller for the rest.
+        asked = list(zip(self.parts(), self.group_codes(), strict=True))
+        summed = tuple(axis + k for k, (part, _) in enumerate(asked) if part is None)
+        table = table.sum(axis=summed) if summed else table
+        for part, codes in (one for one in asked if one[0] is not None):
             if isinstance(part, Recode) and codes is not None:
                 order = np.argsort(codes, kind="stable")
                 starts = np.searchsorted(codes[order], np.arange(len(part.categories)))
-                table = np.add.reduceat(np.take(table, order, axis=axis), starts, axis=axis)
+                ordered = table if np.array_equal(order, np.arange(len(order))) else np.take(table, order, axis=axis)
+                table = np.add.reduceat(ordered, starts, axis=axis)
             axis += 1
         return np.asarray(table.reshape(*lead, self.n_answers))
 

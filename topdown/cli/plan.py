@@ -1,0 +1,32 @@
+"""`topdown plan`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import File, Verbose, set_logging
+
+
+def plan(
+    file: File,
+    target: Annotated[
+        list[str],
+        typer.Option(help="Such as 'county: 25 at 90 %', or 'county, total: 25 at 90 %' for a query; any number."),
+    ],
+    verbose: Verbose = False,
+) -> None:
+    """Find the smallest budget, and its shares, with which every --target holds; print it as TOML to paste into FILE.
+
+    "county: 25 at 90 %": at every county every cell is within 25 of the truth with a probability of 90 %. The budget is
+    divided among the levels and queries that \\[privacy.shares] of FILE names. It follows from the units alone: no
+    count is looked at, no budget is spent. `topdown check --errors` of the pasted file says what it gives.
+    """
+    from topdown.config import load_any
+    from topdown.pipeline.smallest import smallest
+    from topdown.planning.plan_toml import as_toml
+
+    set_logging(verbose)
+    sys.stdout.write(as_toml(smallest(load_any(file), target)))

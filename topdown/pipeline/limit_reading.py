@@ -1,0 +1,63 @@
+"""The public table of limits that a configuration names: read, and held against itself, the schema and the counts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from topdown.confidential.counts import Counts
+from topdown.config import RunConfig
+from topdown.errors import ConfigError, CountsError, DataError
+from topdown.geography.geography import Geography
+from topdown.machine.files import file_digest
+from topdown.projection.limits import AnswerLimits
+from topdown.tables.readers import require_file
+from topdown.wording import reason, shown, shown_path
+from topdown.workload import Schema
+
+
+def limits_digest(config: RunConfig) -> str | None:
+    """SHA-256 of the table of limits, None where there is none. Raises `DataError` where it cannot be read."""
+    path = config.limits_path
+    if path is None:
+        return None
+    try:
+        return file_digest(require_file(path))
+    except OSError as error:
+        raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct bounds.path") from None
+
+
+def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> AnswerLimits | None:
+    """The limits that ``config`` names, None where it names none.
+
+    Raises `DataError` naming the file and the row, or the unit and the query, for what cannot be: a unit, query or
+    answer that is not there, limits that cross by themselves or by what those of other units and queries imply.
+    """
+    path = config.limits_path
+    if path is None or config.bounds is None:
+        return None
+    try:
+        limits = AnswerLimits.from_table(path, geography, schema, closed=config.bounds.closed)
+        limits.require_possible()
+    except ConfigError as error:
+        raise ConfigError(f"bounds: {error}") from None
+    except DataError as error:
+        raise DataError(f"{shown_path(path)}: {error}") from None
+    return limits
+
+
+def require_kept(counts: Counts, limits: AnswerLimits) -> None:
+    """Refuse counts outside their limits, which no release could keep and be near to them. Raises `CountsError`."""
+    for query, (low, high) in limits.by_query.items():
+        answers = query.answers(counts.values)
+        wrong = np.argwhere((answers < low) | (answers > high))
+        if len(wrong):
+            node, answer = (int(k) for k in wrong[0])
+            least, most = low[node, answer], high[node, answer]
+            said = f"below its lower limit {least:.0f}"
+            if answers[node, answer] >= least:
+                said = f"above its upper limit {most:.0f}"
+            raise CountsError(
+                f"{counts.geography.describe(node)}, query {shown(query.name)}, answer "
+                f"{shown(query.labels()[answer])}: its count is {said} ({len(wrong):,} such); correct one of "
+                "them"
+            )

@@ -1,0 +1,221 @@
+"""The smallest budget, and its shares, with which every target holds: searched, rounded, judged by exact variances."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+
+from topdown.errors import ConfigError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray
+from topdown.planning.allocation import Bound, Found, cheapest, locally_cheapest
+from topdown.planning.expected import Expected, deviations_within, expected_errors
+from topdown.planning.precision import Answered, Precisions, kinds
+from topdown.planning.targets import Target
+from topdown.privacy.plan import Plan
+from topdown.privacy.shares import Key, Shares
+from topdown.projection.components import Components
+from topdown.wording import shown
+from topdown.workload import DETAILED, Query, Schema
+
+_DIGITS = 4
+"""Significant digits of the budget, and the decimals of shares."""
+
+_LEFT_OUT = (1e-3, 1e-5)
+"""Parts of the budget below which a query is not measured, if that makes the whole no dearer than `_ALLOWED`."""
+
+_ALLOWED = 1.002
+
+
+@dataclass(frozen=True, eq=False)
+class SmallestBudget:
+    """``plan`` with which ``targets`` hold: (target, the margin that it gives). ``least``: a budget below which no plan
+    of the same queries meets them, None where the search is local. ``errors``: of its cells at every level, a table of
+    `expected_errors`."""
+
+    plan: Plan
+    targets: tuple[tuple[Target, float], ...]
+    least: float | None
+    errors: pd.DataFrame = field(repr=False)
+
+    @property
+    def undetermined(self) -> tuple[str, ...]:
+        """The levels of which the plan does not determine every cell."""
+        return tuple(row["level"] for row in self.errors.to_dict("records") if math.isinf(row["sd_largest"]))
+
+    @property
+    def words(self) -> str:
+        """How small the budget is for certain."""
+        total = float(self.plan.total)
+        if self.least is None:
+            return (
+                "the smallest that was found from several starts: for Laplace noise the problem is not convex, and "
+                "there may be a smaller one"
+            )
+        above = 100.0 * max(total / self.least - 1.0, 0.0)
+        return f"no shares of these queries meet the targets with less than {self.least:.5g} ({above:.2g} % below)"
+
+
+def smallest_budget(
+    plan: Plan, geography: Geography, targets: Iterable[Target | str], schema: Schema | None = None
+) -> SmallestBudget:
+    """The smallest budget, and its shares, with which every answer of every target is as near to the truth as it says.
+
+    Errors are those of `expected_errors`: of unbiased least squares, at the worst unit of the target's level.
+    ``plan``: the mechanism, the neighbours, what is exact, and the queries among which the budget is divided (all that
+    it gives a share; the cells of every level where it has no shares); its own budget does not matter. ``targets``:
+    such as "county: 25 at 90 %" or "county, total: 25 at 90 %". ``schema``: of the cells.
+
+    Of the Gaussian mechanisms the smallest for certain, to 0.01 % before rounding, since precision is linear in the
+    share and 1 / variance concave in precision; of the Laplace mechanisms the best local solution from several starts.
+    Shares are exact fractions and the budget has four digits, rounded up until every target holds.
+
+    Raises `ConfigError` for targets that cannot be read or that no division of the budget meets, and for noise within
+    bounds; `BudgetError` where plan, levels and schema disagree.
+    """
+    if plan.bounds.any:
+        raise ConfigError("the errors of noise within bounds depend on the counts; give a plan without bounds")
+    expected = Expected.of(plan, geography, schema)
+    asked = [
+        one if isinstance(one, Target) else Target.parse(one, geography.levels, expected.schema) for one in targets
+    ]
+    if not asked:
+        raise ConfigError("no target was given; state one, such as 'county: 25 at 90 %'")
+    _require_determined(expected, asked)
+    wanted = [one for one in asked if _largest(expected, one) > 0]
+    if not wanted:
+        raise ConfigError("every target is about what is published exactly; state one of what is measured")
+    found = _searched(expected, wanted)
+    budgets = dict(zip(_keys(expected.plan), _bought(expected.plan, found.precision).tolist(), strict=True))
+    least = None if found.least is None else float(found.least / _per_budget(expected.plan))
+    best: Plan | None = None
+    for part in _LEFT_OUT:
+        try:
+            rounded = _rounded(expected, budgets, part, wanted)
+        except ConfigError:
+            continue
+        if best is None or rounded.total < best.total:
+            best = rounded
+        if rounded.total <= _ALLOWED * sum(budgets.values()):
+            break
+    if best is None:
+        raise ConfigError("the targets differ by so much that four digits do not meet them; state fewer at once")
+    judged = _judge(expected, best)
+    errors = expected_errors(best, geography, expected.schema, queries=[DETAILED])
+    return SmallestBudget(best, tuple((one, _margin(judged, one)) for one in asked), least, errors)
+
+
+def _keys(plan: Plan) -> list[Key]:
+    """What the budget is divided among."""
+    return [] if plan.shares is None else [key for key, share in plan.shares.items_ if share > 0]
+
+
+def _searched(expected: Expected, targets: list[Target]) -> Found:
+    plan, schema, levels = expected.plan, expected.schema, expected.geography.levels
+    measured = tuple((levels.index(level), Query.parse(query, schema)) for level, query in _keys(plan))
+    exact = tuple(
+        (number, Query.parse(query, schema))
+        for number, level in enumerate(levels)
+        for query in plan.queries(level)
+        if plan.is_exact(level, query)
+    )
+    components = Components(schema, tuple(dict.fromkeys(query for _, query in (*measured, *exact))))
+    precisions = Precisions(kinds(expected.geography.tree), components, measured, exact)
+    bounds = [
+        Bound(
+            Answered.of(levels.index(one.level), Query.parse(one.query, schema), components),
+            (one.margin / deviations_within(one.confidence, gaussian=not plan.is_pure)) ** 2,
+        )
+        for one in targets
+    ]
+    if not plan.is_pure:
+        return cheapest(precisions, bounds)
+    return locally_cheapest(precisions, bounds, lambda p: _bought(plan, p), lambda p: _price_slope(plan, p))
+
+
+def _per_budget(plan: Plan) -> float:
+    """The precision that a unit of rho buys: 2 / the squared sensitivity."""
+    return 2.0 / float(plan.sensitivity_squared)
+
+
+def _bought(plan: Plan, precision: FloatArray) -> FloatArray:
+    """The budgets that buy ``precision``: of Gaussian noise in proportion (the discrete law's own variance is no
+    larger); of discrete Laplace noise with 1/p = 1 / (2 sinh^2(epsilon / 2 sensitivity)), on the grid in its units."""
+    if not plan.is_pure:
+        return np.asarray(precision / _per_budget(plan))
+    step = 2.0**-plan.released_grid_bits
+    return np.asarray(2.0 * float(plan.sensitivity) / step * np.arcsinh(step * np.sqrt(precision / 2.0)))
+
+
+def _price_slope(plan: Plan, precision: FloatArray) -> FloatArray:
+    """The derivative of `_bought` for Laplace noise."""
+    step = 2.0**-plan.released_grid_bits
+    root = np.sqrt(precision / 2.0)
+    return np.asarray(float(plan.sensitivity) / (2.0 * root * np.sqrt(1.0 + (step * root) ** 2)))
+
+
+def _rounded(expected: Expected, budgets: Mapping[Key, float], left_out: float, targets: list[Target]) -> Plan:
+    """A plan of exact shares and a budget of four digits with which the targets hold, the smallest of these shares.
+
+    Raises `ConfigError` where what is left out is needed.
+    """
+    total = sum(budgets.values())
+    kept = {key: b / total for key, b in budgets.items() if b >= left_out * total}
+    parts = 10 ** max(_DIGITS, 2 - math.floor(math.log10(min(kept.values()))))
+    shares = {key: max(1, round(share / sum(kept.values()) * parts)) for key, share in kept.items()}
+    shares[max(shares, key=lambda key: shares[key])] += parts - sum(shares.values())
+    exact = {key: Fraction(share, parts) for key, share in shares.items()}
+    for level in expected.geography.levels:
+        if level not in expected.plan.invariants and not any(where == level for where, _ in exact):
+            exact[level, DETAILED] = Fraction(0)
+    levels = expected.geography.levels
+    exact = {key: exact[key] for key in sorted(exact, key=lambda key: levels.index(key[0]))}
+    digits = _DIGITS - 1 - math.floor(math.log10(total))
+
+    def plan_of(number: int) -> Plan:
+        amount, shares = Fraction(number) / Fraction(10) ** digits, Shares.parse(exact)
+        if expected.plan.is_pure:
+            return replace(expected.plan, epsilon=amount, shares=shares)
+        return replace(expected.plan, rho=amount, shares=shares)
+
+    def holds(number: int) -> bool:
+        judged = _judge(expected, plan_of(number))
+        return all(_margin(judged, one) <= one.margin for one in targets)
+
+    high = 10 ** (_DIGITS - 1)
+    while not holds(high):
+        if high > 100 * 10**_DIGITS:
+            raise ConfigError("what is left out is needed")
+        high *= 2
+    low = 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return plan_of(high)
+
+
+def _judge(expected: Expected, plan: Plan) -> Expected:
+    return Expected.of(plan, expected.geography, expected.schema)
+
+
+def _largest(expected: Expected, target: Target) -> float:
+    """The largest standard deviation of a target's answers."""
+    return float(np.sqrt(expected.answer_variances(target.level, target.query)[0].max()))
+
+
+def _margin(expected: Expected, target: Target) -> float:
+    return expected.margin(target.level, target.query, _largest(expected, target), target.confidence)[0]
+
+
+def _require_determined(expected: Expected, targets: list[Target]) -> None:
+    for one in targets:
+        if not math.isfinite(_largest(expected, one)):
+            raise ConfigError(
+                f"target {shown(str(one))}: nothing that the plan measures determines query {shown(one.query)} at "
+                f"level {shown(one.level)}; give it, or a finer query at or below the level, a share"
+            )

@@ -1,0 +1,67 @@
+"""A plan as the section [privacy] of a TOML file, to be pasted."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+from topdown.planning.budget import SmallestBudget
+from topdown.privacy.plan import Plan
+from topdown.workload import DETAILED
+
+
+def as_toml(found: SmallestBudget) -> str:
+    """The section [privacy] of a file for ``found``, with what it gives in comments."""
+    plan = found.plan
+    lines = [f"# {one}: {margin:.4g} with this plan" for one, margin in found.targets]
+    lines.append(f"# {found.words}")
+    if found.undetermined:
+        lines.append(
+            f"# this plan does not determine every cell at level {', '.join(found.undetermined)}: a release shares "
+            "them out equally below its parent's; state a target there if its cells matter"
+        )
+    currency = "epsilon" if plan.is_pure else "rho"
+    lines += ["", "[privacy]", f'mechanism = "{plan.mechanism}"', f'{currency} = "{_decimal(plan.total)}"']
+    if plan.delta is not None and not plan.is_pure:
+        lines.append(f"delta = {plan.delta!r}")
+    lines += [f'neighbours = "{plan.neighbours}"', f"unit = {_text(plan.unit)}"]
+    return "\n".join([*lines, *_invariants(plan), "", *_shares(plan)]) + "\n"
+
+
+def _invariants(plan: Plan) -> list[str]:
+    if not plan.exact_queries:
+        return [f"invariants = [{', '.join(map(_text, plan.invariants))}]"] if plan.invariants else []
+    by_level: dict[str, list[str]] = {level: [DETAILED] for level in plan.invariants}
+    for level, query in plan.exact_queries:
+        by_level.setdefault(level, []).append(query)
+    return ["", "[privacy.invariants]"] + [
+        f"{_key(level)} = [{', '.join(map(_text, queries))}]" for level, queries in by_level.items()
+    ]
+
+
+def _shares(plan: Plan) -> list[str]:
+    shares: dict[str, dict[str, Fraction]] = {}
+    for (level, query), share in () if plan.shares is None else plan.shares.items_:
+        shares.setdefault(level, {})[query] = share
+    lines = ["[privacy.shares]"]
+    for level, queries in shares.items():
+        inner = ", ".join(f'{_key(query)} = "{share}"' for query, share in queries.items())
+        whole = queries.get(DETAILED) if len(queries) == 1 else None
+        lines.append(f"{_key(level)} = " + (f"{{ {inner} }}" if whole is None else f'"{whole}"'))
+    return lines
+
+
+def _key(name: str) -> str:
+    """``name`` as a key of TOML, in quotes where it needs them."""
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _text(name)
+
+
+def _text(name: str) -> str:
+    """``name`` as TOML writes text."""
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _decimal(value: Fraction) -> str:
+    return format((Decimal(value.numerator) / Decimal(value.denominator)).normalize(), "f")

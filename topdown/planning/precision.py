@@ -1,0 +1,180 @@
+"""The variances of least squares as smooth functions of the precisions that a plan buys, with their gradients.
+
+A node's answer has a variance c' M(p)^-1 c, where the information matrix M is linear in the precisions p = 1 / variance
+of the noise, by level and query. So 1 / variance is concave in p: it is the least over x of x' M(p) x with c'x = 1.
+
+Units whose surroundings have one shape have one variance. They are taken together: a tree of the kinds of units, each
+with how many of it a family has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.projection.components import AnswerRows, Block, Components
+from topdown.workload import Query
+
+Measured = tuple[int, Query]
+"""What is measured: a query at a level, by its number."""
+
+_NOTHING, _EXACT = 1e-9, 1e7
+"""The precisions, in units of the mean of those that a plan buys, that stand for nothing and for an exact value: near
+enough for a search, whose result is judged by the exact variances."""
+
+
+class Kinds(NamedTuple):
+    """A tree with one node for all siblings below which the tree has one shape; ``times`` (nodes,): how many they are
+    in their family."""
+
+    tree: Tree
+    times: FloatArray
+
+
+def kinds(tree: Tree) -> Kinds:
+    """The kinds of nodes of ``tree``."""
+    shapes: list[list[int]] = [[0] * tree.n_leaves]
+    made_of: list[list[tuple[tuple[int, int], ...]]] = []
+    for families in tree.families_up():
+        known: dict[tuple[tuple[int, int], ...], int] = {}
+        below, here = shapes[-1], []
+        for start, size in zip(families.starts.tolist(), families.sizes.tolist(), strict=True):
+            # Below parents of leaves there is nothing to tell but how many they are.
+            counted = {0: size} if len(shapes) == 1 else Counter(below[start : start + size])
+            here.append(known.setdefault(tuple(sorted(counted.items())), len(known)))
+        shapes.append(here)
+        made_of.append(list(known))
+    nodes, times, sizes = shapes[-1], [1.0], []
+    for of_shape in made_of[::-1]:
+        sizes.append([len(of_shape[node]) for node in nodes])
+        times += [float(count) for node in nodes for _, count in of_shape[node]]
+        nodes = [shape for node in nodes for shape, _ in of_shape[node]]
+    return Kinds(Tree.from_family_sizes(sizes), np.array(times))
+
+
+class Worst(NamedTuple):
+    """The largest variance of a query's answers at a level, and its gradient by the precisions (measured,)."""
+
+    variance: float
+    gradient: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Answered:
+    """How a query's answers at a level see every component: one `AnswerRows` each, and the first answer of every class
+    of answers that have one variance."""
+
+    level: int
+    rows: tuple[AnswerRows, ...]
+    first: IntArray
+
+    @classmethod
+    def of(cls, level: int, query: Query, components: Components) -> Answered:
+        """Of a query at the level of this number."""
+        rows = tuple(components.answer_rows(query, component) for component in components)
+        _, first = np.unique(np.stack([one.place for one in rows]), axis=1, return_index=True)
+        return cls(level, rows, first)
+
+
+@dataclass(frozen=True, eq=False)
+class Precisions:
+    """The variances on a tree of ``kinds`` as a function of the precisions of ``measured``; what is ``exact`` is so."""
+
+    kinds: Kinds
+    components: Components
+    measured: tuple[Measured, ...]
+    exact: tuple[Measured, ...]
+
+    def worst(self, precision: FloatArray, asked: Sequence[Answered]) -> list[Worst]:
+        """Of every one ``asked``, at these precisions (measured,), all of 0 or more."""
+        unit = float(precision.mean())
+        variances = [np.zeros((self._size(one.level), len(one.first))) for one in asked]
+        slopes = [np.zeros((*v.shape, len(self.measured))) for v in variances]
+        for number, component in enumerate(self.components):
+            for block in component.blocks:
+                wanted = [k for k, one in enumerate(asked) if (one.rows[number].weight > 1e-9).any()]
+                if not wanted:
+                    continue
+                covariance, slope = self._block(block, precision, unit)
+                for k in wanted:
+                    rows, nodes = asked[k].rows[number], self.kinds.tree.level(asked[k].level)
+                    place = rows.place[asked[k].first]
+                    seen = (rows.rows @ block.basis)[place] * np.sqrt(rows.weight[place])[:, None]
+                    variances[k] += np.einsum("ki,nij,kj->nk", seen, covariance[nodes], seen)
+                    slopes[k] += np.einsum("ki,ndij,kj->nkd", seen, slope[nodes], seen, optimize=True)
+        found = []
+        for variance, slope in zip(variances, slopes, strict=True):
+            at = np.unravel_index(int(np.argmax(variance)), variance.shape)
+            found.append(Worst(float(variance[at]), slope[at]))
+        return found
+
+    def _size(self, level: int) -> int:
+        nodes = self.kinds.tree.level(level)
+        return int(nodes.stop - nodes.start)
+
+    def _block(self, block: Block, precision: FloatArray, unit: float) -> tuple[FloatArray, FloatArray]:
+        """The covariance (nodes, m, m) of a block's coordinates, and its slope (nodes, measured, m, m)."""
+        tree, times, m = *self.kinds, block.size
+        n, d = tree.n_nodes, len(self.measured)
+        own = np.zeros((tree.n_levels, m, m))
+        turned = np.zeros((tree.n_levels, d, m, m))
+        for number, (level, query) in enumerate(self.measured):
+            if query in block.rows:
+                turned[level, number] = block.rows[query].T @ block.rows[query]
+        own += np.einsum("d,ldij->lij", precision, turned)
+        for level, query in self.exact:
+            if query in block.rows:
+                own[level] += _EXACT * unit * block.rows[query].T @ block.rows[query]
+        nothing = _NOTHING * unit * np.eye(m)
+        # Upward: the covariance of what is known of every node from itself and below, and its slope.
+        spread, bend = np.empty((n, m, m)), np.empty((n, d, m, m))
+        spread[tree.leaves] = _inverse(own[-1] + nothing)
+        bend[tree.leaves] = -_around(spread[tree.leaves], turned[-1])
+        sums: list[tuple[FloatArray, FloatArray]] = []
+        for index in range(tree.n_levels - 2, -1, -1):
+            families = tree.families(index)
+            total, bent = (_total(families, times, part) for part in (spread, bend))
+            sums.append((total, bent))
+            inner = _inverse(total)
+            informed = _inverse(inner + own[index])
+            spread[families.parents] = informed
+            bend[families.parents] = -_around(informed, turned[index] - _around(inner, bent))
+        # Downward: what is known from outside of every node's subtree, through its parent and siblings.
+        outside, turn = np.zeros((n, m, m)), np.zeros((n, d, m, m))
+        covariance, slope = np.empty_like(spread), np.empty_like(bend)
+        covariance[0], slope[0] = spread[0], bend[0]
+        for index in range(tree.n_levels - 1):
+            families = tree.families(index)
+            total, bent = sums.pop()
+            above = _inverse(outside[families.parents] + own[index] + nothing)
+            above_bent = -_around(above, turn[families.parents] + turned[index])
+            children = families.children
+            beside = np.repeat(above + total, families.sizes, axis=0) - spread[children]
+            beside_bent = np.repeat(above_bent + bent, families.sizes, axis=0) - bend[children]
+            outside[children] = _inverse(beside)
+            turn[children] = -_around(outside[children], beside_bent)
+            inner = _inverse(spread[children])
+            covariance[children] = _inverse(inner + outside[children])
+            slope[children] = -_around(covariance[children], turn[children] - _around(inner, bend[children]))
+        return covariance, slope
+
+
+def _inverse(matrices: FloatArray) -> FloatArray:
+    """The inverses of (nodes, m, m)."""
+    return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
+
+
+def _around(outer: FloatArray, inner: FloatArray) -> FloatArray:
+    """outer inner outer, of (nodes, m, m) and (nodes, d, m, m) or (d, m, m)."""
+    return np.asarray(outer[:, None] @ inner @ outer[:, None])
+
+
+def _total(families: Families, times: FloatArray, values: FloatArray) -> FloatArray:
+    """The sums over families of children's values (nodes, ...), each as often as it is there."""
+    weight = times[families.children].reshape(-1, *[1] * (values.ndim - 1))
+    return families.total_rows(weight * values[families.children])

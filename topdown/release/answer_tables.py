@@ -1,0 +1,119 @@
+"""The tables of a release: a row per unit with the released counts, and beside them what was estimated of each.
+
+What is asked for are sums of cells (`topdown.workload.answer_tables`). They are computed from the whole counts, so they
+add up over units and over columns as these do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.projection.estimate import Estimate
+from topdown.release.histograms import HistogramRelease
+from topdown.release.release import Release
+from topdown.workload import Query
+from topdown.workload.answer_tables import AnswerTable
+
+FOLDER = "tables"
+"""Where a release's tables are, beneath its public directory."""
+
+ESTIMATED = "_estimates"
+"""How the name of a table's file of estimates ends."""
+
+CONFIDENCE = 0.9
+_MARGIN = 1.6448536269514722
+"""The quantile of 95 % of the normal law: its margin of 90 %, in standard deviations."""
+
+_NUMBERS_AT_ONCE = 1 << 22
+
+
+def paths_of(table: AnswerTable) -> tuple[str, str]:
+    """The paths in the public directory of a table's counts and estimates, without what says the kind of file."""
+    return f"{FOLDER}/{table.stem}", f"{FOLDER}/{table.stem}{ESTIMATED}"
+
+
+def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> Iterator[pa.RecordBatch]:
+    """Rows ``geoid, level, name`` and a column of counts for every one of the table's, unit by unit from the root."""
+    for nodes in _parts(release.geography, table):
+        units = _units(release.geography, nodes, 1)
+        counts = table_counts(table, release, nodes)
+        arrays = {column.name: pa.array(counts[:, k]) for k, column in enumerate(table.columns)}
+        yield pa.RecordBatch.from_pydict({**units, **arrays})
+
+
+def estimate_batches(
+    table: AnswerTable, release: Release | HistogramRelease, linear_name: str, linear: Estimate
+) -> Iterator[pa.RecordBatch]:
+    """Rows ``geoid, level, name, column, value, LINEAR, sd, moe`` for every unit and column of the table.
+
+    ``value``: the released count; ``linear_name``: what the estimate by least squares is called; ``sd``: its standard
+    deviation, ``moe`` its margin of error of 90 % by the normal law, both missing where they are not known.
+    """
+    names = pa.array([column.name for column in table.columns])
+    for nodes in _parts(release.geography, table):
+        values, variance = _estimated(table, linear, nodes)
+        with np.errstate(invalid="ignore"):
+            deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan).reshape(-1)
+        place = np.tile(np.arange(len(names), dtype=np.int32), nodes.stop - nodes.start)
+        yield pa.RecordBatch.from_pydict(
+            {
+                **_units(release.geography, nodes, len(names)),
+                "column": pa.DictionaryArray.from_arrays(pa.array(place), names),
+                "value": pa.array(table_counts(table, release, nodes).reshape(-1)),
+                linear_name: pa.array(values.reshape(-1)),
+                "sd": pa.array(deviation, from_pandas=True),
+                "moe": pa.array(_MARGIN * deviation, from_pandas=True),
+            }
+        )
+
+
+def table_counts(table: AnswerTable, release: Release | HistogramRelease, nodes: slice) -> IntArray:
+    """The released counts of the table's columns at ``nodes``; (nodes x columns)."""
+    found = {query: counted(release, query, nodes) for query in table.queries}
+    return np.stack([found[column.query][:, column.answer] for column in table.columns], axis=1)
+
+
+def counted(release: Release | HistogramRelease, query: Query, nodes: slice) -> IntArray:
+    """The released answers to ``query`` at ``nodes``; (nodes x answers)."""
+    if isinstance(release, HistogramRelease):
+        return release.answers_of(nodes, query)
+    return np.asarray(query.answers(release.values[nodes]))
+
+
+def _estimated(table: AnswerTable, linear: Estimate, nodes: slice) -> tuple[FloatArray, FloatArray]:
+    """The estimate by least squares and its variance, NaN where it is not known; both (nodes x columns)."""
+    values, variance = {}, {}
+    for query in table.queries:
+        answer = linear.answers_of(nodes, query)
+        values[query] = answer.values
+        variance[query] = np.full(answer.values.shape, np.nan) if answer.variance is None else answer.variance
+    columns = [(column.query, column.answer) for column in table.columns]
+    return (
+        np.stack([values[query][:, k] for query, k in columns], axis=1),
+        np.stack([variance[query][:, k] for query, k in columns], axis=1),
+    )
+
+
+def _parts(geography: Geography, table: AnswerTable) -> Iterator[slice]:
+    """Nodes in their order, so many at once that their answers stay within bounds."""
+    cells = max(query.schema.n_cells for query in table.queries)
+    step = max(1, _NUMBERS_AT_ONCE // (cells + len(table.columns)))
+    for begin in range(0, geography.n_nodes, step):
+        yield slice(begin, min(begin + step, geography.n_nodes))
+
+
+def _units(geography: Geography, nodes: slice, times: int) -> dict[str, pa.Array]:
+    """The columns that say which unit a row is of, each unit ``times`` times."""
+    numbers = np.repeat(np.arange(nodes.start, nodes.stop), times)
+    level = (np.searchsorted(geography.level_offsets, numbers, side="right") - 1).astype(np.int8)
+    taken = pa.array(numbers)
+    return {
+        "geoid": geography.identifiers.take(taken),
+        "level": pa.DictionaryArray.from_arrays(pa.array(level), pa.array(geography.levels)),
+        "name": pa.nulls(len(numbers), pa.string()) if geography.names is None else geography.names.take(taken),
+    }

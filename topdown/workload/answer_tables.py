@@ -1,0 +1,168 @@
+"""Tables as they are published: every column is an answer to a query, a sum of cells by its categories.
+
+A table is a query of the schema ("age * sex"), or one that is known by its name: P1 to P5 and H1 of the redistricting
+file, where the schema has what they are about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.errors import ConfigError
+from topdown.wording import shown
+from topdown.workload.query import Query
+from topdown.workload.redistricting import PERSONS, RACES, RESIDENCES, UNITS, field_names
+from topdown.workload.schema import TOTAL, Recode, Schema
+
+UNIT_COLUMNS = ("geoid", "level", "name")
+"""What says which unit a row is of."""
+
+
+class Column(NamedTuple):
+    """A column of a table: the place ``answer`` among the answers to ``query``."""
+
+    name: str
+    query: Query
+    answer: int
+
+    @property
+    def meaning(self) -> str:
+        """Who is counted, in words."""
+        if not self.query.factors:
+            return "everybody"
+        places = np.unravel_index(self.answer, self.query.shape)
+        said = (f"{f.name} = {f.categories[int(k)]}" for f, k in zip(self.query.factors, places, strict=True))
+        return ", ".join(said)
+
+
+class AnswerTable(NamedTuple):
+    """A table with a row per unit. ``name``: as it was asked for; ``stem``: what its files are called."""
+
+    name: str
+    stem: str
+    columns: tuple[Column, ...]
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """The queries that its columns answer, each once."""
+        return tuple(dict.fromkeys(column.query for column in self.columns))
+
+
+def answer_tables(names: Sequence[str], schema: Schema) -> tuple[AnswerTable, ...]:
+    """The tables called ``names``, each a query of ``schema`` or one of the redistricting file ("P1" to "P5", "H1").
+
+    The table of a query has a column for every answer and, of several, their total. Raises `ConfigError` for a name
+    that is neither, for a table that is asked for twice, and for columns that would be called alike.
+    """
+    found: list[AnswerTable] = []
+    stems: set[str] = set()
+    for name in names:
+        columns = _columns(name, schema)
+        called = [*UNIT_COLUMNS, *(column.name for column in columns)]
+        twice = next((one for k, one in enumerate(called) if one in called[:k]), None)
+        if twice is not None:
+            raise ConfigError(
+                f"table {shown(name)} would have two columns {shown(twice)}; rename the category, or leave the "
+                "table out"
+            )
+        if any(columns == one.columns for one in found):
+            raise ConfigError(f"table {shown(name)} is asked for twice; name it once")
+        stem = re.sub(r"[^\w-]+", "_", name).strip("_") or "table"
+        while stem.casefold() in stems:
+            stem += "_"
+        stems.add(stem.casefold())
+        found.append(AnswerTable(name, stem, columns))
+    return tuple(found)
+
+
+def _columns(name: str, schema: Schema) -> tuple[Column, ...]:
+    known = _redistricting_columns(name, schema)
+    if known is not None:
+        return known
+    query = Query.parse(name, schema)
+    labels = query.labels()
+    answers = tuple(Column(label, query, k) for k, label in enumerate(labels))
+    if len(answers) == 1:
+        return answers
+    return (*answers, Column(TOTAL, Query.parse(TOTAL, schema), 0))
+
+
+# -- the redistricting file -------------------------------------------------------------------------------------------
+
+Field = dict[str, int]
+"""Who is counted in a field: of an attribute or recode the number of a category; of none everybody."""
+
+_ABOUT = {
+    "P1": ("cenrace",),
+    "P2": ("hispanic", "cenrace"),
+    "P3": ("votingage", "cenrace"),
+    "P4": ("votingage", "hispanic", "cenrace"),
+    "P5": ("hhgq",),
+    "H1": ("h1",),
+}
+"""The attributes that a table is about."""
+
+_OF_SIZE = {k: tuple(race for race in RACES if race.count("+") + 1 == k) for k in range(1, 7)}
+"""The combinations of so many races."""
+
+_SEVERAL, _NUMBER, _KIND, _QUARTERS = "several races", "number of races", "kind of quarters", "group quarters"
+
+
+def _fields(table: str) -> list[Field]:
+    """The fields of a table in the file's order."""
+    if table == "H1":
+        return [{}, {"h1": 1}, {"h1": 0}]
+    if table == "P5":
+        kinds = [
+            [{_KIND: group}, *({"hhgq": k} for k in members)] for group, members in ((1, range(1, 5)), (2, range(5, 8)))
+        ]
+        return [{_QUARTERS: 1}, *kinds[0], *kinds[1]]
+    fields: list[Field] = [
+        {},
+        {_SEVERAL: 0},
+        *({"cenrace": RACES.index(race)} for race in _OF_SIZE[1]),
+        {_SEVERAL: 1},
+    ]
+    for size in range(2, 7):
+        fields += [{_NUMBER: size - 1}, *({"cenrace": RACES.index(race)} for race in _OF_SIZE[size])]
+    if "hispanic" in _ABOUT[table]:
+        fields = [{}, {"hispanic": 1}, {"hispanic": 0}, *({"hispanic": 0, **field} for field in fields[1:])]
+    return [{"votingage": 1, **field} for field in fields] if "votingage" in _ABOUT[table] else fields
+
+
+def _recodes() -> dict[str, tuple[Recode, ...]]:
+    """What the fields are sums by, for every attribute that they coarsen."""
+    more = tuple(race for size in range(2, 7) for race in _OF_SIZE[size])
+    words = ("one race", "two races", "three races", "four races", "five races", "six races")
+    kinds = PERSONS.recodes[0].groups
+    return {
+        "cenrace": (
+            Recode(_SEVERAL, "cenrace", (("one race", _OF_SIZE[1]), ("two or more races", more))),
+            Recode(_NUMBER, "cenrace", tuple(zip(words, _OF_SIZE.values(), strict=True))),
+        ),
+        "hhgq": (
+            Recode(_KIND, "hhgq", kinds),
+            Recode(_QUARTERS, "hhgq", (("none", RESIDENCES[:1]), ("any", RESIDENCES[1:]))),
+        ),
+    }
+
+
+def _redistricting_columns(name: str, schema: Schema) -> tuple[Column, ...] | None:
+    """The columns of a table of the redistricting file; None where there is none of this name for ``schema``."""
+    attributes = {one.name: one for one in schema.attributes}
+    source = UNITS if name == "H1" else PERSONS
+    wanted = _ABOUT.get(name, ())
+    if not wanted or any(attributes.get(one) != source.attribute(one) for one in wanted):
+        return None
+    recodes = tuple(recode for one in wanted for recode in _recodes().get(one, ()))
+    own = Schema(schema.attributes, recodes)
+    columns = []
+    for title, field in zip(field_names(name), _fields(name), strict=True):
+        query = Query.parse(" * ".join(field) or TOTAL, own)
+        place = [field[factor.name] for factor in query.factors]
+        columns.append(Column(title, query, int(np.ravel_multi_index(place, query.shape)) if place else 0))
+    return tuple(columns)
