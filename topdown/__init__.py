@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.regions import Region, region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -50,6 +51,7 @@ __all__ = [
     "PublishedRelease",
     "Query",
     "Recode",
+    "Region",
     "Release",
     "Schema",
     "SecureSource",
@@ -70,6 +72,7 @@ __all__ = [
     "project_whole",
     "read_pl94",
     "read_release",
+    "region",
     "round_counts",
     "simulate",
     "smallest_budget",
@@ -105,6 +108,7 @@ _HOMES = {
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
+    "Region": "topdown.uncertainty.regions",
     "Release": "topdown.release.release",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
@@ -120,6 +124,7 @@ _HOMES = {
     "project_whole": "topdown.release.histograms",
     "read_pl94": "topdown.confidential.pl94",
     "read_release": "topdown.release.published",
+    "region": "topdown.uncertainty.regions",
     "round_counts": "topdown.release.release",
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",

@@ -12,12 +12,11 @@ from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import LatticeLaw
 from topdown.uncertainty.error_law import Shape, Term
 from topdown.uncertainty.known_noise import KnownNoise
-from topdown.uncertainty.moments import MAIN_TERMS, MainTerms, Moments
+from topdown.uncertainty.moments import FEW_NODES, MAIN_TERMS, MainTerms, Moments
 
 _STEPS_OF_LOGIT = {True: 1e-4, False: 0.05}
 _STEPS_OF_EXCESS = {True: 1e-3, False: 0.02}
 """Of what laws are rounded to; fine where nodes are few."""
-_FEW = 2000
 _LOGIT_ENDS = (-15.0, 18.0)
 _LARGEST_EXCESS = 1e4
 _LEAST_PART = {True: 0.02, False: 0.1}
@@ -46,8 +45,9 @@ def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:
     2 % of 1 more: a miss rate moves by less than 2e-4.
     """
     noisy = np.flatnonzero((found.variance > 0) & np.isfinite(found.variance))
-    fine = len(noisy) <= _FEW
-    level, number, coefficient, explained = (column[:, noisy] for column in terms)
+    fine = len(found.variance) <= FEW_NODES
+    kept = MAIN_TERMS if fine else 1
+    level, number, coefficient, explained = (column[:kept, noisy] for column in terms)
     spread = found.variance[noisy]
     part = np.clip(explained / spread, 0.0, 1.0)
     # What a draw that differs by one step moves: the steps of the law would be lost in a smooth rest.
@@ -63,7 +63,7 @@ def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:
     place = np.stack([level, number, np.rint(logit / _STEPS_OF_LOGIT[fine])]).astype(np.int64)
     place[:2, part <= 0] = 0
     last = np.rint(np.log1p(np.minimum(excess, _LARGEST_EXCESS)) / _STEPS_OF_EXCESS[fine]).astype(np.int64)
-    columns = np.concatenate([place.swapaxes(0, 1).reshape(3 * MAIN_TERMS, -1), last[None]])
+    columns = np.concatenate([place.swapaxes(0, 1).reshape(3 * kept, -1), last[None]])
     _, first, which = np.unique(_mixed(columns), return_index=True, return_inverse=True)
     group = np.full(len(found.variance), -1, np.int64)
     group[noisy] = which.reshape(-1)

@@ -64,6 +64,11 @@ def require_pivot(measurements: Measurements) -> None:
             "need, beside value and variance, the mechanism and its parameter (scale or sigma2) at every level: set "
             "Measurements.plan to the plan under which they were drawn"
         )
+    if measurements.others:
+        raise ConfigError(
+            "several queries were measured, and margins are known where the cells alone were; project them and take "
+            "estimate.answer(level, query), which has variances"
+        )
     bounded = [level for level in measurements.geography.levels if plan.bounds.at(level).kind != "none"]
     if bounded:
         raise ConfigError(

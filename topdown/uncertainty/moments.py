@@ -15,6 +15,11 @@ from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection.equality import Gains, open_leaves, upward_gains
 
 MAIN_TERMS = 3
+FEW_NODES = 2000
+"""Trees of no more nodes have tables of laws of their own for nearly every node; in larger ones similar nodes share
+them."""
+_LARGEST_SUM = 4
+"""So many draws at most make a main term in a large tree; sums of more are smooth."""
 
 
 class Upward(NamedTuple):
@@ -128,7 +133,8 @@ def main_terms(found: Moments, variance: FloatArray, level_variance: FloatArray,
     of its descendants at any one level. The coefficients within a set are nearly one number where it dominates; their
     mean is taken. An only child has its parent's pivot, and so its parent's terms.
 
-    ``level_variance`` (levels,): of the noise, 0 or inf where there is none.
+    ``level_variance`` (levels,): of the noise, 0 or inf where there is none. In trees of more than `FEW_NODES` nodes
+    the largest alone, of no more than four draws.
     """
     noisy = (variance > 0) & np.isfinite(variance)
     usable = np.where(np.isfinite(level_variance), level_variance, 0.0)
@@ -166,7 +172,10 @@ def _enter(
         coefficient,
         number * coefficient**2 * variance,
     )
-    for place in range(MAIN_TERMS):
+    is_small = terms.level.shape[1] <= FEW_NODES
+    if not is_small:
+        new[3][number > _LARGEST_SUM] = 0.0
+    for place in range(MAIN_TERMS if is_small else 1):
         larger = new[3] > terms.explained[place, nodes]
         # What it takes the place of is a candidate for the next.
         there = [column[place, nodes] for column in terms]
