@@ -36,7 +36,7 @@ from topdown.release.manifest import LedgerEntry, Origin
 from topdown.release.verify import MANIFEST, verify_files
 from topdown.wording import joined, reason, shown, shown_path
 
-_LARGEST_HISTOGRAMS = 1 << 25
+_LARGEST_HISTOGRAMS = 1 << 26
 """Nodes times cells of a run of several queries at most."""
 
 
