@@ -8,8 +8,8 @@ from topdown.confidential.counts import Counts
 from topdown.config import RunConfig
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.geography.geography import Geography
-from topdown.machine.files import file_digest
 from topdown.projection.limits import AnswerLimits
+from topdown.tables.parquet_folder import table_digest
 from topdown.tables.readers import require_file
 from topdown.wording import reason, shown, shown_path
 from topdown.workload import Schema
@@ -21,7 +21,7 @@ def limits_digest(config: RunConfig) -> str | None:
     if path is None:
         return None
     try:
-        return file_digest(require_file(path))
+        return table_digest(require_file(path))
     except OSError as error:
         raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct bounds.path") from None
 
