@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from topdown.confidential.entries import Entries
 from topdown.errors import ROW, CountsError, DataError, GeographyError, require_known
 from topdown.geography.construction import as_frame, as_strings, code_shown, column, plain
 from topdown.geography.geography import Geography
@@ -20,7 +22,7 @@ from topdown.geography.tree import IntArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.tables.readers import read_table
 from topdown.wording import listed, of_the_value, shown, type_name
-from topdown.workload import Schema
+from topdown.workload import Query, Schema
 
 _NO_NUMBER = ["", "na", "n/a", "nan", "null", "none"]
 """What stands in files for a number that is missing."""
@@ -33,20 +35,77 @@ ABSENT = ("refuse", "zero")
 class Counts:
     """Confidential counts at every node.
 
-    ``values`` (nodes x cells) int64, non-negative, every family adding up. ``attributes``: the schema of which the
-    cells are the product, in its order; None where they are one attribute. Only `measure`, the simulation of studies
-    and the pipeline may read them.
+    ``held``: a table (nodes x cells) int64, or the `Entries` that are not 0; non-negative, every family adding up.
+    ``attributes``: the schema of which the cells are the product, in its order; None where they are one attribute. Only
+    `measure`, the simulation of studies and the pipeline may read them.
     """
 
     geography: Geography
     cells: tuple[str, ...]
-    values: IntArray = field(repr=False)
+    held: IntArray | Entries = field(repr=False)
     attributes: Schema | None = None
+
+    @cached_property
+    def values(self) -> IntArray:
+        """The counts as a table (nodes x cells), which is made, and kept, when it is asked for."""
+        if not isinstance(self.held, Entries):
+            return self.held
+        made = self.held.block(slice(0, len(self.cells)), slice(0, self.geography.n_nodes))
+        made.flags.writeable = False
+        return made.T
+
+    def block(self, cells: slice, nodes: slice) -> IntArray:
+        """The counts of some cells at some nodes; (cells x nodes)."""
+        if isinstance(self.held, Entries):
+            return self.held.block(slice(cells.start or 0, min(cells.stop, len(self.cells))), nodes)
+        return self.held.T[cells, nodes]
+
+    def answers(self, query: Query, nodes: slice) -> IntArray:
+        """The answers to ``query`` at ``nodes``; (nodes x answers)."""
+        if isinstance(self.held, Entries):
+            rows, cells, counts = self.held.part(nodes)
+            return query.sparse_answers(rows, cells, counts, nodes.stop - nodes.start)
+        return np.asarray(query.answers(self.held[nodes]))
 
     @property
     def schema(self) -> Schema:
         """The schema of the cells; without attributes of their own they are one, called "cell"."""
         return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
+
+    @classmethod
+    def from_records(
+        cls, frame: Any, geography: Geography, *, geoid: str | Sequence[str], schema: Schema, separator: str = "/"
+    ) -> Counts:
+        """The counts of a table with one row per record (a person), kept as the cells that have any.
+
+        ``frame``: as `from_table` takes it. ``geoid``: the column that names the record's leaf, or those whose joined
+        path does. ``schema``: its attributes are columns, with its categories. A leaf without a row has 0. Raises
+        `CountsError` naming the row: a unit that is unknown or no leaf, a category that is missing or unknown, a cell
+        that the schema's zeros exclude.
+        """
+        from topdown.confidential.records import counts_of_frame
+
+        return counts_of_frame(frame, geography, geoid, schema, None, separator)
+
+    @classmethod
+    def from_long(
+        cls,
+        frame: Any,
+        geography: Geography,
+        *,
+        geoid: str | Sequence[str],
+        schema: Schema,
+        count: str,
+        separator: str = "/",
+    ) -> Counts:
+        """The counts of a table with a row per leaf and cell that has a ``count``, kept as the cells that have any.
+
+        What has no row is 0. As `from_records`, which see; raises `CountsError` also for a value that is no count, and
+        for two rows of one leaf and cell.
+        """
+        from topdown.confidential.records import counts_of_frame
+
+        return counts_of_frame(frame, geography, geoid, schema, count, separator)
 
     @classmethod
     def from_table(
@@ -115,10 +174,15 @@ def refuse_zeros(values: IntArray, schema: Schema, geography: Geography) -> None
     for cell in closed[values[closed, 0] > 0][:1]:
         leaves = geography.tree.leaves
         node = leaves.start + int(np.flatnonzero(values[cell, leaves] > 0)[0])
-        raise CountsError(
-            f"{geography.describe(node)}: has records in cell {shown(schema.cells()[int(cell)])}, which the schema's "
-            "zeros say cannot occur; correct the table, or drop the zero"
-        )
+        raise occupied_zero(geography, node, schema.cells()[int(cell)])
+
+
+def occupied_zero(geography: Geography, node: int, cell: str) -> CountsError:
+    """That a unit has records where the schema says that there are none."""
+    return CountsError(
+        f"{geography.describe(node)}: has records in cell {shown(cell)}, which the schema's zeros say cannot occur; "
+        "correct the table, or drop the zero"
+    )
 
 
 def _cell_names(cells: Sequence[str]) -> tuple[str, ...]:

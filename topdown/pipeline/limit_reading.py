@@ -48,7 +48,7 @@ def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> Answ
 def require_kept(counts: Counts, limits: AnswerLimits) -> None:
     """Refuse counts outside their limits, which no release could keep and be near to them. Raises `CountsError`."""
     for query, (low, high) in limits.by_query.items():
-        answers = query.answers(counts.values)
+        answers = counts.answers(query, slice(0, counts.geography.n_nodes))
         wrong = np.argwhere((answers < low) | (answers > high))
         if len(wrong):
             node, answer = (int(k) for k in wrong[0])
