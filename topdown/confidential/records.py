@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.confidential.counts import Counts, occupied_zero, refuse_zeros, whole_numbers
 from topdown.confidential.entries import Entries
+from topdown.confidential.numbers import occupied_zero, refuse_zeros, whole_numbers
 from topdown.errors import ROW, CountsError, GeographyError
 from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
 from topdown.geography.geography import Geography
@@ -36,7 +36,7 @@ def count_records(
     schema: Schema | None,
     count: str | None = None,
     separator: str = "/",
-) -> Counts:
+) -> IntArray | Entries:
     """The counts at every node of a table with many rows per leaf, whose batches are read once and not kept.
 
     ``geoid``: the columns whose joined path is the leaf. ``schema``: the attributes, each a column of the table, whose
@@ -69,12 +69,12 @@ def count_records(
         begin += table.num_rows
     if tally.total > LARGEST_WHOLE:
         raise CountsError(f"{geography.describe(0)}: the total is more than 2^53; split the table")
-    return tally.counts(geography, tuple(cells), schema)
+    return tally.held(geography, tuple(cells), schema)
 
 
-def counts_of_frame(
+def held_of_frame(
     frame: Any, geography: Geography, geoid: str | Sequence[str], schema: Schema, count: str | None, separator: str
-) -> Counts:
+) -> IntArray | Entries:
     """`count_records` of a table in memory or the path of one. Raises `CountsError` as it does."""
     columns = [geoid] if isinstance(geoid, str) else list(geoid)
     wanted = list(dict.fromkeys([*columns, *schema.names, *([] if count is None else [count])]))
@@ -124,12 +124,12 @@ class _Dense:
     def total(self) -> float:
         return float(self.bottom.sum(dtype=np.float64))
 
-    def counts(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> Counts:
+    def held(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> IntArray:
         values = geography.tree.aggregate(self.bottom.reshape(self.shape[::-1]))
         values.flags.writeable = False
         if schema is not None:
             refuse_zeros(values, schema, geography)
-        return Counts(geography, cells, values.T, schema)
+        return values.T
 
 
 class _Sparse:
@@ -156,15 +156,14 @@ class _Sparse:
     def total(self) -> float:
         return float(self.numbers.sum(dtype=np.float64))
 
-    def counts(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> Counts:
+    def held(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> Entries:
         if schema is not None:
             taken = np.isin(self.places % self.n_cells, schema.possible_cells())
             wrong = np.flatnonzero(~taken & (self.numbers > 0))
             if len(wrong):
                 leaf, cell = divmod(int(self.places[wrong[0]]), self.n_cells)
                 raise occupied_zero(geography, geography.tree.leaves.start + leaf, cells[cell])
-        entries = Entries.of_leaves(geography.tree, self.n_cells, self.places, self.numbers)
-        return Counts(geography, cells, entries, schema)
+        return Entries.of_leaves(geography.tree, self.n_cells, self.places, self.numbers)
 
 
 def _repeated(place: IntArray) -> npt.NDArray[np.bool_]:
