@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
     from topdown.release.pl94 import write_pl94
+    from topdown.release.ppmf import write_ppmf
     from topdown.release.published import PublishedRelease, read_release
     from topdown.release.release import Release, round_counts
     from topdown.release.verify import verify_release
@@ -80,6 +81,7 @@ __all__ = [
     "theory",
     "verify_release",
     "write_pl94",
+    "write_ppmf",
 ]
 
 # Loaded when used. Together they and what they stand on (scipy's statistics, cvxpy) take seconds, which a program that
@@ -130,6 +132,7 @@ _HOMES = {
     "smallest_budget": "topdown.planning.budget",
     "verify_release": "topdown.release.verify",
     "write_pl94": "topdown.release.pl94",
+    "write_ppmf": "topdown.release.ppmf",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
