@@ -35,7 +35,8 @@ class Projection(Section):
 class Output(Section):
     """Where the release goes; ``csv`` = false leaves out the CSV beside the Parquet files, ``wide`` adds the release
     with a row per unit and a column per cell, ``estimates_csv`` the estimates as CSV, ``tables`` a table for every
-    query that it names (or "P1" to "P5" of the redistricting file), with a row per unit.
+    query that it names (or "P1" to "P5" of the redistricting file), with a row per unit. ``confidence``: of the margins
+    of error, above 0.5 and below 1.
     """
 
     directory: str = "output"
@@ -43,6 +44,7 @@ class Output(Section):
     wide: bool = False
     estimates_csv: bool = False
     tables: list[str] = Field(default_factory=list)
+    confidence: float = Field(default=0.9, gt=0.5, lt=1.0)
 
 
 class OutputWithRecords(Output):

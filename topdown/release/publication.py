@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -27,6 +27,9 @@ from topdown.tables.geography_table import geography_batches
 from topdown.tables.tidy import tidy_batches, write_csv, write_json, write_parquet, write_text
 from topdown.wording import FAILED, reason, shown_path
 from topdown.workload.answer_tables import AnswerTable
+
+if TYPE_CHECKING:
+    from topdown.uncertainty.margins import Margins
 
 GEOGRAPHY = "geography.parquet"
 MEASUREMENTS = "measurements.parquet"
@@ -54,13 +57,17 @@ def publish(
     estimates_csv: bool = False,
     tables: Sequence[AnswerTable] = (),
     limits: AnswerLimits | None = None,
+    margins: Margins | None = None,
+    margins_in_words: Sequence[str] = (),
     executor: Executor | None = None,
 ) -> None:
     """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
-    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``executor``: where files
-    are written at the same time. Raises `DataError` when something cannot be written; nothing then has a final name.
+    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``margins``: the
+    intervals in release.* and estimates.*, if any; ``margins_in_words``: what the codebook says of them. ``executor``:
+    where files are written at the same time. Raises `DataError` when something cannot be written; nothing then has a
+    final name.
     """
     linear_name, linear = next(iter(estimates.items()))
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
@@ -79,23 +86,28 @@ def publish(
             def text(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
                 return lambda: write_csv(staging / name, batches)
 
+            def released() -> Iterator[pa.RecordBatch]:
+                if margins is None or isinstance(release, HistogramRelease):
+                    return release.batches()
+                return release.batches(margins.columns)
+
             writers = {
-                ESTIMATES: parquet(ESTIMATES, _estimate_batches(estimates)),
+                ESTIMATES: parquet(ESTIMATES, _estimate_batches(estimates, margins)),
                 MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
-                RELEASE: parquet(RELEASE, release.batches()),
+                RELEASE: parquet(RELEASE, released()),
                 GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
             }
             if limits is not None:
                 writers[LIMITS] = parquet(LIMITS, limits.batches())
             if csv:
-                writers[RELEASE_CSV] = text(RELEASE_CSV, release.batches())
+                writers[RELEASE_CSV] = text(RELEASE_CSV, released())
             if wide:
                 dense = release if isinstance(release, Release) else release.dense(estimates["non_negative"].exact)
                 writers[WIDE] = parquet(WIDE, wide_batches(dense))
                 if csv:
                     writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(dense))
             if estimates_csv:
-                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(estimates))
+                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(estimates, margins))
             if tables:
                 make_folder(staging / FOLDER)
             for table in tables:
@@ -114,7 +126,9 @@ def publish(
                     raise error
             written = {name: staging / name for name in writers}
             write_json(staging / DATAPACKAGE, data_package(title, written, notices, own))
-            write_text(staging / README, in_words(title, plan, release.geography, written, notices, own))
+            write_text(
+                staging / README, in_words(title, plan, release.geography, written, notices, own, margins_in_words)
+            )
             books = {name: staging / name for name in (DATAPACKAGE, README)}
             write_json(staging / "manifest.json", manifest(written | books))
     except (OSError, pa.ArrowException) as error:
@@ -132,9 +146,12 @@ def _failure(write: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBatch]:
+def _estimate_batches(estimates: Mapping[str, Estimate], margins: Margins | None = None) -> Iterator[pa.RecordBatch]:
     """Linear estimates (unbiased unless noise is bounded) with their variances beside the non-negative ones, never one
     without the other; the columns are called as the estimates are."""
     (linear_name, linear), (name, non_negative) = estimates.items()
-    columns = {linear_name: linear.values, "variance": linear.variance, name: non_negative.values}
+    columns: dict[str, Any] = {linear_name: linear.values, "variance": linear.variance}
+    if margins is not None:
+        columns |= {"sd": margins.sd, "lower": margins.lower, "upper": margins.upper}
+    columns[name] = non_negative.values
     return tidy_batches(linear.geography, linear.cells, columns, units=True)

@@ -55,6 +55,15 @@ def known_noise(measurements: Measurements) -> KnownNoise:
     return KnownNoise(tuple(laws), np.array([0.0 if law is None else fourth_cumulant(law) for law in laws]))
 
 
+def no_margins(measurements: Measurements) -> str | None:
+    """Why margins of ``measurements`` cannot be known; None where they can."""
+    try:
+        known_noise(measurements)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
 def require_pivot(measurements: Measurements) -> None:
     """Raises `ConfigError` unless estimate less truth is a known combination of noise whose law is known."""
     plan = measurements.plan

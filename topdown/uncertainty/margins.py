@@ -43,6 +43,11 @@ class Margins:
     confidence: float
     simultaneous: bool
 
+    @property
+    def columns(self) -> dict[str, FloatArray]:
+        """``lower``, ``upper`` and ``moe``, half the length, as a release has them; missing where there is no end."""
+        return {"lower": self.lower, "upper": self.upper, "moe": (self.upper - self.lower) / 2.0}
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, query, cell, estimate, sd, lower, upper`` in Arrow batches."""
         columns: dict[str, Any] = {"query": DETAILED, "estimate": self.estimate, "sd": self.sd}
