@@ -217,6 +217,8 @@ def test_exact_queries_help_and_cost_nothing() -> None:
     assert fewer.plan.exact_queries == (("state", "total"),)
     assert fewer.targets[0][1] == 0
     assert float(fewer.plan.total) < 0.7 * float(free.plan.total)
+    assert fewer.least is not None
+    assert fewer.least <= float(fewer.plan.total) <= 1.003 * fewer.least
     with pytest.raises(td.errors.ConfigError, match="published exactly"):
         td.smallest_budget(held, PLACES, ["state, total: 10 at 90 %"], SCHEMA)
 

@@ -147,13 +147,22 @@ def require_by_family(method: Method, measurements: Measurements) -> None:
 
 def descent_of(measurements: Measurements, method: Method, weights: str, limits: AnswerLimits | None = None) -> Descent:
     """What the way down needs of measurements. Raises `Contradiction` for exact answers and limits that cannot be."""
-    tree = measurements.geography.tree
     measured = [{q: _weighted(a, weights) for q, a in level.items()} for level in _answers(measurements)]
     components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
-    patterns = Patterns(components)
+    return descent_of_answers(measurements.geography.tree, measured, Patterns(components), method, limits)
+
+
+def descent_of_answers(
+    tree: Tree,
+    measured: list[dict[Query, Answers]],
+    patterns: Patterns,
+    method: Method,
+    limits: AnswerLimits | None = None,
+) -> Descent:
+    """`descent_of` from answers level by level, with one variance per node; ``patterns``: of all their queries."""
     known = information.upward(tree, measured, patterns) if method.upward else information.own(measured, patterns)
     conditions = Conditions.of(tree, measured, None if limits is None else limits.by_query)
-    return Descent(tree, known, conditions, patterns, measurements.schema.possible_cells())
+    return Descent(tree, known, conditions, patterns, patterns.components.schema.possible_cells())
 
 
 def dense(histograms: list[Sparse], n_cells: int) -> FloatArray:

@@ -18,7 +18,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, Source
 from topdown.noise.randomness import read_exactly
 from topdown.projection.certificate import Certificate
-from topdown.projection.families import Family, Sparse, descend, solve_compiled
+from topdown.projection.families import Descent, Family, Sparse, descend, solve_compiled
 from topdown.projection.flow import Network, chain, nearest, network, unbiased
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
@@ -72,20 +72,28 @@ def whole_histograms(
     ties = KeyedSource(read_exactly(source, 32))
     try:
         descent = descent_of(measurements, method, weights, limits)
-        held = dict.fromkeys(query for level in descent.conditions.limits for query in level)
-        groups = chain(measurements.schema, tuple(held))
-
-        def settle(index: int, nodes: slice, family: Family, x: FloatArray) -> FloatArray:
-            drawn = ties.spawn("rounding", str(index), str(nodes.start))
-            net = network(x, family.total, [query.answers_of(family.cells) for query in groups])
-            return np.asarray(rounding.solve(net, drawn), dtype=np.float64)
-
         with thread_pool(None) as pool:
-            found, checks = descend(descent, solve_compiled, pool, settle)
+            found, checks = descend(descent, solve_compiled, pool, settler(descent, rounding, ties))
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     most = max((float(one.values.max(initial=0.0)) for one in found), default=0.0)
     return Whole(found, certificate_of(checks, geography.tree, measurements, most))
+
+
+def settler(
+    descent: Descent, rounding: FamilyRounding, ties: KeyedSource
+) -> Callable[[int, slice, Family, FloatArray], FloatArray]:
+    """What makes a family's solution whole before its children are solved, as `descend` takes it; every family's
+    randomness comes from its own stream under the key of ``ties``."""
+    held = dict.fromkeys(query for level in descent.conditions.limits for query in level)
+    groups = chain(descent.patterns.components.schema, tuple(held))
+
+    def settle(index: int, nodes: slice, family: Family, x: FloatArray) -> FloatArray:
+        drawn = ties.spawn("rounding", str(index), str(nodes.start))
+        net = network(x, family.total, [query.answers_of(family.cells) for query in groups])
+        return np.asarray(rounding.solve(net, drawn), dtype=np.float64)
+
+    return settle
 
 
 def require_whole(measurements: Measurements) -> None:

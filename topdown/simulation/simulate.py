@@ -15,7 +15,7 @@ from topdown.geography.tree import FloatArray
 from topdown.machine.interrupts import held_back
 from topdown.machine.parallel import map_ordered, thread_pool, worker_pool
 from topdown.noise import Law
-from topdown.privacy.plan import Plan
+from topdown.privacy.plan import MEASURE, Plan
 from topdown.projection.components import Components
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.simulation.draws import asked_queries, drawn_law
@@ -111,6 +111,10 @@ def _study(
     seed: int,
     distances: bool | None,
 ) -> Simulation:
+    if plan.only_child != MEASURE:
+        raise ConfigError(
+            "only_child = 'move-up' is not simulated: a study has one law of noise per level; leave it out"
+        )
     geography, tree = counts.geography, counts.geography.tree
     asked = asked_queries(counts.geography, counts.schema, plan, methods)
     laws = tuple(drawn_law(plan, level, DETAILED) for level in geography.levels)
