@@ -21,8 +21,8 @@ def describe_margins(confidence: float, reason: str | None = None) -> dict[str, 
 def statement(confidence: float) -> str:
     """What the intervals promise."""
     return (
-        "For every unit and cell, and at every true count, the interval from lower to upper covers the true count "
-        f"with probability {confidence:.6g} at least, up to the approximation of the law of the errors (miss rates within "
+        "For every unit and cell, and at every true count, the interval from lower to upper covers the true count with "
+        f"probability {confidence:.6g} at least, up to the approximation of the law of the errors (miss rates within "
         ".001 of nominal). Each interval does so by itself, not all of them together. Among units picked because their "
         "numbers are small or large it may cover less often: where lower is above 0 about as many in a hundred as may "
         "be missed have a true count of 0 (measured, not proven for units whose errors depend on each other). Margins "
@@ -35,8 +35,8 @@ def rule(confidence: float) -> tuple[str, ...]:
     alpha = 1.0 - confidence
     return (
         "The estimate x by least squares over all levels, less the true count, is a fixed combination of the noise; "
-        "its law is computed: up to three largest terms exactly, the rest by variance and fourth cumulant. q(p): its upper "
-        "p-quantile; sd: its standard deviation.",
+        "its law is computed: up to three largest terms exactly, the rest by variance and fourth cumulant. q(p): its "
+        "upper p-quantile; sd: its standard deviation.",
         f"A truth t is kept where t - q(s a) <= x <= t + q((1 - s) a), a = {alpha:.6g}; s depends on t / sd alone: it "
         f"gives normal errors of deviation 1 the acceptance regions of least probability at a = {ALPHA:g}, under a "
         f"prior of {SPIKE:g} at 0 and a half-Cauchy law of scale {SCALE:g} sd else; from {TAPER[0]:g} to {TAPER[1]:g} "
