@@ -36,6 +36,11 @@ def known_noise(measurements: Measurements) -> KnownNoise:
     where the variances are not the plan's.
     """
     require_pivot(measurements)
+    if measurements.others:
+        raise ConfigError(
+            "several queries were measured: td.margins has their margins under Gaussian noise, for their answers and "
+            "not for regions or files"
+        )
     plan = measurements.plan
     assert plan is not None  # nosec B101 # narrows a type: `require_pivot` refuses
     laws: list[Law | None] = []
@@ -72,11 +77,6 @@ def require_pivot(measurements: Measurements) -> None:
             "these measurements come without a plan, and a variance alone does not say how far noise reaches; margins "
             "need, beside value and variance, the mechanism and its parameter (scale or sigma2) at every level: set "
             "Measurements.plan to the plan under which they were drawn"
-        )
-    if measurements.others:
-        raise ConfigError(
-            "several queries were measured, and margins are known where the cells alone were; project them and take "
-            "estimate.answer(level, query), which has variances"
         )
     bounded = [level for level in measurements.geography.levels if plan.bounds.at(level).kind != "none"]
     if bounded:
