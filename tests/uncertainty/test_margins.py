@@ -20,7 +20,8 @@ from topdown.uncertainty.tail_share import tail_share
 TREE = Tree.from_family_sizes([[3], [4, 2, 6]])
 # Leaves from empty to large, and a family of empty units but one.
 LEAVES = np.array([0, 1, 2, 500, 7, 30, 0, 0, 0, 60, 0, 0])
-PLAN = td.Plan(epsilon="0.6", shares={"level 0": "0.2", "level 1": "0.3", "level 2": "0.5"})
+SHARES = {"level 0": "0.2", "level 1": "0.3", "level 2": "0.5"}
+PLAN = td.Plan(epsilon="0.6", shares=SHARES)
 
 
 def measured(seed: int, plan: td.Plan = PLAN, leaves: np.ndarray = LEAVES) -> td.Measurements:
@@ -124,6 +125,26 @@ def test_an_only_child_and_its_parent_have_one_interval() -> None:
     found = td.margins(td.measure(counted, plan, source=td.SeededSource(2))).set_index("geoid")
     assert found.loc["n1", "sd"] == pytest.approx(found.loc["n3", "sd"])
     assert found.loc["n1", "upper"] == found.loc["n3", "upper"]
+
+
+def test_only_children_that_gave_their_share_have_their_parents_intervals() -> None:
+    tree = Tree.from_family_sizes([[2], [1, 3]])
+    there = geography(tree)
+    frame = pd.DataFrame({"geoid": list(there.geoid[tree.leaves]), "people": [300, 0, 90, 4]})
+    counted = td.Counts.from_table(frame, there, geoid="geoid", cells=["people"])
+    plan = td.Plan(epsilon="1", shares=SHARES, only_child="move-up")
+    truth, hits = tree.aggregate(np.array([300, 0, 90, 4])), np.zeros(tree.n_nodes)
+    for seed in range(150):
+        found = node_margins(td.measure(counted, plan, source=td.SeededSource((8, seed))))
+        hits += (found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])
+        assert found.upper[1, 0] == found.upper[3, 0]
+        assert found.sd[1, 0] == pytest.approx(found.sd[3, 0])
+    assert (hits / 150 >= 0.9 - 5 * np.sqrt(0.09 / 150)).all()
+    assert hits[1] < 150
+    # The share of its child makes the parent's noise smaller than its level's.
+    assert found.sd[1, 0] < 0.8 * found.sd[2, 0]
+    region = td.region(td.measure(counted, plan, source=td.SeededSource(1)), {"n3": 1, "n4": 1})
+    assert np.isfinite(region.sd)
 
 
 # -- the test that is inverted ----------------------------------------------------------------------------------------

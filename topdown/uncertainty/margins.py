@@ -124,14 +124,15 @@ def require_confidence(confidence: float) -> float:
 def laws_of_nodes(measurements: Measurements, noise: KnownNoise) -> tuple[FloatArray, Groups]:
     """The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
     found, own = pivots(measurements, noise)
-    variances = np.array([0.0 if law is None else float(law.variance) for law in noise.laws])
-    return found.variance, groups(found, main_terms(found, own, variances, measurements.geography.tree), noise)
+    tree = measurements.geography.tree
+    terms = main_terms(found, own, noise.variances, tree, noise.kinds(tree))
+    return found.variance, groups(found, terms, noise)
 
 
 def pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Moments, FloatArray]:
     """The moments of every node's error, and the variances (nodes,) of the measurements, exact ones settled."""
     geography = measurements.geography
     variance = stated(measurements, "variance", nonnegative=False, cells=slice(0, 1)).variance.reshape(-1)
-    levels = np.repeat(np.arange(len(geography.levels)), np.diff(geography.level_offsets))
-    cumulant = np.where((variance > 0) & np.isfinite(variance), noise.cumulants[levels], 0.0)
+    cumulants = noise.cumulants[noise.kinds(geography.tree)]
+    cumulant = np.where((variance > 0) & np.isfinite(variance), cumulants, 0.0)
     return moments(variance, cumulant, geography.tree), variance
