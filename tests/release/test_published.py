@@ -113,6 +113,7 @@ def test_a_release_is_read_back_as_it_was_published(public: Path) -> None:
     assert found.plan.epsilon == 1
     for thing, name in ((found.release, "release"), (found.estimates, "estimates")):
         table = pq.read_table(public / f"{name}.parquet")
+        table = table.drop_columns([one for one in ("sd", "lower", "upper", "moe") if one in table.column_names])
         assert thing.to_arrow().replace_schema_metadata(None).equals(table.replace_schema_metadata(None))
     assert found.measurements.fit_for_release
     assert found.manifest["title"] == "toy"
@@ -200,3 +201,49 @@ def test_the_examples_of_the_guide_run_and_keep_leading_zeros(tmp_path: Path, mo
     assert shares["geoid"].str.len().eq(5).all()
     assert math.isclose(names["counties"]["share"].mean(), 0.09, abs_tol=0.02)  # type: ignore[index]
     assert Path("map.html").stat().st_size > 100_000
+
+
+def test_the_margins_are_those_of_the_measurements_and_the_release(public: Path) -> None:
+    found = td.read_release(public)
+    expected = td.margins(found.measurements, found.release, confidence=0.9)
+    released, estimates = (pd.read_parquet(public / f"{name}.parquet") for name in ("release", "estimates"))
+    for table in (released, estimates):
+        for name in ("lower", "upper"):
+            assert table[name].tolist() == expected[name].tolist()
+    assert estimates["sd"].tolist() == expected["sd"].tolist()
+    assert (released["moe"] == (released["upper"] - released["lower"]) / 2).all()
+    assert ((released["lower"] <= released["value"]) & (released["value"] <= released["upper"])).all()
+    said = found.manifest["margins"]
+    assert said["confidence"] == 0.9
+    assert len(said["rule"]) == 5
+    words = (public / "README.md").read_text()
+    assert "## Margins of error" in words
+    assert said["statement"] in words
+
+
+@pytest.mark.parametrize("more", ['[noise]\nbounds = "truncated"\n', '[schema]\nage = ["adults", "children"]\n'])
+def test_a_release_without_margins_says_why(tmp_path: Path, frame: pd.DataFrame, more: str) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    queries = RUN_TOML.replace("county = 0.5 }", "county = { total = 0.2, detailed = 0.3 } }")
+    (tmp_path / "run.toml").write_text((queries if "schema" in more else RUN_TOML) + more)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    said = json.loads((public / "manifest.json").read_text())["margins"]
+    assert said["confidence"] is None
+    assert said["rule"] == []
+    assert ("several queries" if "schema" in more else "bounded noise") in said["statement"]
+    assert "lower" not in pq.read_schema(public / "estimates.parquet").names
+
+
+def test_another_confidence_makes_longer_intervals(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "run.toml").write_text(RUN_TOML + "[output]\nconfidence = 0.99\n")
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    found = td.read_release(public)
+    assert found.manifest["margins"]["confidence"] == 0.99
+    released = pd.read_parquet(public / "release.parquet")
+    expected = td.margins(found.measurements, found.release, confidence=0.99)
+    assert released["upper"].tolist() == expected["upper"].tolist()
+    assert (released["upper"] >= td.margins(found.measurements, found.release)["upper"]).all()
+    (tmp_path / "run.toml").write_text(RUN_TOML + "[output]\nconfidence = 95\n")
+    with pytest.raises(ConfigError, match=r"output\.confidence"):
+        load_config(tmp_path / "run.toml")

@@ -32,6 +32,9 @@ from topdown.release.histograms import HistogramRelease, project_whole, release_
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import publish
 from topdown.release.release import Release, round_counts
+from topdown.uncertainty.known_noise import no_margins
+from topdown.uncertainty.margins import Margins, node_margins
+from topdown.uncertainty.words import describe_margins
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
 
@@ -69,6 +72,8 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     measurements, limits = drawn.measurements, drawn.limits
     tables = answer_tables(config.output.tables, measurements.schema)
     made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
+    margins = made_margins(config, measurements, made.release)
+    said = describe_margins(config.output.confidence, no_margins(measurements))
     with stages.stage("writing"), thread_pool(workers) as pool:
         publish(
             public,
@@ -85,6 +90,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 files,
                 drawn.origin,
                 {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
+                said,
             ),
             title=config.title,
             plan=drawn.plan,
@@ -94,6 +100,8 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             estimates_csv=config.output.estimates_csv,
             tables=tables,
             limits=limits,
+            margins=margins,
+            margins_in_words=[said["statement"], *said["rule"]],
             executor=pool,
         )
     _say_output(stages, public, made.checks)
@@ -212,6 +220,15 @@ def made_whole(
     return project_whole(
         measurements, options.method, weights=options.weights, limits=limits, source=source, workers=workers
     )
+
+
+def made_margins(
+    config: DerivationConfig, measurements: Measurements, release: Release | HistogramRelease
+) -> Margins | None:
+    """The margins of error of ``release``; None where they cannot be known, for which `no_margins` has the reason."""
+    if isinstance(release, HistogramRelease) or no_margins(measurements) is not None:
+        return None
+    return node_margins(measurements, release, confidence=config.output.confidence)
 
 
 def solved_again(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ from topdown.tables.tidy import tidy_batches, write_csv, write_json, write_parqu
 from topdown.wording import FAILED, reason, shown_path
 from topdown.workload.answer_tables import AnswerTable
 
+if TYPE_CHECKING:
+    from topdown.uncertainty.margins import Margins
+
 GEOGRAPHY = "geography.parquet"
 MEASUREMENTS = "measurements.parquet"
 ESTIMATES = "estimates.parquet"
@@ -59,13 +62,17 @@ def publish(
     estimates_csv: bool = False,
     tables: Sequence[AnswerTable] = (),
     limits: AnswerLimits | None = None,
+    margins: Margins | None = None,
+    margins_in_words: Sequence[str] = (),
     executor: Executor | None = None,
 ) -> None:
     """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
-    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``executor``: where files
-    are written at the same time. Raises `DataError` when something cannot be written; nothing then has a final name.
+    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``margins``: the
+    intervals in release.* and estimates.*, if any; ``margins_in_words``: what the codebook says of them. ``executor``:
+    where files are written at the same time. Raises `DataError` when something cannot be written; nothing then has a
+    final name.
     """
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
     linear_name = next(iter(linear), "unbiased")
@@ -86,24 +93,29 @@ def publish(
             def text(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
                 return lambda: write_csv(staging / name, batches)
 
+            def released() -> Iterator[pa.RecordBatch]:
+                if margins is None or isinstance(release, HistogramRelease):
+                    return release.batches()
+                return release.batches(margins.columns)
+
             writers = {
                 MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
-                RELEASE: parquet(RELEASE, release.batches()),
+                RELEASE: parquet(RELEASE, released()),
                 GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
             }
             if of_cells:
-                writers = {ESTIMATES: parquet(ESTIMATES, _estimate_batches(of_cells)), **writers}
+                writers = {ESTIMATES: parquet(ESTIMATES, _estimate_batches(of_cells, margins)), **writers}
             if limits is not None:
                 writers[LIMITS] = parquet(LIMITS, limits.batches())
             if csv:
-                writers[RELEASE_CSV] = text(RELEASE_CSV, release.batches())
+                writers[RELEASE_CSV] = text(RELEASE_CSV, released())
             if wide:
                 dense = release if isinstance(release, Release) else release.dense(_exact(measurements, of_cells))
                 writers[WIDE] = parquet(WIDE, wide_batches(dense))
                 if csv:
                     writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(dense))
             if of_cells and estimates_csv:
-                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells))
+                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
             if tables:
                 make_folder(staging / FOLDER)
             for table in tables:
@@ -122,7 +134,9 @@ def publish(
                     raise error
             written = {name: staging / name for name in writers}
             write_json(staging / DATAPACKAGE, data_package(title, written, notices, own))
-            write_text(staging / README, in_words(title, plan, release.geography, written, notices, own))
+            write_text(
+                staging / README, in_words(title, plan, release.geography, written, notices, own, margins_in_words)
+            )
             books = {name: staging / name for name in (DATAPACKAGE, README)}
             write_json(staging / "manifest.json", manifest(written | books))
     except (OSError, pa.ArrowException) as error:
@@ -149,9 +163,12 @@ def _failure(write: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBatch]:
+def _estimate_batches(estimates: Mapping[str, Estimate], margins: Margins | None = None) -> Iterator[pa.RecordBatch]:
     """Linear estimates (unbiased unless noise is bounded) with their variances beside the non-negative ones, never one
     without the other; the columns are called as the estimates are."""
     (linear_name, linear), (name, non_negative) = estimates.items()
-    columns = {linear_name: linear.values, "variance": linear.variance, name: non_negative.values}
+    columns: dict[str, Any] = {linear_name: linear.values, "variance": linear.variance}
+    if margins is not None:
+        columns |= {"sd": margins.sd, "lower": margins.lower, "upper": margins.upper}
+    columns[name] = non_negative.values
     return tidy_batches(linear.geography, linear.cells, columns, units=True)

@@ -21,7 +21,7 @@ _SAME = 1e-12
 
 class Pivots(NamedTuple):
     """What is known of every node's error: the ``tree``, the ``noise``, the measurements' ``variance`` (nodes,), the
-    ``moments``, and ``noisy`` (nodes,), 1 where a measurement has noise.
+    ``moments``, and ``noisy`` (nodes,), 1 where a measurement has noise, of which ``kind`` (nodes,).
     """
 
     tree: Tree
@@ -29,15 +29,17 @@ class Pivots(NamedTuple):
     variance: FloatArray
     moments: Moments
     noisy: FloatArray
+    kind: IntArray
 
     @classmethod
     def of(cls, tree: Tree, noise: KnownNoise, variance: FloatArray, found: Moments) -> Pivots:
         """With the marks of what is neither exact nor missing."""
-        return cls(tree, noise, variance, found, ((variance > 0) & np.isfinite(variance)).astype(np.float64))
+        noisy = ((variance > 0) & np.isfinite(variance)).astype(np.float64)
+        return cls(tree, noise, variance, found, noisy, noise.kinds(tree))
 
-    def cumulants(self, nodes: IntArray, level: int) -> FloatArray:
-        """Fourth cumulants of the noise at ``nodes`` of one level; 0 where it is exact or not measured."""
-        found: FloatArray = self.noisy[nodes] * self.noise.cumulants[level]
+    def cumulants(self, nodes: IntArray) -> FloatArray:
+        """Fourth cumulants of the noise at ``nodes``; 0 where it is exact or not measured."""
+        found: FloatArray = self.noisy[nodes] * self.noise.cumulants[self.kind[nodes]]
         return found
 
 
@@ -129,7 +131,7 @@ def _untouched(values: FloatArray, families: _Families, first: IntArray, last: I
 
 
 _Candidate = tuple[float, int, int, float]
-"""Explained variance, level, number, coefficient."""
+"""Explained variance, kind, number, coefficient."""
 
 
 class Law(NamedTuple):
@@ -152,10 +154,10 @@ def law_of(found: Combination, pivots: Pivots, mix: FloatArray, copies: int = 1)
     touched, e = np.zeros(1, np.int64), np.array([float(mix @ found.root)])
     for families in (*found.families, None):
         parents = np.empty(0, np.int64) if families is None else families.parents
-        cumulant += _enter(candidates, pivots, touched, level, e)
+        cumulant += _enter(candidates, pivots, touched, e)
         # Of a node without touched children, with what lies below it.
         ends = ~np.isin(touched, parents, assume_unique=True)
-        own = upward.own[touched] ** 4 * pivots.cumulants(touched, level)
+        own = upward.own[touched] ** 4 * pivots.cumulants(touched)
         cumulant += float((e[ends] ** 4) @ np.maximum(upward.cumulant[touched] - own, 0.0)[ends])
         if families is None:
             break
@@ -171,22 +173,24 @@ def law_of(found: Combination, pivots: Pivots, mix: FloatArray, copies: int = 1)
     return Law(variance, _shape(candidates, pivots.noise, variance, cumulant * copies, copies))
 
 
-def _enter(candidates: list[_Candidate], pivots: Pivots, nodes: IntArray, level: int, e: FloatArray) -> float:
+def _enter(candidates: list[_Candidate], pivots: Pivots, nodes: IntArray, e: FloatArray) -> float:
     """Put the noise of ``nodes`` with coefficients k e among the ``candidates``; its fourth cumulant."""
     own = pivots.moments.upward.own[nodes] * e
-    _group(candidates, pivots, level, own, pivots.noisy[nodes].astype(np.int64))
-    return float((own**4) @ pivots.cumulants(nodes, level))
+    for kind in np.unique(pivots.kind[nodes]).tolist():
+        alike = pivots.kind[nodes] == kind
+        _group(candidates, pivots, kind, own[alike], pivots.noisy[nodes][alike].astype(np.int64))
+    return float((own**4) @ pivots.cumulants(nodes))
 
 
 def _group(
     candidates: list[_Candidate],
     pivots: Pivots,
-    level: int,
+    kind: int,
     coefficient: FloatArray,
     number: IntArray,
 ) -> None:
     """Put terms of nearly the same coefficient together."""
-    law = pivots.noise.laws[level]
+    law = pivots.noise.laws[kind]
     kept = (number > 0) & (np.abs(coefficient) > 0)
     if law is None or not kept.any():
         return
@@ -196,21 +200,21 @@ def _group(
     mean = np.bincount(place, number[kept] * size) / counted
     explained = counted * mean**2 * float(law.variance)
     candidates += [
-        (float(explained[k]), level, int(counted[k]), float(mean[k])) for k in np.argsort(-explained)[:MAIN_TERMS]
+        (float(explained[k]), kind, int(counted[k]), float(mean[k])) for k in np.argsort(-explained)[:MAIN_TERMS]
     ]
 
 
 def _shape(candidates: list[_Candidate], noise: KnownNoise, variance: float, cumulant: float, copies: int) -> Shape:
     terms: list[Term] = []
     left, rest = 1.0, cumulant
-    for explained, level, number, coefficient in sorted(candidates, reverse=True)[:MAIN_TERMS]:
+    for explained, kind, number, coefficient in sorted(candidates, reverse=True)[:MAIN_TERMS]:
         part = round(min(copies * explained / variance, left), 9) if np.isfinite(variance) and variance > 0 else 0.0
-        law = noise.laws[level]
+        law = noise.laws[kind]
         if part < _LEAST_PART or law is None:
             continue
         terms.append(Term(law, number * copies, part))
         left -= part
-        rest -= copies * number * coefficient**4 * float(noise.cumulants[level])
+        rest -= copies * number * coefficient**4 * float(noise.cumulants[kind])
     excess = max(rest, 0.0) / (variance * left) ** 2 if variance > 0 and left > 1e-8 else 0.0
     return Shape(tuple(terms), round(excess, 6))
 
