@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
+    from topdown.confidential.statistic import MeasuredStatistic, StatisticPlan, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
@@ -42,6 +43,7 @@ __all__ = [
     "Geography",
     "HistogramRelease",
     "LinearEstimate",
+    "MeasuredStatistic",
     "Measurements",
     "Plan",
     "PublishedRelease",
@@ -51,12 +53,14 @@ __all__ = [
     "Schema",
     "SecureSource",
     "SeededSource",
+    "StatisticPlan",
     "Threshold",
     "Workload",
     "__version__",
     "errors",
     "fairness",
     "measure",
+    "measure_statistic",
     "noise",
     "preset",
     "privacy",
@@ -94,6 +98,7 @@ _HOMES = {
     "Geography": "topdown.geography.geography",
     "HistogramRelease": "topdown.release.histograms",
     "LinearEstimate": "topdown.projection.linear",
+    "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
     "PublishedRelease": "topdown.release.published",
@@ -103,9 +108,11 @@ _HOMES = {
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
+    "StatisticPlan": "topdown.confidential.statistic",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
     "measure": "topdown.confidential.measure",
+    "measure_statistic": "topdown.confidential.statistic",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
