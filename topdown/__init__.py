@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
-    from topdown.confidential.statistic import MeasuredStatistic, StatisticPlan, measure_statistic
+    from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
+    from topdown.privacy.statistic_plan import StatisticPlan
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
     from topdown.projection.linear import LinearEstimate, project_linear
@@ -108,7 +109,7 @@ _HOMES = {
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
-    "StatisticPlan": "topdown.confidential.statistic",
+    "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
     "measure": "topdown.confidential.measure",

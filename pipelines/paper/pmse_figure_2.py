@@ -20,6 +20,7 @@ from topdown.pmse.comparators import (
     regression_coefficients,
     smooth_histogram,
 )
+from topdown.pmse.k_norm import NORMS, k_norm_regression
 from topdown.pmse.mechanism import ExpectedPMSE, PMSEMechanism
 from topdown.pmse.selection import draw_exponential
 from topdown.pmse.trees import OptimalTree
@@ -54,6 +55,10 @@ for _ in range(arguments.repeats):
             coefficients["functional", times] = functional_regression(
                 data[:, 0], data[:, 1], epsilon, limits, source=source
             )
+            for norm in NORMS:
+                coefficients[f"K-norm, {norm}", times] = k_norm_regression(
+                    data[:, 0], data[:, 1], epsilon, limits, norm=norm, source=source
+                )
         for (method, times), value in coefficients.items():
             found[method, times, epsilon].append(np.abs(value - exact))
 

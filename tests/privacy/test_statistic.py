@@ -14,13 +14,13 @@ import pytest
 
 import topdown as td
 from support.places import Command
-from topdown.confidential.statistic import STATISTICS
 from topdown.errors import BudgetError, ConfigError, CountsError, DataError
 from topdown.noise import TruncatedDiscreteLaplace, calibrate
 from topdown.pipeline.statistic import release_statistic
 from topdown.privacy.grid_loss import calibrated_scale_on_grid, keeps_on_grid
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.sensitivity import covariance_sensitivity, largest_variance, mean_sensitivity, variance_sensitivity
+from topdown.privacy.statistic_plan import STATISTICS
 
 BOUNDS: dict[str, Any] = {"mean": ((-1, 4),), "variance": ((-1, 4),), "covariance": ((-1, 4), (0, 2))}
 

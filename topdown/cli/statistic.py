@@ -33,10 +33,10 @@ def statistic(
 
     The number of records is published. Protected is that one record has other values ("substitute").
     """
-    from topdown.confidential.statistic import StatisticPlan
     from topdown.errors import ConfigError
     from topdown.noise import exact_fraction
     from topdown.pipeline.statistic import release_statistic
+    from topdown.privacy.statistic_plan import StatisticPlan
     from topdown.wording import shown
 
     pairs = []

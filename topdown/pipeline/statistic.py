@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from topdown.confidential.statistic import RECORD_BITS, StatisticPlan, measure_statistic
+from topdown.confidential.statistic import RECORD_BITS, measure_statistic
 from topdown.errors import BudgetError, CountsError, DataError
 from topdown.machine.files import file_digest, locked, make_folder, whole_file
 from topdown.privacy.ledger import Ledger
+from topdown.privacy.statistic_plan import StatisticPlan
 from topdown.tables.readers import read_table
 from topdown.wording import column_name, shown_path
 
