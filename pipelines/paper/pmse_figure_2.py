@@ -25,7 +25,9 @@ from topdown.pmse.mechanism import ExpectedPMSE, PMSEMechanism
 from topdown.pmse.selection import draw_exponential
 from topdown.pmse.trees import OptimalTree
 
-FACTORS = (1, 3, 10)
+FACTORS = (2, 4, 5, 10)
+"""Bounds in standard deviations, as in the paper."""
+
 
 arguments = pmse_options(__doc__, 10)
 source = SeededSource((arguments.seed, "figure 2"))
@@ -47,7 +49,7 @@ for _ in range(arguments.repeats):
             ("pMSE mechanism", "none"): regression_coefficients(law.sample(chosen, len(data), source)),
         }
         for times in FACTORS:
-            limits = bounds(times)
+            limits = bounds(arguments, times)
             noisy = noisy_posterior_predictive(data, epsilon, limits, source=source)
             smooth = smooth_histogram(data, float(factor), limits, 20, source=source)
             coefficients["noisy posterior", times] = regression_coefficients(noisy)
@@ -66,7 +68,7 @@ pairs = list(dict.fromkeys(key[:2] for key in found))
 print(f"{arguments.repeats} repeats, n = {arguments.records}, {arguments.candidates} candidates; mean absolute errors")
 for which, name in enumerate(("intercept", "slope")):
     print_table(
-        [name, "bounds x", *(f"epsilon {e}" for e in EPSILONS)],
+        [name, "deviations", *(f"epsilon {e}" for e in EPSILONS)],
         [
             (*pair, *(float(np.mean([one[which] for one in found[(*pair, e)]])) for e in EPSILONS))
             for pair in sorted(pairs, key=lambda pair: (pair[0], str(pair[1])))
