@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
+    from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
+    from topdown.privacy.statistic_plan import StatisticPlan
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
     from topdown.projection.linear import LinearEstimate, project_linear
@@ -47,6 +49,7 @@ __all__ = [
     "Geography",
     "HistogramRelease",
     "LinearEstimate",
+    "MeasuredStatistic",
     "Measurements",
     "Plan",
     "PublishedRelease",
@@ -57,6 +60,7 @@ __all__ = [
     "Schema",
     "SecureSource",
     "SeededSource",
+    "StatisticPlan",
     "Threshold",
     "Workload",
     "__version__",
@@ -65,6 +69,7 @@ __all__ = [
     "fairness",
     "margins",
     "measure",
+    "measure_statistic",
     "noise",
     "preset",
     "privacy",
@@ -105,6 +110,7 @@ _HOMES = {
     "Geography": "topdown.geography.geography",
     "HistogramRelease": "topdown.release.histograms",
     "LinearEstimate": "topdown.projection.linear",
+    "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
     "PublishedRelease": "topdown.release.published",
@@ -115,11 +121,13 @@ _HOMES = {
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
+    "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
+    "measure_statistic": "topdown.confidential.statistic",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
