@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
+    from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
+    from topdown.privacy.statistic_plan import StatisticPlan
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
     from topdown.release.pl94 import write_pl94
+    from topdown.release.ppmf import write_ppmf
     from topdown.release.published import PublishedRelease, read_release
     from topdown.release.release import Release, round_counts
     from topdown.release.verify import verify_release
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.regions import Region, region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -45,15 +49,18 @@ __all__ = [
     "Geography",
     "HistogramRelease",
     "LinearEstimate",
+    "MeasuredStatistic",
     "Measurements",
     "Plan",
     "PublishedRelease",
     "Query",
     "Recode",
+    "Region",
     "Release",
     "Schema",
     "SecureSource",
     "SeededSource",
+    "StatisticPlan",
     "Threshold",
     "Workload",
     "__version__",
@@ -62,6 +69,7 @@ __all__ = [
     "fairness",
     "margins",
     "measure",
+    "measure_statistic",
     "noise",
     "preset",
     "privacy",
@@ -70,6 +78,7 @@ __all__ = [
     "project_whole",
     "read_pl94",
     "read_release",
+    "region",
     "round_counts",
     "simulate",
     "smallest_budget",
@@ -77,6 +86,7 @@ __all__ = [
     "theory",
     "verify_release",
     "write_pl94",
+    "write_ppmf",
 ]
 
 # Loaded when used. Together they and what they stand on (scipy's statistics, cvxpy) take seconds, which a program that
@@ -100,31 +110,37 @@ _HOMES = {
     "Geography": "topdown.geography.geography",
     "HistogramRelease": "topdown.release.histograms",
     "LinearEstimate": "topdown.projection.linear",
+    "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
+    "Region": "topdown.uncertainty.regions",
     "Release": "topdown.release.release",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
+    "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
+    "measure_statistic": "topdown.confidential.statistic",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
     "read_pl94": "topdown.confidential.pl94",
     "read_release": "topdown.release.published",
+    "region": "topdown.uncertainty.regions",
     "round_counts": "topdown.release.release",
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",
     "verify_release": "topdown.release.verify",
     "write_pl94": "topdown.release.pl94",
+    "write_ppmf": "topdown.release.ppmf",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass

@@ -23,6 +23,9 @@ from topdown.release import codebook
 ALL = RUN_TOML + "[output]\nwide = true\nestimates_csv = true\n"
 
 
+WIDE = ("release_wide.parquet", "release_wide.csv")
+
+
 @pytest.fixture
 def public(tmp_path: Path, frame: pd.DataFrame) -> Path:
     frame.to_csv(tmp_path / "table.csv", index=False)
@@ -30,10 +33,29 @@ def public(tmp_path: Path, frame: pd.DataFrame) -> Path:
     return pipeline.run(load_config(tmp_path / "run.toml")).public
 
 
-def test_every_column_of_every_table_is_in_the_codebook_for_programs(public: Path) -> None:
+@pytest.fixture
+def several(tmp_path: Path, frame: pd.DataFrame) -> Path:
+    """A release of two queries within limits, with tables."""
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "limits.csv").write_text("geoid,query,answer,lower,upper\n01001,total,total,1,\n")
+    shares = "[privacy.shares]\nnation = { total = 0.2 }\nstate = { detailed = 0.3 }\ncounty = { detailed = 0.5 }\n"
+    privacy = RUN_TOML.replace("shares = { nation = 0.2, state = 0.3, county = 0.5 }\n", shares)
+    more = '[bounds]\npath = "limits.csv"\n[output]\ntables = ["detailed", "total"]\nestimates_csv = true\n'
+    (tmp_path / "run.toml").write_text(privacy + more)
+    return pipeline.run(load_config(tmp_path / "run.toml")).public
+
+
+@pytest.mark.parametrize("release", ["public", "several"])
+def test_every_column_of_every_table_is_in_the_codebook_for_programs(
+    release: str, request: pytest.FixtureRequest
+) -> None:
+    public: Path = request.getfixturevalue(release)
     package = json.loads((public / "datapackage.json").read_text(encoding="utf-8"))
-    tables = {path.name for path in public.iterdir()} - {"README.md", "datapackage.json", "manifest.json"}
-    assert {one["path"] for one in package["resources"]} == tables == set(codebook.FILES)
+    there = {path.relative_to(public).as_posix() for path in public.rglob("*") if path.is_file()}
+    tables = there - {"README.md", "datapackage.json", "manifest.json"}
+    assert {one["path"] for one in package["resources"]} == tables
+    known = {path for path in tables if not path.startswith("tables/")}
+    assert known == set(codebook.FILES) - ({"limits.parquet"} if release == "public" else set(WIDE))
     assert len({one["name"] for one in package["resources"]}) == len(tables)
     for one in package["resources"]:
         path = public / one["path"]
@@ -47,6 +69,8 @@ def test_every_column_of_every_table_is_in_the_codebook_for_programs(public: Pat
         assert set(one["schema"]["primaryKey"]) <= set(names)
         table = pq.read_table(path.with_suffix(".parquet")).to_pandas()
         assert not table.duplicated(one["schema"]["primaryKey"]).any()
+        text = (public / "README.md").read_text(encoding="utf-8")
+        assert f"| `{one['path']}` |" in text
         if "wide" in path.name:
             assert fields["adults"]["unit"] == fields["total"]["unit"] == "count"
 
@@ -56,8 +80,6 @@ def test_the_codebook_in_words_says_what_is_protected_and_how_much_noise_there_i
     plan = td.Plan(epsilon=1, shares={"nation": "1/5", "state": "3/10", "county": "1/2"})
     for level in ("nation", "state", "county"):
         assert f"| {level} | detailed | geometric, scale {plan.scale(level)} | {plan.variance(level):.6g} |" in text
-    for name in codebook.FILES:
-        assert f"| `{name}` |" in text
     assert "Total: epsilon = 1" in text
     manifest = json.loads((public / "manifest.json").read_text())
     assert manifest["files"]["README.md"]["sha256"] == file_digest(public / "README.md")
@@ -91,6 +113,7 @@ def test_a_release_is_read_back_as_it_was_published(public: Path) -> None:
     assert found.plan.epsilon == 1
     for thing, name in ((found.release, "release"), (found.estimates, "estimates")):
         table = pq.read_table(public / f"{name}.parquet")
+        table = table.drop_columns([one for one in ("sd", "lower", "upper", "moe") if one in table.column_names])
         assert thing.to_arrow().replace_schema_metadata(None).equals(table.replace_schema_metadata(None))
     assert found.measurements.fit_for_release
     assert found.manifest["title"] == "toy"
@@ -161,8 +184,14 @@ def test_the_examples_of_the_guide_run_and_keep_leading_zeros(tmp_path: Path, mo
     names: dict[str, object] = {}
     text = (REPOSITORY / "docs" / "using_a_release.md").read_text(encoding="utf-8")
     blocks = [part.split("```")[0] for part in text.split("```python\n")[1:]]
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for block in blocks:
+        if "age * sex" in block:  # of several queries, which the counties' release has not
+            several = pipeline.run(
+                load_config(REPOSITORY / "pipelines" / "age_by_sex.toml"), tmp_path / "several"
+            ).public
+            exec(compile(block, "using_a_release.md", "exec"), {"found": td.read_release(several)})
+            continue
         exec(compile(block, "using_a_release.md", "exec"), names)
     sheet = openpyxl.load_workbook("release.xlsx").active
     assert sheet["A4"].value == "02"
@@ -172,3 +201,49 @@ def test_the_examples_of_the_guide_run_and_keep_leading_zeros(tmp_path: Path, mo
     assert shares["geoid"].str.len().eq(5).all()
     assert math.isclose(names["counties"]["share"].mean(), 0.09, abs_tol=0.02)  # type: ignore[index]
     assert Path("map.html").stat().st_size > 100_000
+
+
+def test_the_margins_are_those_of_the_measurements_and_the_release(public: Path) -> None:
+    found = td.read_release(public)
+    expected = td.margins(found.measurements, found.release, confidence=0.9)
+    released, estimates = (pd.read_parquet(public / f"{name}.parquet") for name in ("release", "estimates"))
+    for table in (released, estimates):
+        for name in ("lower", "upper"):
+            assert table[name].tolist() == expected[name].tolist()
+    assert estimates["sd"].tolist() == expected["sd"].tolist()
+    assert (released["moe"] == (released["upper"] - released["lower"]) / 2).all()
+    assert ((released["lower"] <= released["value"]) & (released["value"] <= released["upper"])).all()
+    said = found.manifest["margins"]
+    assert said["confidence"] == 0.9
+    assert len(said["rule"]) == 5
+    words = (public / "README.md").read_text()
+    assert "## Margins of error" in words
+    assert said["statement"] in words
+
+
+@pytest.mark.parametrize("more", ['[noise]\nbounds = "truncated"\n', '[schema]\nage = ["adults", "children"]\n'])
+def test_a_release_without_margins_says_why(tmp_path: Path, frame: pd.DataFrame, more: str) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    queries = RUN_TOML.replace("county = 0.5 }", "county = { total = 0.2, detailed = 0.3 } }")
+    (tmp_path / "run.toml").write_text((queries if "schema" in more else RUN_TOML) + more)
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    said = json.loads((public / "manifest.json").read_text())["margins"]
+    assert said["confidence"] is None
+    assert said["rule"] == []
+    assert ("several queries" if "schema" in more else "bounded noise") in said["statement"]
+    assert "lower" not in pq.read_schema(public / "estimates.parquet").names
+
+
+def test_another_confidence_makes_longer_intervals(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "run.toml").write_text(RUN_TOML + "[output]\nconfidence = 0.99\n")
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    found = td.read_release(public)
+    assert found.manifest["margins"]["confidence"] == 0.99
+    released = pd.read_parquet(public / "release.parquet")
+    expected = td.margins(found.measurements, found.release, confidence=0.99)
+    assert released["upper"].tolist() == expected["upper"].tolist()
+    assert (released["upper"] >= td.margins(found.measurements, found.release)["upper"]).all()
+    (tmp_path / "run.toml").write_text(RUN_TOML + "[output]\nconfidence = 95\n")
+    with pytest.raises(ConfigError, match=r"output\.confidence"):
+        load_config(tmp_path / "run.toml")

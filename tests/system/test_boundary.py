@@ -40,6 +40,7 @@ ROOMS = {
     "measurements": 5,
     "confidential": 6,
     "projection": 6,
+    "uncertainty": 7,
     "release": 7,
     "planning": 7,
     "simulation": 8,
@@ -55,9 +56,19 @@ ROOMS = {
 }
 # A simulation measures again and again beside the truth; a study is a pipeline of simulations.
 MAY_SEE_COUNTS = {"confidential", "simulation", "pipeline", "study"}
-SHUT_OUT = {"measurements", "projection", "planning", "release", "microdata", "tables", "theory", "privacy"}
+SHUT_OUT = {
+    "measurements",
+    "projection",
+    "planning",
+    "uncertainty",
+    "release",
+    "microdata",
+    "tables",
+    "theory",
+    "privacy",
+}
 
-DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project"}
+DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project", "pipeline.query"}
 """What of the pipeline works on measurements alone."""
 
 

@@ -82,7 +82,7 @@ def test_the_main_terms_are_parts_of_the_linear_map(tree: Tree, seed: int) -> No
             if explained > 1e-9 and all(
                 abs(explained - other[0]) > 1e-9 for other in expected if other[1:] != (level, number)
             ):
-                assert (terms.level[k, node], terms.number[k, node]) == (level, number)
+                assert (terms.kind[k, node], terms.number[k, node]) == (level, number)
         assert terms.explained[:, node].sum() <= found.variance[node] * (1 + 1e-9)
 
 
@@ -95,7 +95,7 @@ def test_an_only_child_has_its_parents_terms() -> None:
     of_level = np.array([1000.0, 1.0, 1000.0])
     variance = np.repeat(of_level, np.diff(tree.level_offsets))
     terms = main_terms(moments(variance, 3.0 * variance**2, tree), variance, of_level, tree)
-    assert terms.level[0].tolist() == [1, 1, 1, 1, 2, 2, 2]
+    assert terms.kind[0].tolist() == [1, 1, 1, 1, 2, 2, 2]
     assert terms.number[0, 0] == 2
     assert terms.number[1, 4] == 2
     assert terms.coefficient[0, 3] == terms.coefficient[0, 1] > 0.99

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.confidential.counts import Counts
 from topdown.errors import BudgetError, CountsError
+from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.measurements.measurements import Answers, Measurements
-from topdown.noise import SecureSource, Source
+from topdown.noise import Law, SecureSource, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.privacy.only_child import GIVEN, groups, law_of, levels_taken, variances
 from topdown.privacy.plan import Plan
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
@@ -58,7 +60,8 @@ def require_room(counts: Counts, plan: Plan) -> None:
         for query in plan.queries(level):
             one_cell &= query == DETAILED
             noise += float(plan.variance(level, query)) * (nodes.stop - nodes.start)
-    largest = counts.values[0].max(initial=0) if one_cell else counts.values[0].sum()
+    root = counts.block(slice(0, len(counts.cells)), slice(0, 1))
+    largest = root.max(initial=0) if one_cell else root.sum()
     room = LARGEST_WHOLE - int(largest)
     if room < _DEVIATIONS * noise**0.5:
         raise CountsError(
@@ -84,24 +87,55 @@ def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measure
     values = np.zeros((len(counts.cells), geography.n_nodes), kind)
     variance = np.full(geography.n_nodes, np.inf)
     others = {}
+    taken = levels_taken(plan, geography)
     for level in geography.levels:
         nodes = geography.level_slice(level)
         for query in plan.queries(level):
+            laws = _laws(plan, geography, taken, level, query)
             if query == DETAILED:
                 for cells in geography.tree.blocks(len(counts.cells)):
-                    exact = counts.values.T[cells, nodes]
-                    values[cells, nodes] = _measured(exact, plan, level, query, source)
-                variance[nodes] = plan.variance(level, query)
+                    exact = counts.block(cells, nodes)
+                    values[cells, nodes] = _measured(exact, laws, plan, level, source)
+                variance[nodes] = variances(plan, geography, level, query)
             else:
-                answers = Query.parse(query, schema).answers(counts.values[nodes])
-                drawn = _measured(answers, plan, level, query, source).astype(kind, copy=False)
-                others[level, query] = Answers(drawn, np.full(len(drawn), plan.variance(level, query)))
+                answers = counts.answers(Query.parse(query, schema), nodes)
+                drawn = _measured(answers.T, laws, plan, level, source).T.astype(kind, copy=False)
+                others[level, query] = Answers(drawn, variances(plan, geography, level, query))
     return Measurements(
         geography, counts.cells, values.T, variance, plan, source.fit_for_release, counts.attributes, others
     )
 
 
-def _measured(exact: IntArray, plan: Plan, level: str, query: str, source: Source) -> npt.NDArray[Any]:
-    """``exact`` with noise of the level's and query's law, within its bounds; as it is for an invariant."""
-    law = plan.law(level, query)
-    return exact if law is None else plan.bounds.at(level).sample(exact, law, exact.shape, source)
+class _Part(NamedTuple):
+    """Nodes of a level, counted from its first, and the ``law`` of their noise; ``unmeasured``, or exact without."""
+
+    nodes: slice | IntArray
+    law: Law | None
+    unmeasured: bool
+
+
+def _laws(plan: Plan, geography: Geography, taken: IntArray, level: str, query: str) -> list[_Part]:
+    """The nodes of a level by the law of what is measured there of a query."""
+    exact = plan.is_exact(level, query)
+    return [
+        _Part(nodes, None if exact else law_of(plan, geography.levels, level, query, kind), kind == GIVEN and not exact)
+        for kind, nodes in groups(taken, geography.level_slice(level))
+    ]
+
+
+def _measured(exact: IntArray, parts: list[_Part], plan: Plan, level: str, source: Source) -> npt.NDArray[Any]:
+    """``exact`` (answers x nodes) with noise of every node's law, within the level's bounds; as it is for an invariant,
+    0 where it is not measured.
+    """
+    found = []
+    for nodes, law, unmeasured in parts:
+        mine = exact[:, nodes]
+        if unmeasured:
+            mine = np.zeros_like(mine)
+        found.append(mine if law is None else plan.bounds.at(level).sample(mine, law, mine.shape, source))
+    if len(found) == 1:
+        return found[0]
+    together = np.zeros(exact.shape, np.result_type(*found))
+    for (nodes, _, _), values in zip(parts, found, strict=True):
+        together[:, nodes] = values
+    return together

@@ -10,7 +10,7 @@ from pydantic import Field, StrictInt, model_validator
 from topdown.config.section import Exact, Section
 from topdown.errors import BudgetError
 from topdown.privacy.bounds import CALIBRATED, NONE
-from topdown.privacy.plan import Plan
+from topdown.privacy.plan import MEASURE, Plan
 from topdown.privacy.presets import preset
 from topdown.wording import listed, shown
 
@@ -21,8 +21,8 @@ class Privacy(Section):
     """Mechanism and budget, as in `topdown.Plan`; numbers are taken as they are written, fractions as "1/3".
 
     ``preset``: a plan that was used, by name (`topdown.preset`), in place of mechanism, budget, shares, neighbours and
-    unit. ``accept_no_protection``: release also where the noise of a level is next to always 0, which is refused
-    otherwise.
+    unit. ``only_child``: "move-up" gives the share of a unit that is its parent's only child to the parent.
+    ``accept_no_protection``: release also where the noise of a level is next to always 0, which is refused otherwise.
     """
 
     mechanism: str = "geometric"
@@ -36,6 +36,7 @@ class Privacy(Section):
     grid_bits: StrictInt = 10
     accept_no_protection: bool = False
     preset: str | None = None
+    only_child: str = MEASURE
 
     @model_validator(mode="after")
     def _one_plan(self) -> Privacy:
@@ -51,7 +52,7 @@ class Privacy(Section):
     def preset_plan(self, levels: Sequence[str]) -> Plan:
         """The preset's plan for ``levels``. Raises `ConfigError` for a level that it does not know."""
         invariants = self.invariants if isinstance(self.invariants, dict) else {}
-        return preset(str(self.preset)).plan(levels, invariants=invariants)
+        return preset(str(self.preset)).plan(levels, invariants=invariants, only_child=self.only_child)
 
     def plan(self) -> Plan:
         """The plan that this section describes. Raises `BudgetError` where it is not well defined."""
@@ -82,6 +83,7 @@ _ASPECTS = (
     ("neighbours",),
     ("unit",),
     ("grid_bits",),
+    ("only_child",),
 )
 _SOUND: dict[str, Any] = {"epsilon": 1}
 """A plan that is well defined, in whose stead one aspect after the other is tried."""

@@ -24,7 +24,7 @@ from topdown.workload.answer_tables import answer_tables
 LATER = {
     "input": ("assume_disjoint", "delimiter", "encoding", "sheet", "rows", "count"),
     "geography": ("fill",),
-    "privacy": ("accept_no_protection", "preset"),
+    "privacy": ("accept_no_protection", "preset", "only_child"),
 }
 """Settings that were added to sections, which the fingerprint of a release without them does not know."""
 

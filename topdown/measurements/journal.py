@@ -29,6 +29,7 @@ from topdown.machine.files import file_digest, locked, make_folder, whole_file
 from topdown.machine.system import sync_folder
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.noise import KeyedSource
+from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.wording import FAILED, reason, shown_path
 from topdown.workload import DETAILED, Query, Schema
@@ -194,15 +195,14 @@ class Journal:
         variance = np.empty(geography.n_nodes)
         for level in geography.levels:
             asked = DETAILED in plan.queries(level)
-            variance[geography.level_slice(level)] = plan.variance(level) if asked else np.inf
+            variance[geography.level_slice(level)] = variances(plan, geography, level) if asked else np.inf
         rows = {query.name: np.stack([np.asarray(table[name]) for name in _names(query)], axis=1) for query in others}
         answers: dict[tuple[str, str], Answers] = {}
         for level in geography.levels:
             nodes = geography.level_slice(level)
             for name in plan.queries(level):
                 if name in rows:
-                    spread = np.full(nodes.stop - nodes.start, plan.variance(level, name))
-                    answers[level, name] = Answers(rows[name][nodes], spread)
+                    answers[level, name] = Answers(rows[name][nodes], variances(plan, geography, level, name))
         measurements = Measurements(
             geography,
             tuple(table.column_names[: len(cells)]),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 from topdown.confidential.counts import Counts
@@ -26,6 +27,7 @@ from topdown.pipeline.rehearsal import rehearse
 from topdown.planning.expected import expected_errors
 from topdown.privacy import strength
 from topdown.privacy.ledger import Ledger
+from topdown.privacy.only_child import largest_gains
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
@@ -34,7 +36,7 @@ from topdown.release.manifest import LedgerEntry, Origin
 from topdown.release.verify import MANIFEST, verify_files
 from topdown.wording import joined, reason, shown, shown_path
 
-_LARGEST_HISTOGRAMS = 1 << 25
+_LARGEST_HISTOGRAMS = 1 << 26
 """Nodes times cells of a run of several queries at most."""
 
 
@@ -83,10 +85,11 @@ def draw(config: RunConfig, directory: Path, held: ExitStack, stages: Stages, *,
     released = _released(config, directory / "public", recorded=found is not None)
     measurements, ties = _measurements(config, journal, prepared, found, stages)
     plan, units, levels = prepared.plan, prepared.units, prepared.counts.geography.levels
+    gains = largest_gains(plan, prepared.counts.geography)
     limits, limits_digest = prepared.limits, prepared.limits_digest
     del prepared, found  # With it go the counts, whose memory is wanted.
     give_back()
-    notices = _notices(config, plan, levels)
+    notices = _notices(config, plan, levels, gains)
     origin = Origin(units, _confirm(config, journal), notices=notices, limits=limits_digest)
     return Drawn(measurements, ties, plan, origin, released=released, limits=limits)
 
@@ -100,7 +103,8 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> P
         _require_list(config, digest, units)
         geography, counts = read_input(config, stages, workers=workers)
         plan = measurable(plan, geography.levels, counts.schema)
-        _require_protection(config, plan, geography.levels)
+        gains = largest_gains(plan, geography)
+        _require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         _require_size(config, counts)
         limits = read_limits(config, geography, counts.schema)
@@ -115,7 +119,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> P
         give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
-    for notice in _notices(config, plan, geography.levels):
+    for notice in _notices(config, plan, geography.levels, gains):
         stages.say(f"warning   {notice}")
     for promise in weaker_promises():
         stages.say(f"warning   {promise}")
@@ -127,9 +131,9 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> P
     return Prepared(counts, plan, digest, units, limits, limits_table)
 
 
-def _require_protection(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
+def _require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> None:
     """Refuse a release that would publish true counts for noisy ones, unless that is what is asked for."""
-    bare = strength.unprotected(plan, levels)
+    bare = strength.unprotected(plan, levels, gains)
     if bare and not config.privacy.accept_no_protection and not isinstance(config, StudyConfig):
         level, part = next(iter(bare.items()))
         raise BudgetError(
@@ -140,9 +144,9 @@ def _require_protection(config: RunConfig, plan: Plan, levels: Sequence[str]) ->
         )
 
 
-def _notices(config: RunConfig, plan: Plan, levels: Sequence[str]) -> tuple[str, ...]:
+def _notices(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> tuple[str, ...]:
     """What whoever reads the release has to know before anything else."""
-    found = strength.in_words(plan, levels)
+    found = strength.in_words(plan, levels, gains)
     total = plan.guarantee(levels).total
     epsilon = total.epsilon if plan.is_pure else None if total.approx is None else total.approx.epsilon
     large = None if epsilon is None else strength.large_budget(plan, float(epsilon))
@@ -188,7 +192,7 @@ def _require_families(config: RunConfig) -> None:
 
 def _require_size(config: RunConfig, counts: Counts) -> None:
     """Refuse tables of several queries that are too large to be held as tables of nodes x cells."""
-    size = counts.values.size
+    size = counts.geography.n_nodes * len(counts.cells)
     if config.by_family and size > _LARGEST_HISTOGRAMS:
         raise ConfigError(
             f"{counts.geography.n_nodes:,} nodes x {len(counts.cells):,} cells are {size:,} numbers, and a run of "

@@ -6,7 +6,6 @@ would tell by its outcome something about them that no budget covers.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,11 +15,12 @@ from topdown.config import DerivationConfig
 from topdown.errors import ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.machine.progress import Stages
+from topdown.machine.progress import Silent, Stages
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SeededSource
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.pipeline.derive import estimated, made_whole, solved_again
+from topdown.pipeline.derive import projected
+from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.release.histograms import project_whole
@@ -59,9 +59,7 @@ def rehearse(
                 measurements, limits = stand_ins_of_queries(geography, plan, schema, limits)
             else:
                 measurements = stand_ins(geography, plan)
-            estimates = estimated(config, measurements, None, limits)
-            solved_again(config, measurements, estimates, KeyedSource(bytes(32)), limits)
-            made_whole(config, measurements, estimates["non_negative"], SeededSource(("rehearsal",)), limits)
+            projected(config, measurements, KeyedSource(bytes(32)), Silent(), limits, workers=1)
         except ProjectionError as error:
             raise ProjectionError(
                 f"rehearsed on stand-in counts, before anything was drawn: {error}. Take another projection.method or "
@@ -81,7 +79,7 @@ def stand_ins(geography: Geography, plan: Plan) -> Measurements:
     tree, rng = part.tree, np.random.default_rng(_SEED)
     variance = np.empty(tree.n_nodes)
     for level in part.levels:
-        variance[part.level_slice(level)] = plan.variance(level)
+        variance[part.level_slice(level)] = variances(plan, part, level)
     deviation = np.sqrt(np.where(np.isfinite(variance), variance, 0.0))
     grid = 2.0**plan.released_grid_bits
     truth = tree.aggregate(np.stack([np.zeros(tree.n_leaves), _counts(tree, _most(part, plan, deviation), rng)]))
@@ -122,9 +120,10 @@ def stand_ins_of_queries(
     grid = 2.0**plan.released_grid_bits
     for level in part.levels:
         for name in plan.queries(level):
-            query, variance = Query.parse(name, schema), float(plan.variance(level, name))
+            query, variance = Query.parse(name, schema), variances(plan, part, level, name)
             true = query.answers(truth[part.level_slice(level)])
-            noise = np.rint(rng.laplace(size=true.shape) * math.sqrt(variance / 2.0) * grid) / grid
+            deviation = np.sqrt(np.where(np.isfinite(variance), variance, 0.0) / 2.0)[:, None]
+            noise = np.rint(rng.laplace(size=true.shape) * deviation * grid) / grid
             values = true + noise
             answers[level, name] = (values.astype(np.int64) if grid == 1 else values, variance)
     return replace(Measurements.from_answers(part, schema, answers), plan=plan), held

@@ -14,6 +14,7 @@ from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.noise import LatticeLaw, Law
+from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.components import Components
 from topdown.projection.histograms import Covariance, covariance
@@ -51,12 +52,12 @@ class Expected:
             raise ConfigError("the plan asks several queries, whose answers the schema says; give schema")
         schema = Schema.of_cells(["count"]) if schema is None else schema
         plan = plan.for_schema(schema)
-        variances = {
-            (level, Query.parse(query, schema)): plan.variance(level, query)
+        of_nodes = {
+            (level, Query.parse(query, schema)): variances(plan, geography, level, query)
             for level in geography.levels
             for query in plan.queries(level)
         }
-        return cls(plan, geography, schema, planned_covariance(geography, schema, variances))
+        return cls(plan, geography, schema, planned_covariance(geography, schema, of_nodes))
 
     def answer_variances(self, level: str, query: str) -> tuple[FloatArray, FloatArray]:
         """The variances (nodes x classes) of a query's answers at a level, and how many answers each class has."""
@@ -90,14 +91,17 @@ class Expected:
 
 
 def planned_covariance(
-    geography: Geography, schema: Schema, variances: Mapping[tuple[str, Query], float]
+    geography: Geography, schema: Schema, variances: Mapping[tuple[str, Query], float | FloatArray]
 ) -> Covariance:
-    """The covariance of least squares where every node of a level answers a query with the variance that is given."""
+    """The covariance of least squares where the nodes of a level answer a query with the variance that is given, one
+    for all or one for each."""
     levels: list[dict[Query, FloatArray]] = []
     for level in geography.levels:
         nodes = geography.level_slice(level)
         here = {query: variance for (where, query), variance in variances.items() if where == level}
-        levels.append({query: np.full(nodes.stop - nodes.start, variance) for query, variance in here.items()})
+        levels.append(
+            {query: np.full(nodes.stop - nodes.start, variance, np.float64) for query, variance in here.items()}
+        )
     queries = tuple(dict.fromkeys(query for _, query in variances))
     return covariance(geography.tree, Components(schema, queries), levels, upward=True)
 

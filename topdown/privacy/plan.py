@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
 
 MAX_GRID_BITS = 32
+MEASURE, MOVE_UP = "measure", "move-up"
+ONLY_CHILD = (MEASURE, MOVE_UP)
+"""What becomes of a unit that is its parent's only child."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -64,6 +67,8 @@ class Plan:
     within      {level: [(low, high), ...]}: public intervals that a bounded level's released counts lie in, gaps
     between
                 them; None or inf for no end. In the place of 0..upper.
+    only_child  "measure", or "move-up": a unit that is its parent's only child, and has its counts, is not measured,
+                and its share is its parent's (:mod:`topdown.privacy.only_child`).
     calibration "true-epsilon": conditioned noise gets the scale that keeps its level's budget. "uncorrected": the
                 textbook scale; the level is then charged its true loss, up to twice its budget.
 
@@ -81,6 +86,7 @@ class Plan:
     unit: str
     grid_bits: int
     bounds: Bounds
+    only_child: str
 
     def __init__(
         self,
@@ -99,6 +105,7 @@ class Plan:
         within: Mapping[str, Iterable[Any]] | None = None,
         calibration: str = CALIBRATED,
         exact_queries: Iterable[tuple[str, str]] = (),
+        only_child: str = MEASURE,
     ) -> None:
         if mechanism not in MECHANISMS:
             raise PlanError(f"unknown mechanism {shown(mechanism)}; {suggest(mechanism, list(MECHANISMS))}")
@@ -114,6 +121,10 @@ class Plan:
         parsed = None if shares is None else Shares.parse(shares)
         bounded = Bounds.parse(bounds, upper, calibration, within)
         bounded.check(MECHANISMS[mechanism], exact)
+        if only_child not in ONLY_CHILD:
+            raise PlanError(f"unknown only_child {shown(only_child)}; {suggest(only_child, list(ONLY_CHILD))}")
+        if only_child == MOVE_UP and bounded.any:
+            raise PlanError(f"only_child = {MOVE_UP!r} is for noise without bounds; leave one of the two out")
         require_no_share(parsed, exact, single)
         values = {
             "mechanism": mechanism,
@@ -127,12 +138,17 @@ class Plan:
             "unit": unit.strip(),
             "grid_bits": grid_bits,
             "bounds": bounded,
+            "only_child": only_child,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        unsaid = {"bounds": not self.bounds.any, "exact_queries": not self.exact_queries}
+        unsaid = {
+            "bounds": not self.bounds.any,
+            "exact_queries": not self.exact_queries,
+            "only_child": self.only_child == MEASURE,
+        }
         shown = [f.name for f in fields(self) if not unsaid.get(f.name, False)]
         return f"Plan({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 

@@ -43,6 +43,7 @@ def record_of(plan: PlanFacts) -> dict[str, Any]:
         "grid_bits": plan.released_grid_bits,
         "shares": None if shares is None else levels,
         "invariants": list(plan.invariants) if not plan.exact_queries else _exact_by_level(plan),
+        "only_child": plan.only_child,
     }
 
 
@@ -88,6 +89,7 @@ def arguments_of(record: Mapping[str, Any]) -> dict[str, Any]:
         "upper": upper or None,
         "within": within or None,
         "calibration": calibration,
+        "only_child": str(record.get("only_child", "measure")),  # since schema version 1.5
     }
 
 

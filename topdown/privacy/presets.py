@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from topdown.errors import BudgetError, ConfigError, require_known
-from topdown.privacy.plan import Plan
+from topdown.privacy.plan import MEASURE, Plan
 from topdown.privacy.plan_inputs import invariant_queries
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED
@@ -39,7 +39,13 @@ class Preset:
     shares: Mapping[str, Mapping[str, Fraction]]
     unit: str
 
-    def plan(self, levels: Iterable[str], *, invariants: Mapping[str, Iterable[str]] | None = None) -> Plan:
+    def plan(
+        self,
+        levels: Iterable[str],
+        *,
+        invariants: Mapping[str, Iterable[str]] | None = None,
+        only_child: str = MEASURE,
+    ) -> Plan:
         """The plan for a geography with ``levels``, with production's variances at every one of them.
 
         Where the geography lacks levels, and where queries are exact (``invariants``), rho is less by what these would
@@ -80,6 +86,7 @@ class Preset:
             neighbours="substitute",
             unit=self.unit,
             invariants=invariants or (),
+            only_child=only_child,
         )
 
     def says(self, levels: Iterable[str]) -> str:

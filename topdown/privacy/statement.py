@@ -25,6 +25,7 @@ def describe_plan(plan: PlanFacts, statement: Guarantee, levels: Sequence[str] |
         *[_level_line(plan, level) for level in statement.levels],
         *_not_measured(plan),
         *_bounded(plan, statement),
+        *_only_children(plan),
         *_another_record(statement),
         *_another_place(statement, levels),
         *_not_protected(statement),
@@ -112,6 +113,18 @@ def _bounded(plan: PlanFacts, statement: Guarantee) -> list[str]:
         "and with the measurements are those of unbounded noise of the same scale, and estimates from bounded counts "
         "are not unbiased.",
         *_uncorrected(plan),
+    ]
+
+
+def _only_children(plan: PlanFacts) -> list[str]:
+    if plan.only_child == "measure":
+        return []
+    return [
+        "",
+        "Single children: a unit that is the only one in its parent has the parent's counts and is not measured; its "
+        "share is the parent's, whose noise is smaller for it, and along a chain of such units all is the uppermost's. "
+        "The total is the same. What is said by level holds of units without such a child; what one with a chain of "
+        "them tells counts with the levels that the chain reaches, and is at most the total.",
     ]
 
 

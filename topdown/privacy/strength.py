@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from topdown.privacy.plan_facts import PlanFacts
 
@@ -14,23 +15,32 @@ MOST_UNTOUCHED = 0.99
 """More than this part of a level's counts without noise is no protection."""
 
 
-def untouched(plan: PlanFacts, level: str, query: str) -> float:
+def untouched(plan: PlanFacts, level: str, query: str, gain: Fraction = Fraction(1)) -> float:
     """The probability that a count of a level's query is published as it is, once it is rounded to a whole number.
 
-    Of the unbounded law; within bounds no count is moved more. 0 where the level is not measured, or is invariant and
-    called so.
+    ``gain``: how many times its share the count has. Of the unbounded law; within bounds no count is moved more. 0
+    where the level is not measured, or is invariant and called so.
     """
     if plan.is_exact(level, query) or plan.share(level, query) == 0:
         return 0.0
-    law = plan.noise.law(plan.parameter(level, query), plan.grid_bits, continuous=False)
+    law = plan.noise.law(plan.parameter(level, query) / gain, plan.grid_bits, continuous=False)
     # P(|X| < 1/2): a law of whole numbers has nothing between 0 and 1, a grid or a density is rounded.
     return 1.0 - 2.0 * float(law.sf(0.5))
 
 
-def unprotected(plan: PlanFacts, levels: Sequence[str]) -> dict[str, float]:
-    """The levels of which more than 99 % of the counts of some query would be published as they are, and how many."""
+def unprotected(
+    plan: PlanFacts, levels: Sequence[str], gains: Mapping[str, Fraction] | None = None
+) -> dict[str, float]:
+    """The levels of which more than 99 % of the counts of some query would be published as they are, and how many.
+
+    ``gains``: by level how many times its share a unit has at most, where single children's were moved up.
+    """
+    most = gains or {}
     found = {
-        level: max((untouched(plan, level, query) for query in plan.queries(level)), default=0.0) for level in levels
+        level: max(
+            (untouched(plan, level, query, most.get(level, Fraction(1))) for query in plan.queries(level)), default=0.0
+        )
+        for level in levels
     }
     return {level: part for level, part in found.items() if part > MOST_UNTOUCHED}
 
@@ -50,10 +60,10 @@ def large_budget(plan: PlanFacts, epsilon: float) -> str | None:
     )
 
 
-def in_words(plan: PlanFacts, levels: Sequence[str]) -> list[str]:
+def in_words(plan: PlanFacts, levels: Sequence[str], gains: Mapping[str, Fraction] | None = None) -> list[str]:
     """A sentence for every level whose counts are published as they are, though noise was drawn for them."""
     return [
         f"NOT PROTECTED: at level {level!r} the noise is 0 for {part:.4%} of the counts, so that true counts are "
         "published."
-        for level, part in unprotected(plan, levels).items()
+        for level, part in unprotected(plan, levels, gains).items()
     ]

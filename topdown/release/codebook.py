@@ -80,6 +80,13 @@ _VARIANCES = {
     "release": ("0 where the count is exact; not known, and missing, elsewhere", _SQUARED),
 }  # fmt: skip
 
+_MARGINS = {
+    "sd": ("the standard deviation of the estimate by least squares", _COUNT),
+    "lower": ("the least true count within the margin of error, see below", _COUNT),
+    "upper": ("the greatest true count within the margin of error", _COUNT),
+    "moe": ("half of upper less lower: one number for the margin, of which the ends are the exact statement", _COUNT),
+}
+
 _TYPES = {"string": "string", "int64": "integer", "double": "number"}
 
 
@@ -92,6 +99,8 @@ def meaning(file: str, column: str, own: Own | None = None) -> tuple[str, str | 
         return _VALUES[table]
     if column == "variance":
         return _VARIANCES[table]
+    if column in _MARGINS and table in ("release", "estimates") and "wide" not in file:
+        return _MARGINS[column]
     return MEANINGS.get(column) or (f"released count of {column!r}: whole, 0 or more, adding up", _COUNT)
 
 
@@ -188,8 +197,11 @@ def in_words(
     files: Mapping[str, Path],
     notices: Sequence[str],
     own: Own | None = None,
+    margins: Sequence[str] = (),
 ) -> str:
-    """The codebook as Markdown: what has to be known first, the files, their columns, the noise, what is protected."""
+    """The codebook as Markdown: what has to be known first, the files, their columns, ``margins`` of error in
+    paragraphs, the noise, what is protected.
+    """
     own = own or {}
     lines = [f"# {_plain(title) or 'A release of counts'}", ""]
     lines += [f"**{_plain(notice)}**\n" for notice in notices]
@@ -211,6 +223,7 @@ def in_words(
         "|---|---|---|---|",
         *_column_rows(files, own),
         "",
+        *(["## Margins of error", "", *(f"{_plain(one)}\n" for one in margins)] if margins else []),
         "## Noise",
         "",
         "| level | query | law of the noise | variance |",

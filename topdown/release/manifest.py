@@ -15,6 +15,8 @@ from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
+from topdown.projection.linear_answers import LinearAnswers
+from topdown.projection.whole import WholeProjection
 from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
@@ -90,18 +92,19 @@ def describe_release(
     config: Configuration,
     measurements: Measurements,
     plan: Plan,
-    estimates: Mapping[str, Estimate],
+    estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     checks: Mapping[str, CrossCheck],
     release: Release | HistogramRelease,
     files: Mapping[str, Path],
     origin: Origin = Origin(),
     tables: Mapping[str, str] | None = None,
+    margins: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The manifest as a JSON-able value: what has to be known before anything else, schema version, software,
     configuration as resolved, what is protected and how much of the budget every level and query takes (exact
     fractions), invariants in words, projections with their certificates, whether it is fit for release, where its
-    measurements come from (``origin``), what the rows of its counts are, the path of every one of its ``tables``, and
-    the SHA-256 of every file in ``files``. Never a seed or a true count.
+    measurements come from (``origin``), what the rows of its counts are, the path of every one of its ``tables``, its
+    ``margins`` of error, and the SHA-256 of every file in ``files``. Never a seed or a true count.
     """
     geography = measurements.geography
     return {
@@ -144,6 +147,7 @@ def describe_release(
         "fit_for_release": release.fit_for_release,
         "release_rows": WITH_RECORDS if isinstance(release, HistogramRelease) else EVERY_CELL,
         "tables": dict(tables or {}),
+        "margins": dict(margins or {"confidence": None, "statement": "There are no margins of error.", "rule": []}),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
         "files": {name: _file(path) for name, path in files.items()},
@@ -176,7 +180,7 @@ def _file(path: Path) -> dict[str, Any]:
     return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
 
 
-def _residuals(estimate: Estimate) -> dict[str, Any]:
+def _residuals(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:
     """The certificate without the size of the largest value, which under an invariant is a true count."""
     return {name: value for name, value in asdict(estimate.certificate).items() if name != "scale"}
 

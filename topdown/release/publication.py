@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from topdown.errors import DataError
@@ -15,8 +17,11 @@ from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
+from topdown.projection.conditions import Conditions
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
+from topdown.projection.linear_answers import LinearAnswers
+from topdown.projection.whole import WholeProjection
 from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, table_batches
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
@@ -27,6 +32,9 @@ from topdown.tables.geography_table import geography_batches
 from topdown.tables.tidy import tidy_batches, write_csv, write_json, write_parquet, write_text
 from topdown.wording import FAILED, reason, shown_path
 from topdown.workload.answer_tables import AnswerTable
+
+if TYPE_CHECKING:
+    from topdown.uncertainty.margins import Margins
 
 GEOGRAPHY = "geography.parquet"
 MEASUREMENTS = "measurements.parquet"
@@ -42,7 +50,7 @@ LIMITS = "limits.parquet"
 def publish(
     public: Path,
     measurements: Measurements,
-    estimates: Mapping[str, Estimate],
+    estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     release: Release | HistogramRelease,
     manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
     *,
@@ -54,15 +62,21 @@ def publish(
     estimates_csv: bool = False,
     tables: Sequence[AnswerTable] = (),
     limits: AnswerLimits | None = None,
+    margins: Margins | None = None,
+    margins_in_words: Sequence[str] = (),
     executor: Executor | None = None,
 ) -> None:
     """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
-    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``executor``: where files
-    are written at the same time. Raises `DataError` when something cannot be written; nothing then has a final name.
+    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``margins``: the
+    intervals in release.* and estimates.*, if any; ``margins_in_words``: what the codebook says of them. ``executor``:
+    where files are written at the same time. Raises `DataError` when something cannot be written; nothing then has a
+    final name.
     """
-    linear_name, linear = next(iter(estimates.items()))
+    linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
+    linear_name = next(iter(linear), "unbiased")
+    of_cells = {name: one for name, one in estimates.items() if isinstance(one, Estimate)}
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
     own = {**own, **{file: said for table in tables for file, said in answer_table(table, linear_name).items()}}
     marks = {
@@ -79,34 +93,40 @@ def publish(
             def text(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
                 return lambda: write_csv(staging / name, batches)
 
+            def released() -> Iterator[pa.RecordBatch]:
+                if margins is None or isinstance(release, HistogramRelease):
+                    return release.batches()
+                return release.batches(margins.columns)
+
             writers = {
-                ESTIMATES: parquet(ESTIMATES, _estimate_batches(estimates)),
                 MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
-                RELEASE: parquet(RELEASE, release.batches()),
+                RELEASE: parquet(RELEASE, released()),
                 GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
             }
+            if of_cells:
+                writers = {ESTIMATES: parquet(ESTIMATES, _estimate_batches(of_cells, margins)), **writers}
             if limits is not None:
                 writers[LIMITS] = parquet(LIMITS, limits.batches())
             if csv:
-                writers[RELEASE_CSV] = text(RELEASE_CSV, release.batches())
+                writers[RELEASE_CSV] = text(RELEASE_CSV, released())
             if wide:
-                dense = release if isinstance(release, Release) else release.dense(estimates["non_negative"].exact)
+                dense = release if isinstance(release, Release) else release.dense(_exact(measurements, of_cells))
                 writers[WIDE] = parquet(WIDE, wide_batches(dense))
                 if csv:
                     writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(dense))
-            if estimates_csv:
-                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(estimates))
+            if of_cells and estimates_csv:
+                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
             if tables:
                 make_folder(staging / FOLDER)
             for table in tables:
                 counts, beside = paths_of(table)
                 writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-                rows = estimate_batches(table, release, linear_name, linear)
+                rows = estimate_batches(table, release, linear_name, linear[linear_name])
                 writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
                 if csv:
                     writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
                 if estimates_csv:
-                    rows = estimate_batches(table, release, linear_name, linear)
+                    rows = estimate_batches(table, release, linear_name, linear[linear_name])
                     writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
             # Every writer ends before the folder goes away beneath one that is still at work.
             for error in list(map_ordered(_failure, list(writers.values()), executor)):
@@ -114,7 +134,9 @@ def publish(
                     raise error
             written = {name: staging / name for name in writers}
             write_json(staging / DATAPACKAGE, data_package(title, written, notices, own))
-            write_text(staging / README, in_words(title, plan, release.geography, written, notices, own))
+            write_text(
+                staging / README, in_words(title, plan, release.geography, written, notices, own, margins_in_words)
+            )
             books = {name: staging / name for name in (DATAPACKAGE, README)}
             write_json(staging / "manifest.json", manifest(written | books))
     except (OSError, pa.ArrowException) as error:
@@ -122,6 +144,15 @@ def publish(
             f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
             "and run again: no noise will be drawn again"
         ) from None
+
+
+def _exact(measurements: Measurements, of_cells: Mapping[str, Estimate]) -> npt.NDArray[np.bool_]:
+    """Which cells (nodes x cells) are published exactly."""
+    if "non_negative" in of_cells:
+        return of_cells["non_negative"].exact
+    geography = measurements.geography
+    held = Conditions.of(geography.tree, [measurements.at(level) for level in geography.levels])
+    return held.exact(len(measurements.cells))
 
 
 def _failure(write: Callable[[], None]) -> Exception | None:
@@ -132,9 +163,12 @@ def _failure(write: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _estimate_batches(estimates: Mapping[str, Estimate]) -> Iterator[pa.RecordBatch]:
+def _estimate_batches(estimates: Mapping[str, Estimate], margins: Margins | None = None) -> Iterator[pa.RecordBatch]:
     """Linear estimates (unbiased unless noise is bounded) with their variances beside the non-negative ones, never one
     without the other; the columns are called as the estimates are."""
     (linear_name, linear), (name, non_negative) = estimates.items()
-    columns = {linear_name: linear.values, "variance": linear.variance, name: non_negative.values}
+    columns: dict[str, Any] = {linear_name: linear.values, "variance": linear.variance}
+    if margins is not None:
+        columns |= {"sd": margins.sd, "lower": margins.lower, "upper": margins.upper}
+    columns[name] = non_negative.values
     return tidy_batches(linear.geography, linear.cells, columns, units=True)

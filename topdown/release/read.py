@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 
 from topdown.errors import DataError, TopdownError
 from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
 from topdown.measurements.measurements import Answers, Measurements
+from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.release.manifest import DerivedFrom, LedgerEntry, Origin
@@ -107,11 +109,18 @@ def _read(
             for name in sorted(plan.queries(level), key=DETAILED.__eq__):
                 query = Query.parse(name, meaning)
                 labels = cells if query.name == DETAILED else query.labels()
-                values, variance = found.take(geography, level, query.name, labels)
+                # A single child may have no rows, as its parent was measured in its stead.
+                there = nodes.start + np.flatnonzero(np.isfinite(variances(plan, geography, level, name)))
+                values, variance = found.take(geography, there, level, query.name, labels)
                 if query.name == DETAILED:
-                    rectangle[nodes], spread[nodes] = values, variance
-                else:
-                    others[level, query.name] = Answers(values, variance[:, 0])
+                    rectangle[there], spread[there] = values, variance
+                    continue
+                every = Answers(
+                    np.zeros((nodes.stop - nodes.start, len(labels)), values.dtype),
+                    np.full(nodes.stop - nodes.start, np.inf),
+                )
+                every.values[there - nodes.start], every.variance[there - nodes.start] = values, variance[:, 0]
+                others[level, query.name] = every
         found.require_end()
     same = (spread == spread[:, :1]).all()
     return Measurements(
@@ -128,17 +137,19 @@ class _Entries:
         self.rest: pa.Table | None = None
 
     def take(
-        self, geography: Geography, level: str, query: str, labels: tuple[str, ...]
+        self, geography: Geography, nodes: IntArray, level: str, query: str, labels: tuple[str, ...]
     ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Values and variances (nodes x answers) of the next entry, after making sure that it is the one asked for."""
-        nodes = geography.level_slice(level)
-        shape = (nodes.stop - nodes.start, len(labels))
+        """Values and variances (nodes x answers) of the next entry, after making sure that it is the one asked for.
+
+        ``nodes``: those of the level that it has.
+        """
+        shape = (len(nodes), len(labels))
         table = self._rows(shape[0] * shape[1])
         node, answer = np.divmod(np.arange(len(table)), shape[1])
         wanted = {
             "level": pa.array([level]).take(pa.array(np.zeros_like(node))),
             "query": pa.array([query]).take(pa.array(np.zeros_like(node))),
-            "geoid": geography.identifiers.slice(nodes.start, shape[0]).take(pa.array(node)),
+            "geoid": geography.identifiers.take(pa.array(nodes[node])),
             "cell": pa.array(list(labels)).take(pa.array(answer)),
         }
         for name, expected in wanted.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,11 +73,14 @@ class Release:
         """
         return np.where(self.exact, 0.0, np.nan) if self.exact.any() else None
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The tidy table ``geoid, level, parent, name, cell, value[, variance]`` in Arrow batches."""
+    def batches(self, more: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
+        """The tidy table ``geoid, level, parent, name, cell, value[, variance]`` in Arrow batches, with ``more``
+        columns (nodes x cells) after these.
+        """
         columns: dict[str, Any] = {"value": self.values}
         if self.exact.any():
             columns["variance"] = lambda nodes: np.where(self.exact[nodes], 0.0, np.nan)
+        columns |= more or {}
         return tidy_batches(self.geography, self.cells, columns, units=True)
 
     def to_frame(self) -> pd.DataFrame:

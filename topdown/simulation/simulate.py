@@ -15,7 +15,7 @@ from topdown.geography.tree import FloatArray
 from topdown.machine.interrupts import held_back
 from topdown.machine.parallel import map_ordered, thread_pool, worker_pool
 from topdown.noise import Law
-from topdown.privacy.plan import Plan
+from topdown.privacy.plan import MEASURE, Plan
 from topdown.projection.components import Components
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.limits import AnswerLimits
@@ -122,6 +122,10 @@ def _study(
     followed: Followed | None = None,
     limits: AnswerLimits | None = None,
 ) -> Simulation:
+    if plan.only_child != MEASURE:
+        raise ConfigError(
+            "only_child = 'move-up' is not simulated: a study has one law of noise per level; leave it out"
+        )
     followed = Followed.of(counts.schema, counts.cells, None) if followed is None else followed
     geography, tree = counts.geography, counts.geography.tree
     asked = asked_queries(counts.geography, counts.schema, plan, methods, limited=limits is not None)

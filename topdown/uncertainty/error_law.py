@@ -64,6 +64,11 @@ class Shape(NamedTuple):
     terms: tuple[Term, ...]
     excess: float
 
+    @property
+    def rest(self) -> float:
+        """The part of the variance beside the main terms."""
+        return max(1.0 - sum(term.part for term in self.terms), 0.0)
+
 
 class Tail(NamedTuple):
     """P(X > x) of a symmetric law: ``log_tail`` (points,) at ``x`` (points,): 0, and the ends of equal cells of which
@@ -103,7 +108,7 @@ def tail(shape: Shape) -> Tail:
 
     The grid's cells have the first term's values at their centres, so that at the cells' ends the tail is exact.
     """
-    rest = _Rest.of(max(1.0 - sum(term.part for term in shape.terms), 0.0), shape.excess)
+    rest = _Rest.of(shape.rest, shape.excess)
     reach = rest.reach + sum(term.reach for term in shape.terms)
     step = _step(shape.terms, rest, reach)
     size = 1 << max(8, math.ceil(math.log2(2.0 * reach / step)))

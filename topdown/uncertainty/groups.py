@@ -12,12 +12,11 @@ from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import LatticeLaw
 from topdown.uncertainty.error_law import Shape, Term
 from topdown.uncertainty.known_noise import KnownNoise
-from topdown.uncertainty.moments import MAIN_TERMS, MainTerms, Moments
+from topdown.uncertainty.moments import FEW_NODES, MAIN_TERMS, MainTerms, Moments
 
 _STEPS_OF_LOGIT = {True: 1e-4, False: 0.05}
 _STEPS_OF_EXCESS = {True: 1e-3, False: 0.02}
 """Of what laws are rounded to; fine where nodes are few."""
-_FEW = 2000
 _LOGIT_ENDS = (-15.0, 18.0)
 _LARGEST_EXCESS = 1e4
 _LEAST_PART = {True: 0.02, False: 0.1}
@@ -40,30 +39,31 @@ class Groups(NamedTuple):
 
 
 def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:
-    """Nodes by the levels and numbers of their main terms, these parts of the variance, and the rest's excess.
+    """Nodes by the kinds and numbers of their main terms, these parts of the variance, and the rest's excess.
 
     In trees of more than 2,000 nodes parts are rounded in the logit, to 1/40 and finer towards 0 and 1, the excess to
     2 % of 1 more: a miss rate moves by less than 2e-4.
     """
     noisy = np.flatnonzero((found.variance > 0) & np.isfinite(found.variance))
-    fine = len(noisy) <= _FEW
-    level, number, coefficient, explained = (column[:, noisy] for column in terms)
+    fine = len(found.variance) <= FEW_NODES
+    kept = MAIN_TERMS if fine else 1
+    kind, number, coefficient, explained = (column[:kept, noisy] for column in terms)
     spread = found.variance[noisy]
     part = np.clip(explained / spread, 0.0, 1.0)
     # What a draw that differs by one step moves: the steps of the law would be lost in a smooth rest.
     apart = np.array([2.0**-law.grid_bits if isinstance(law, LatticeLaw) else 0.0 for law in noise.laws])
-    stepped = np.abs(coefficient) * apart[level] >= _LEAST_STEP * np.sqrt(spread)
+    stepped = np.abs(coefficient) * apart[kind] >= _LEAST_STEP * np.sqrt(spread)
     least = np.where(stepped, _LEAST_PART_OF_STEPS, _LEAST_PART[fine])
     part[1:] = np.where((part < least)[1:] | (part[0] >= 1.0 - 1e-8), 0.0, part[1:])
     rest = np.maximum(1.0 - part.sum(axis=0), 0.0)
-    taken = np.where(part > 0, number * coefficient**4 * noise.cumulants[level], 0.0).sum(axis=0)
+    taken = np.where(part > 0, number * coefficient**4 * noise.cumulants[kind], 0.0).sum(axis=0)
     kurtosis = np.maximum(found.cumulant[noisy] - taken, 0.0) / spread**2
     excess = np.divide(kurtosis, rest**2, out=np.zeros_like(rest), where=rest > 1e-8)
     logit = _logit(part)
-    place = np.stack([level, number, np.rint(logit / _STEPS_OF_LOGIT[fine])]).astype(np.int64)
+    place = np.stack([kind, number, np.rint(logit / _STEPS_OF_LOGIT[fine])]).astype(np.int64)
     place[:2, part <= 0] = 0
     last = np.rint(np.log1p(np.minimum(excess, _LARGEST_EXCESS)) / _STEPS_OF_EXCESS[fine]).astype(np.int64)
-    columns = np.concatenate([place.swapaxes(0, 1).reshape(3 * MAIN_TERMS, -1), last[None]])
+    columns = np.concatenate([place.swapaxes(0, 1).reshape(3 * kept, -1), last[None]])
     _, first, which = np.unique(_mixed(columns), return_index=True, return_inverse=True)
     group = np.full(len(found.variance), -1, np.int64)
     group[noisy] = which.reshape(-1)
@@ -87,8 +87,8 @@ def _logit(part: FloatArray) -> FloatArray:
 
 def _shape(place: list[int], noise: KnownNoise, *, fine: bool) -> Shape:
     terms, left = [], 1.0
-    for level, number, logit in zip(place[:-1:3], place[1:-1:3], place[2:-1:3], strict=True):
-        law = noise.laws[level]
+    for kind, number, logit in zip(place[:-1:3], place[1:-1:3], place[2:-1:3], strict=True):
+        law = noise.laws[kind]
         place_of_part = logit * _STEPS_OF_LOGIT[fine]
         if number == 0 or law is None or place_of_part <= _LOGIT_ENDS[0]:
             continue

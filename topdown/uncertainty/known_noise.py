@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.errors import ConfigError
-from topdown.geography.tree import FloatArray
+from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Measurements
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
+from topdown.privacy.only_child import groups, law_of, levels_taken
 from topdown.wording import shown
 from topdown.workload import DETAILED
 
@@ -21,12 +22,23 @@ _WIDE_GAUSSIAN = 4.0
 
 
 class KnownNoise(NamedTuple):
-    """The noise of the detailed query, level by level: its ``laws`` (None: exact, or not measured) and their fourth
-    ``cumulants``.
+    """The noise of the detailed query: its ``laws``, first level by level (None: exact, or not measured), then of nodes
+    that have others, and their fourth ``cumulants``. ``kind`` (nodes,): which of them is whose; None where all have
+    their level's.
     """
 
     laws: tuple[Law | None, ...]
     cumulants: FloatArray
+    kind: IntArray | None = None
+
+    def kinds(self, tree: Tree) -> IntArray:
+        """The number of every node's law (nodes,)."""
+        return np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets)) if self.kind is None else self.kind
+
+    @property
+    def variances(self) -> FloatArray:
+        """Of every law; 0 where there is none."""
+        return np.array([0.0 if law is None else float(law.variance) for law in self.laws])
 
 
 def known_noise(measurements: Measurements) -> KnownNoise:
@@ -36,23 +48,51 @@ def known_noise(measurements: Measurements) -> KnownNoise:
     where the variances are not the plan's.
     """
     require_pivot(measurements)
+    if measurements.others:
+        raise ConfigError(
+            "several queries were measured: td.margins has their margins under Gaussian noise, for their answers and "
+            "not for regions or files"
+        )
     plan = measurements.plan
     assert plan is not None  # nosec B101 # narrows a type: `require_pivot` refuses
-    laws: list[Law | None] = []
-    for level in measurements.geography.levels:
-        drawn = DETAILED in plan.queries(level) and not plan.is_exact(level)
-        law = plan.law(level) if drawn else None
-        variance = measurements.node_variance[measurements.geography.level_slice(level)]
-        noisy = variance[(variance > 0) & np.isfinite(variance)]
-        expected = 0.0 if law is None else float(law.variance)
-        wrong = noisy[np.abs(noisy - expected) > 1e-6 * expected]
-        if len(wrong):
-            raise ConfigError(
-                f"level {shown(level)}: measurements of variance {wrong[0]:.6g}, where the plan's noise has "
-                f"{expected:.6g}; give the plan under which they were drawn"
-            )
-        laws.append(law)
-    return KnownNoise(tuple(laws), np.array([0.0 if law is None else fourth_cumulant(law) for law in laws]))
+    geography = measurements.geography
+    kind = np.repeat(np.arange(len(geography.levels)), np.diff(geography.level_offsets))
+    drawn = [DETAILED in plan.queries(level) and not plan.is_exact(level) for level in geography.levels]
+    laws = [plan.law(level) if has else None for level, has in zip(geography.levels, drawn, strict=True)]
+    taken = levels_taken(plan, geography)
+    for index, level in enumerate(geography.levels):
+        if not drawn[index]:
+            continue
+        nodes = geography.level_slice(level)
+        for number, part in groups(taken, nodes):
+            if number > 0:
+                kind[nodes][part] = len(laws)
+                laws.append(law_of(plan, geography.levels, level, DETAILED, number))
+    found = KnownNoise(tuple(laws), np.array([0.0 if law is None else fourth_cumulant(law) for law in laws]), kind)
+    _require_variances(measurements, found.variances[kind])
+    return found
+
+
+def _require_variances(measurements: Measurements, expected: FloatArray) -> None:
+    variance = measurements.node_variance
+    noisy = (variance > 0) & np.isfinite(variance)
+    wrong = np.flatnonzero(noisy & (np.abs(variance - expected) > 1e-6 * expected)) if variance.ndim == 1 else [0]
+    if len(wrong):
+        node = int(wrong[0])
+        raise ConfigError(
+            f"level {shown(measurements.geography.level_name(node))}: measurements of variance "
+            f"{np.ravel(variance)[node]:.6g}, where the plan's noise has {expected[node]:.6g}; give the plan under "
+            "which they were drawn"
+        )
+
+
+def no_margins(measurements: Measurements) -> str | None:
+    """Why margins of ``measurements`` cannot be known; None where they can."""
+    try:
+        known_noise(measurements)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 def require_pivot(measurements: Measurements) -> None:

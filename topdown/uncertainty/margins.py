@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,7 @@ from topdown.wording import shown
 from topdown.workload import DETAILED
 
 if TYPE_CHECKING:
+    from topdown.release.histograms import HistogramRelease
     from topdown.release.release import Release
 
 
@@ -43,6 +44,11 @@ class Margins:
     confidence: float
     simultaneous: bool
 
+    @property
+    def columns(self) -> dict[str, FloatArray]:
+        """``lower``, ``upper`` and ``moe``, half the length, as a release has them; missing where there is no end."""
+        return {"lower": self.lower, "upper": self.upper, "moe": (self.upper - self.lower) / 2.0}
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, query, cell, estimate, sd, lower, upper`` in Arrow batches."""
         columns: dict[str, Any] = {"query": DETAILED, "estimate": self.estimate, "sd": self.sd}
@@ -51,7 +57,7 @@ class Margins:
 
 def margins(
     measurements: Measurements,
-    release: Release | None = None,
+    release: Release | HistogramRelease | None = None,
     *,
     confidence: float = 0.9,
     simultaneous: bool = False,
@@ -62,13 +68,21 @@ def margins(
     ``upper`` are whole numbers, 0 or more: for every truth, each interval covers it with probability ``confidence`` at
     least, up to the error of the law's approximation, whatever is projected or rounded later. With ``release`` they
     hold the released count as well. ``simultaneous``: all intervals together cover with that probability. Estimate +-
-    1.645 sd is no such interval: noise is not normal, and counts are not negative.
+    1.645 sd is no such interval: noise is not normal, and counts are not negative. Where several queries were measured,
+    under Gaussian noise, there is a row for every answer that was measured; ``release`` is then a `HistogramRelease`.
 
     Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
     confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and where several queries were
     measured under noise that is not Gaussian; `DataError` for a release of other units or cells.
     """
-    found = node_margins(measurements, release, confidence=confidence, simultaneous=simultaneous)
+    if measurements.others:
+        from topdown.uncertainty.histogram_margins import histogram_margins  # with a compiler
+
+        alpha = 1.0 - require_confidence(confidence)
+        counts = cast("HistogramRelease | None", release)
+        return histogram_margins(measurements, counts, alpha, simultaneous=simultaneous)
+    whole = cast("Release | None", release)
+    found = node_margins(measurements, whole, confidence=confidence, simultaneous=simultaneous)
     return to_frame(found.batches())
 
 
@@ -110,14 +124,15 @@ def require_confidence(confidence: float) -> float:
 def laws_of_nodes(measurements: Measurements, noise: KnownNoise) -> tuple[FloatArray, Groups]:
     """The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
     found, own = pivots(measurements, noise)
-    variances = np.array([0.0 if law is None else float(law.variance) for law in noise.laws])
-    return found.variance, groups(found, main_terms(found, own, variances, measurements.geography.tree), noise)
+    tree = measurements.geography.tree
+    terms = main_terms(found, own, noise.variances, tree, noise.kinds(tree))
+    return found.variance, groups(found, terms, noise)
 
 
 def pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Moments, FloatArray]:
     """The moments of every node's error, and the variances (nodes,) of the measurements, exact ones settled."""
     geography = measurements.geography
     variance = stated(measurements, "variance", nonnegative=False, cells=slice(0, 1)).variance.reshape(-1)
-    levels = np.repeat(np.arange(len(geography.levels)), np.diff(geography.level_offsets))
-    cumulant = np.where((variance > 0) & np.isfinite(variance), noise.cumulants[levels], 0.0)
+    cumulants = noise.cumulants[noise.kinds(geography.tree)]
+    cumulant = np.where((variance > 0) & np.isfinite(variance), cumulants, 0.0)
     return moments(variance, cumulant, geography.tree), variance

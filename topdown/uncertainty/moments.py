@@ -15,6 +15,11 @@ from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection.equality import Gains, open_leaves, upward_gains
 
 MAIN_TERMS = 3
+FEW_NODES = 2000
+"""Trees of no more nodes have tables of laws of their own for nearly every node; in larger ones similar nodes share
+them."""
+_LARGEST_SUM = 4
+"""So many draws at most make a main term in a large tree; sums of more are smooth."""
 
 
 class Upward(NamedTuple):
@@ -113,41 +118,48 @@ def _others(values: FloatArray, families: Families) -> FloatArray:
 
 class MainTerms(NamedTuple):
     """The three largest independent parts of every pivot whose law is known exactly, each (3, nodes): ``coefficient`` x
-    the sum of ``number`` draws of the noise of ``level``; coefficient 0 where there is none. ``explained``: their parts
+    the sum of ``number`` draws of the ``kind`` of noise; coefficient 0 where there is none. ``explained``: their parts
     of the variance, in counts^2.
     """
 
-    level: IntArray
+    kind: IntArray
     number: IntArray
     coefficient: FloatArray
     explained: FloatArray
 
 
-def main_terms(found: Moments, variance: FloatArray, level_variance: FloatArray, tree: Tree) -> MainTerms:
+def main_terms(
+    found: Moments, variance: FloatArray, kind_variance: FloatArray, tree: Tree, kind: IntArray | None = None
+) -> MainTerms:
     """Of every node the three largest of: its own measurement's noise, h = alpha k; its parent's; its siblings'; that
     of its descendants at any one level. The coefficients within a set are nearly one number where it dominates; their
     mean is taken. An only child has its parent's pivot, and so its parent's terms.
 
-    ``level_variance`` (levels,): of the noise, 0 or inf where there is none.
+    ``kind`` (nodes,): of the noise, by default the node's level; sums are of the nodes of a level that have its own.
+    ``kind_variance`` (kinds,): 0 or inf where there is none. In trees of more than `FEW_NODES` nodes the largest alone,
+    of no more than four draws.
     """
+    levels = np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))
+    kind = levels if kind is None else kind
     noisy = (variance > 0) & np.isfinite(variance)
-    usable = np.where(np.isfinite(level_variance), level_variance, 0.0)
+    like = noisy & (kind == levels)
+    usable = np.where(np.isfinite(kind_variance), kind_variance, 0.0)
     shape = (MAIN_TERMS, tree.n_nodes)
     terms = MainTerms(np.zeros(shape, np.int64), np.ones(shape, np.int64), np.zeros(shape), np.zeros(shape))
     own = np.where(noisy, found.upward.own, 0.0)
     rest = np.where(found.inner < 1.0, 1.0 - found.inner, 0.0)
     for level in range(tree.n_levels):
         nodes = tree.level(level)
-        _enter(terms, nodes, level, noisy[nodes].astype(np.int64), found.inner[nodes] * own[nodes], usable[level])
+        _enter(terms, nodes, kind[nodes], noisy[nodes].astype(np.int64), found.inner[nodes] * own[nodes], usable)
         if level:
             families = tree.families(level - 1)
-            siblings = families.spread(families.total(noisy[nodes].astype(np.int64))) - noisy[nodes]
-            theirs = rest[nodes] * _others(own[nodes], families) / np.maximum(siblings, 1)
-            _enter(terms, nodes, level, siblings, theirs, usable[level])
+            siblings = families.spread(families.total(like[nodes].astype(np.int64))) - like[nodes]
+            theirs = rest[nodes] * _others(np.where(like, own, 0.0)[nodes], families) / np.maximum(siblings, 1)
+            _enter(terms, nodes, levels[nodes], siblings, theirs, usable)
             above = families.spread(noisy[families.parents].astype(np.int64))
-            _enter(terms, nodes, level - 1, above, found.parent[nodes], usable[level - 1])
-        counted, mean = _descendants(found, noisy, level, tree)
-        _enter(terms, slice(0, nodes.start), level, counted, mean, usable[level])
+            _enter(terms, nodes, families.spread(kind[families.parents]), above, found.parent[nodes], usable)
+        counted, mean = _descendants(found, like, level, tree)
+        _enter(terms, slice(0, nodes.start), np.full(nodes.start, level), counted, mean, usable)
     for families in tree.families_down():
         single = np.flatnonzero(families.sizes == 1)
         for column in terms:
@@ -157,16 +169,19 @@ def main_terms(found: Moments, variance: FloatArray, level_variance: FloatArray,
 
 
 def _enter(
-    terms: MainTerms, nodes: slice, level: int, number: IntArray, coefficient: FloatArray, variance: float
+    terms: MainTerms, nodes: slice, kind: IntArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
 ) -> None:
     """Put a candidate in its place among the largest of ``nodes``."""
     new: tuple[IntArray | FloatArray, ...] = (
-        np.full(len(number), level),
+        kind,
         number,
         coefficient,
-        number * coefficient**2 * variance,
+        number * coefficient**2 * variance[kind],
     )
-    for place in range(MAIN_TERMS):
+    is_small = terms.kind.shape[1] <= FEW_NODES
+    if not is_small:
+        new[3][number > _LARGEST_SUM] = 0.0
+    for place in range(MAIN_TERMS if is_small else 1):
         larger = new[3] > terms.explained[place, nodes]
         # What it takes the place of is a candidate for the next.
         there = [column[place, nodes] for column in terms]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from topdown.geography.tree import FloatArray, Tree
+from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.uncertainty.error_law import Shape
 from topdown.uncertainty.groups import Groups
-from topdown.uncertainty.interval import CAP_PART, interval
+from topdown.uncertainty.interval import CAP_PART, Interval, interval
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 CAPPED_BELOW = 0.5
 """A parent limits a child whose standard deviation is more than twice its own."""
@@ -29,69 +34,114 @@ def node_intervals(
 
     Of a node without noise its value; of one that nothing determines from 0 on.
     """
-    deviation = np.sqrt(variance)
-    limit, capped, costs = _limits(x, deviation, found, tree, alpha)
-    bounds = Bounds(np.zeros_like(x), np.broadcast_to(np.where(np.isinf(variance), np.inf, 0.0), x.shape).copy())
+    deviation, reach = np.sqrt(variance), np.zeros_like(variance)
+    for shape, members in found.members():
+        reach[members] = interval(shape, alpha).cap * deviation[members]
+    limits = _limits(x, deviation, reach, tree)
+    bounds = _unbounded(x, variance)
     p_of_zero = np.ones_like(x)
     for shape, members in found.members():
-        plain = interval(shape, alpha)
-        for nodes, rule in (
-            (members[~costs[members]], plain),
-            (members[costs[members]], interval(shape, alpha * (1.0 - CAP_PART)) if costs[members].any() else plain),
-        ):
-            if not len(nodes):
-                continue
+        costs = limits.costs[members]
+        for nodes, rule in _rules(members, costs, shape, alpha):
             sd = deviation[nodes]
             seen = x[:, nodes] / sd
             bounds.lower[:, nodes] = rule.lower(seen) * sd
             bounds.upper[:, nodes] = rule.upper(seen) * sd
             p_of_zero[:, nodes] = rule.p_of_zero(seen)
-    upper = np.where(capped, np.minimum(bounds.upper, limit), bounds.upper)
+    return _finished(x, variance, bounds, limits, p_of_zero, tree, alpha, released)
+
+
+def intervals_of_one_law(
+    x: FloatArray, variance: FloatArray, shape: Shape, tree: Tree, alpha: float, released: FloatArray | None
+) -> Bounds:
+    """As `node_intervals`, where all errors have a law of one ``shape``; ``variance`` (cells x nodes)."""
+    deviation = np.sqrt(variance)
+    known = (variance > 0) & np.isfinite(variance)
+    limits = _limits(x, deviation, np.where(known, interval(shape, alpha).cap * deviation, 0.0), tree)
+    bounds = _unbounded(x, variance)
+    p_of_zero = np.ones_like(x)
+    places = np.flatnonzero(known)
+    for at, rule in _rules(places, limits.costs.ravel()[places], shape, alpha):
+        where = np.unravel_index(at, x.shape)
+        sd = deviation[where]
+        seen = x[where] / sd
+        bounds.lower[where], bounds.upper[where] = rule.lower(seen) * sd, rule.upper(seen) * sd
+        p_of_zero[where] = rule.p_of_zero(seen)
+    return _finished(x, variance, bounds, limits, p_of_zero, tree, alpha, released)
+
+
+def _rules(members: IntArray, costs: Mask, shape: Shape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
+    """``members`` with the rule for them: for those whose parent's limit ``costs`` a part of alpha, the rest of it."""
+    if not costs.all():
+        yield members[~costs], interval(shape, alpha)
+    if costs.any():
+        yield members[costs], interval(shape, alpha * (1.0 - CAP_PART))
+
+
+def _unbounded(x: FloatArray, variance: FloatArray) -> Bounds:
+    """0 to 0 without noise, 0 to infinity without a measurement; the others are yet to come."""
+    return Bounds(np.zeros_like(x), np.broadcast_to(np.where(np.isinf(variance), np.inf, 0.0), x.shape).copy())
+
+
+def _finished(
+    x: FloatArray,
+    variance: FloatArray,
+    bounds: Bounds,
+    limits: _Limits,
+    p_of_zero: FloatArray,
+    tree: Tree,
+    alpha: float,
+    released: FloatArray | None,
+) -> Bounds:
+    upper = np.where(limits.capped, np.minimum(bounds.upper, limits.limit), bounds.upper)
     lower = np.where(_guarded(p_of_zero, variance, tree, alpha), 0.0, bounds.lower)
     return _whole(x, variance, Bounds(lower, upper), released)
 
 
-def _limits(
-    x: FloatArray, deviation: FloatArray, found: Groups, tree: Tree, alpha: float
-) -> tuple[FloatArray, np.ndarray, np.ndarray]:
+class _Limits(NamedTuple):
     """What every node cannot pass because its parent does not, but with probability alpha / 50 (cells x nodes); at
     which nodes that is looked at, and at which it costs this part of alpha: a parent that is exact costs nothing.
     """
-    reach = np.zeros_like(deviation)
-    for shape, members in found.members():
-        reach[members] = interval(shape, alpha).cap * deviation[members]
+
+    limit: FloatArray
+    capped: Mask
+    costs: Mask
+
+
+def _limits(x: FloatArray, deviation: FloatArray, reach: FloatArray, tree: Tree) -> _Limits:
+    """From how far truths may pass their estimates (``reach``); ``deviation`` and this (nodes,) or (cells x nodes)."""
     own = x + np.where(np.isfinite(deviation), reach, np.inf)
     limit = np.full_like(x, np.inf)
-    capped, costs = np.zeros(tree.n_nodes, bool), np.zeros(tree.n_nodes, bool)
+    capped, costs = np.zeros(deviation.shape, bool), np.zeros(deviation.shape, bool)
     for families in tree.families_down():
-        above = families.spread(deviation[families.parents])
-        children = families.children
-        capped[children] = (above < CAPPED_BELOW * deviation[children]) | ~np.isfinite(deviation[children])
+        parents, children = families.parents, families.children
+        above = families.spread(deviation[..., parents])
+        below = deviation[..., children]
+        capped[..., children] = (above < CAPPED_BELOW * below) | ~np.isfinite(below)
         # A parent that nothing determines is limited by its own parent.
-        known = np.where(np.isfinite(deviation[families.parents]), own[:, families.parents], limit[:, families.parents])
+        known = np.where(np.isfinite(deviation[..., parents]), own[:, parents], limit[:, parents])
         limit[:, children] = families.spread(known)
-        costs[children] = capped[children] & (above > 0)
-    return limit, capped, costs
+        costs[..., children] = capped[..., children] & (above > 0)
+    return _Limits(limit, capped, costs)
 
 
-def _guarded(p_of_zero: FloatArray, variance: FloatArray, tree: Tree, alpha: float) -> np.ndarray:
+def _guarded(p_of_zero: FloatArray, variance: FloatArray, tree: Tree, alpha: float) -> Mask:
     """Where 0 stays in the interval: at all nodes but those whose truth is above 0 at a false discovery rate of
     ``alpha`` within their level and cell (Benjamini and Hochberg 1995).
     """
     kept = np.ones(p_of_zero.shape, bool)
+    noisy = np.broadcast_to(variance > 0, p_of_zero.shape)
     for index in range(tree.n_levels):
         nodes = tree.level(index)
-        noisy = variance[nodes] > 0
-        p = p_of_zero[:, nodes][:, noisy]
-        if not p.shape[1]:
-            continue
+        # What is exact stands behind all others and is not counted.
+        p = np.where(noisy[:, nodes], p_of_zero[:, nodes], 2.0)
         order = np.sort(p, axis=1)
-        passed = order <= alpha * np.arange(1, p.shape[1] + 1) / p.shape[1]
+        tried = np.maximum(noisy[:, nodes].sum(axis=1, keepdims=True), 1)
+        passed = order <= alpha * np.arange(1, p.shape[1] + 1) / tried
+        passed &= order <= 1.0
         last = p.shape[1] - 1 - np.argmax(passed[:, ::-1], axis=1)
         threshold = np.where(passed.any(axis=1), np.take_along_axis(order, last[:, None], axis=1)[:, 0], -1.0)
-        level = kept[:, nodes]
-        level[:, noisy] = p > threshold[:, None]
-        kept[:, nodes] = level
+        kept[:, nodes] = p > threshold[:, None]
     return kept
 
 

@@ -1,0 +1,88 @@
+"""`topdown query`: what it prints is what td.region says, for units and for districts."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import topdown as td
+from support.places import Command
+from topdown.config import load_config
+from topdown.pipeline import run as pipeline
+
+
+@pytest.fixture
+def public(toy_run: Path) -> Path:
+    return pipeline.run(load_config(toy_run)).public
+
+
+def test_a_sum_has_the_margin_of_its_region(public: Path, topdown: Command) -> None:
+    done = topdown("query", public, "--sum", "01001,02001", "--cell", "adults", "--format", "json")
+    (row,) = json.loads(done.stdout)
+    measurements = td.read_release(public).measurements
+    expected = td.region(measurements, {"01001": 1, "02001": 1}, cell="adults")
+    assert (row["region"], row["cell"]) == ("01001+02001", "adults")
+    for name, value in expected._asdict().items():
+        assert row[name] == (pytest.approx(value) if name != "note" else value), name
+
+
+def test_differences_shares_and_confidence_reach_the_region(public: Path, topdown: Command) -> None:
+    measurements = td.read_release(public).measurements
+    for options, asked in (
+        (["--sum", "01", "--minus", "01001"], {"weights": {"01": 1}, "minus": {"01001": 1}}),
+        (["--sum", "01", "--share-of", "US"], {"weights": {"01": 1}, "share_of": {"US": 1}}),
+        (["--sum", "01", "--cell", "adults", "--share-of", "total", "--confidence", "0.99"],
+         {"weights": {"01": 1}, "cell": "adults", "share_of": "total", "confidence": 0.99}),
+    ):  # fmt: skip
+        done = topdown("query", public, *options, "--format", "csv")
+        row = pd.read_csv(StringIO(done.stdout)).iloc[0]
+        expected = td.region(measurements, **asked)  # type: ignore[arg-type]
+        assert [row["estimate"], row["lower"], row["upper"]] == pytest.approx(
+            [expected.estimate, expected.lower, expected.upper]
+        )
+
+
+def test_districts_come_from_an_assignment_file(public: Path, topdown: Command, tmp_path: Path) -> None:
+    (tmp_path / "districts.csv").write_text("BLOCKID,DISTRICT\n01001,07\n01003,08\n02001,07\n")
+    done = topdown("query", public, "--regions", tmp_path / "districts.csv", "--format", "csv")
+    found = pd.read_csv(StringIO(done.stdout), dtype={"region": str}).set_index("region")
+    assert found.index.tolist() == ["07", "08"]
+    measurements = td.read_release(public).measurements
+    expected = td.region(measurements, {"01001": 1, "02001": 1})
+    assert found.loc["07", ["lower", "upper"]].tolist() == [expected.lower, expected.upper]
+
+
+def test_a_table_is_printed_for_people(public: Path, topdown: Command) -> None:
+    done = topdown("query", public, "--sum", "01001", "--cell", "adults", "--cell", "children")
+    assert done.stdout.split()[:7] == ["region", "query", "cell", "estimate", "sd", "lower", "upper"]
+    assert len(done.stdout.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        ([], 2, "nothing is asked"),
+        (["--sum", "99999"], 3, "no unit '99999'"),
+        (["--sum", "01,01"], 2, "given twice"),
+        (["--sum", "01", "--cell", "adulds"], 2, "did you mean 'adults'"),
+        (["--sum", "01", "--confidence", "95"], 2, "above 0.5 and below 1"),
+        (["--regions", "there.csv"], 3, "no such file"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    public: Path, topdown: Command, options: list[str], code: int, words: str
+) -> None:
+    done = topdown("query", public, *options)
+    assert done.returncode == code
+    assert words in done.stderr
+
+
+def test_a_unit_of_two_districts_is_refused(public: Path, topdown: Command, tmp_path: Path) -> None:
+    (tmp_path / "districts.csv").write_text("block,district\n01001,7\n01001,8\n")
+    done = topdown("query", public, "--regions", tmp_path / "districts.csv")
+    assert done.returncode == 3
+    assert "unit '01001' is assigned twice" in done.stderr

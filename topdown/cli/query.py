@@ -1,0 +1,58 @@
+"""`topdown query`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """How answers are printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+def query(
+    public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
+    units: Annotated[str | None, typer.Option("--sum", help="GEOIDs of any levels, separated by commas.")] = None,
+    cell: Annotated[list[str] | None, typer.Option(help="The cell to sum; again for more. By default all.")] = None,
+    asked: Annotated[str, typer.Option("--query", help="The query of which --cell is an answer.")] = "total",
+    minus: Annotated[str | None, typer.Option(help="GEOIDs whose sum is taken away.")] = None,
+    share_of: Annotated[str | None, typer.Option(help="GEOIDs, or a query such as total, that it is part of.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of every interval, above 0.5 and below 1.")] = 0.9,
+    regions: Annotated[
+        Path | None, typer.Option(help="A table of units and their districts: a row per district.")
+    ] = None,
+    output: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.table,
+) -> None:
+    """Sums, differences and shares of units of a release, or of districts, each with its margin of error.
+
+    Reads public files alone. Intervals cover the true count with the given confidence; margins of units must not be
+    added up, which this does rightly.
+    """
+    from topdown.pipeline.query import query_release
+
+    found = query_release(
+        public,
+        units=units.split(",") if units else (),
+        districts=regions,
+        query=asked,
+        cells=cell or (),
+        minus=minus.split(",") if minus else (),
+        share_of=share_of,
+        confidence=confidence,
+    )
+    if output is Format.csv:
+        sys.stdout.write(found.to_csv(index=False))
+    elif output is Format.json:
+        sys.stdout.write(found.to_json(orient="records", indent=2, double_precision=15) + "\n")
+    else:
+        form = "{:.4f}" if share_of is not None else "{:,.1f}"
+        shown = found.drop(columns=[] if (found["note"] != "").any() else ["note"])
+        sys.stdout.write(shown.to_string(index=False, float_format=form.format) + "\n")

@@ -1,0 +1,94 @@
+"""Questions to a published release: sums, differences and shares of its units, and of districts, with their margins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from topdown.errors import ConfigError, DataError
+from topdown.release.read import read_measurements
+from topdown.tables.readers import read_table, table_columns
+from topdown.uncertainty.regions import Regions, Weights
+from topdown.wording import shown, shown_path
+from topdown.workload import Query
+
+COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
+
+
+def query_release(
+    public: Path,
+    *,
+    units: Sequence[str] = (),
+    districts: Path | None = None,
+    query: str = "total",
+    cells: Sequence[str] = (),
+    minus: Sequence[str] = (),
+    share_of: str | None = None,
+    confidence: float = 0.9,
+) -> pd.DataFrame:
+    """One row per region and cell, as `COLUMNS`: of the sum over ``units``, and of every district of ``districts``.
+
+    ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
+    block assignment files have them. ``share_of``: units separated by commas, or a query. Raises `ConfigError` and
+    `DataError` as `td.region` does, and where neither units nor districts are given.
+    """
+    asked = dict(_asked(units, districts))
+    regions = Regions(read_measurements(public).measurements)
+    rows = []
+    for name, weights in asked.items():
+        for cell in cells or (None,):
+            found = regions.region(
+                weights,
+                query=query,
+                cell=cell,
+                minus=_each_once(minus) if minus else None,
+                share_of=_whole(share_of, regions),
+                confidence=confidence,
+            )
+            rows.append((name, query, cell if cell is not None else query, *found))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:
+    if not units and districts is None:
+        raise ConfigError("nothing is asked: give units with --sum, or a table of units and districts with --regions")
+    if units:
+        yield "+".join(units) if len(units) <= 4 else f"{len(units):,} units", _each_once(units)
+    if districts is not None:
+        yield from _assigned(districts)
+
+
+def _each_once(units: Sequence[str]) -> dict[str, float]:
+    if len(set(units)) < len(units):
+        repeated = next(unit for unit in units if units.count(unit) > 1)
+        raise ConfigError(f"unit {shown(repeated)} is given twice; give it once")
+    return dict.fromkeys(units, 1.0)
+
+
+def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
+    """The districts of an assignment, in the order of their names. A unit without a district is in none."""
+    columns = table_columns(path)
+    if len(columns) < 2:
+        raise DataError(f"{shown_path(path)}: has one column; give units in the first and districts in the second")
+    frame = read_table(path, columns[:2]).to_pandas().astype(str)
+    frame.columns = ["unit", "district"]
+    frame = frame[~frame["district"].isin(["", "nan", "None"])]
+    repeated = frame["unit"].duplicated().to_numpy()
+    if repeated.any():
+        unit = str(frame["unit"].iloc[int(np.argmax(repeated))])
+        raise DataError(f"{shown_path(path)}: unit {shown(unit)} is assigned twice; assign every unit once")
+    for district, members in frame.groupby("district", sort=True)["unit"]:
+        yield str(district), dict.fromkeys(members.tolist(), 1.0)
+
+
+def _whole(share_of: str | None, regions: Regions) -> Weights | str | None:
+    """What a share is of: a query that the release knows, or else units."""
+    if share_of is None:
+        return None
+    try:
+        return Query.parse(share_of, regions.measurements.schema).name
+    except ConfigError:
+        return _each_once(share_of.split(","))

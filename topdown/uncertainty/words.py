@@ -1,0 +1,49 @@
+"""What a release says of its margins of error: the rule by which they were made, and what it promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from topdown.uncertainty.interval import CAP_PART
+from topdown.uncertainty.node_intervals import CAPPED_BELOW
+from topdown.uncertainty.tail_share import ALPHA, SCALE, SPIKE, TAPER
+
+
+def describe_margins(confidence: float, reason: str | None = None) -> dict[str, Any]:
+    """The manifest's entry: ``confidence``, a ``statement``, and the ``rule`` in steps; of a release without margins
+    the ``reason`` why there are none.
+    """
+    if reason is not None:
+        return {"confidence": None, "statement": f"This release has no margins of error: {reason}.", "rule": []}
+    return {"confidence": confidence, "statement": statement(confidence), "rule": list(rule(confidence))}
+
+
+def statement(confidence: float) -> str:
+    """What the intervals promise."""
+    return (
+        "For every unit and cell, and at every true count, the interval from lower to upper covers the true count with "
+        f"probability {confidence:.6g} at least, up to the approximation of the law of the errors (miss rates within "
+        ".001 of nominal). Each interval does so by itself, not all of them together. Among units picked because their "
+        "numbers are small or large it may cover less often: where lower is above 0 about as many in a hundred as may "
+        "be missed have a true count of 0 (measured, not proven for units whose errors depend on each other). Margins "
+        "of units must not be added up; topdown query gives those of sums, differences and shares."
+    )
+
+
+def rule(confidence: float) -> tuple[str, ...]:
+    """How the intervals are made, step by step."""
+    alpha = 1.0 - confidence
+    return (
+        "The estimate x by least squares over all levels, less the true count, is a fixed combination of the noise; "
+        "its law is computed: up to three largest terms exactly, the rest by variance and fourth cumulant. q(p): its "
+        "upper p-quantile; sd: its standard deviation.",
+        f"A truth t is kept where t - q(s a) <= x <= t + q((1 - s) a), a = {alpha:.6g}; s depends on t / sd alone: it "
+        f"gives normal errors of deviation 1 the acceptance regions of least probability at a = {ALPHA:g}, under a "
+        f"prior of {SPIKE:g} at 0 and a half-Cauchy law of scale {SCALE:g} sd else; from {TAPER[0]:g} to {TAPER[1]:g} "
+        "sd it goes to 1/2.",
+        f"Where the parent's sd is below {CAPPED_BELOW:g} of the unit's, upper is at most the parent's x + "
+        f"q(a {CAP_PART:g}), and the step before has the other {1 - CAP_PART:g} of a; an exact parent costs nothing.",
+        "lower is 0 unless a truth of 0 is rejected by the procedure of Benjamini and Hochberg at a, within level and "
+        "cell.",
+        "Both are rounded inwards to whole numbers, and widened to hold the released count.",
+    )
