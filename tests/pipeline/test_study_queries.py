@@ -73,7 +73,7 @@ def test_a_study_of_queries_leaves_errors_by_answer_and_says_who_is_favoured(tmp
     page = outcome.report.read_text(encoding="utf-8")
     assert "Who is favoured, by category" in page
     assert SIZE_OF_PLACE in page
-    assert "for a county's total" in page
+    assert "for a county&#39;s total" in page
     assert sorted(path.name for path in outcome.directory.iterdir()) == [
         "densities.parquet", "errors.parquet", "report.html", "rules.parquet", "summary.json",
     ]  # fmt: skip
