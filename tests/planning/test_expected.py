@@ -132,6 +132,15 @@ def test_exact_and_undetermined_levels_say_so() -> None:
     assert table.loc["county", "margin_largest"] == np.inf
 
 
+def test_what_exact_answers_imply_is_exact_and_not_nearly_so() -> None:
+    one = td.Geography.from_geoids(["0101", "0102", "0103"], widths={"state": 2, "county": 4}, root_level="us")
+    shares = {"us": {"sex": "1/4"}, "state": {"total": "1/4"}, "county": {"detailed": "1/2"}}
+    plan = td.Plan("discrete-gaussian", rho="1/9", shares=shares, invariants={"us": ["total"]})
+    table = plan.errors(one, SCHEMA, queries=["total", "sex"]).set_index(["level", "query"])
+    assert table.loc[("state", "total"), ["sd", "margin_largest", "law"]].tolist() == [0, 0, "exact"]
+    assert table.loc[("state", "sex"), "sd"] > 1
+
+
 def test_the_total_of_cells_that_are_measured_alone_is_known_by_the_schema() -> None:
     plan = td.Plan("discrete-gaussian", rho=1, shares={"us": 0, "state": 0, "county": 1})
     table = plan.errors(PLACES, SCHEMA, queries=["total", "detailed"]).set_index(["level", "query"])

@@ -18,6 +18,7 @@ from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.components import Components
 from topdown.projection.histograms import Covariance, covariance
+from topdown.projection.several import EXACT
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -64,7 +65,14 @@ class Expected:
         found, place = self.covariance.variance_by_class(
             Query.parse(query, self.schema), self.geography.level_slice(level)
         )
+        found = np.where(found < EXACT * self._largest_noise, 0.0, found)
         return found, np.bincount(place, minlength=found.shape[1]).astype(np.float64)
+
+    @property
+    def _largest_noise(self) -> float:
+        """The largest variance of the noise on anything that is measured."""
+        asked = [(level, query) for level in self.geography.levels for query in self.plan.queries(level)]
+        return max((self.plan.variance(level, query) for level, query in asked), default=0.0)
 
     def margin(self, level: str, query: str, deviation: float, confidence: float) -> tuple[float, str]:
         """How far from the truth answers with this standard deviation are with probability ``confidence`` at most, and
