@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
+    from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
+    from topdown.privacy.statistic_plan import StatisticPlan
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
     from topdown.release.pl94 import write_pl94
+    from topdown.release.ppmf import write_ppmf
     from topdown.release.published import PublishedRelease, read_release
     from topdown.release.release import Release, round_counts
     from topdown.release.verify import verify_release
@@ -46,6 +49,7 @@ __all__ = [
     "Geography",
     "HistogramRelease",
     "LinearEstimate",
+    "MeasuredStatistic",
     "Measurements",
     "Plan",
     "PublishedRelease",
@@ -56,6 +60,7 @@ __all__ = [
     "Schema",
     "SecureSource",
     "SeededSource",
+    "StatisticPlan",
     "Threshold",
     "Workload",
     "__version__",
@@ -64,6 +69,7 @@ __all__ = [
     "fairness",
     "margins",
     "measure",
+    "measure_statistic",
     "noise",
     "preset",
     "privacy",
@@ -80,6 +86,7 @@ __all__ = [
     "theory",
     "verify_release",
     "write_pl94",
+    "write_ppmf",
 ]
 
 # Loaded when used. Together they and what they stand on (scipy's statistics, cvxpy) take seconds, which a program that
@@ -103,6 +110,7 @@ _HOMES = {
     "Geography": "topdown.geography.geography",
     "HistogramRelease": "topdown.release.histograms",
     "LinearEstimate": "topdown.projection.linear",
+    "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
     "PublishedRelease": "topdown.release.published",
@@ -113,11 +121,13 @@ _HOMES = {
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
+    "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
+    "measure_statistic": "topdown.confidential.statistic",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
@@ -130,6 +140,7 @@ _HOMES = {
     "smallest_budget": "topdown.planning.budget",
     "verify_release": "topdown.release.verify",
     "write_pl94": "topdown.release.pl94",
+    "write_ppmf": "topdown.release.ppmf",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass

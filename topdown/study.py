@@ -24,8 +24,10 @@ from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.confidential_folder import confidential_directory, writing
 from topdown.pipeline.group_columns import read_groupings
+from topdown.pipeline.limit_reading import read_limits, require_kept
 from topdown.pipeline.reading import read_input
 from topdown.privacy.plan import Plan
+from topdown.projection.limits import AnswerLimits
 from topdown.report.comparison import FILE as SUMMARY
 from topdown.report.comparison import kept
 from topdown.report.geometry import read_outlines
@@ -36,12 +38,13 @@ from topdown.report.sections.record_quality import records_frame
 from topdown.report.sections.residuals import residual_rows
 from topdown.report.summary import summarise
 from topdown.simulation.errors_table import ErrorTable
+from topdown.simulation.followed import Followed
 from topdown.simulation.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
 from topdown.simulation.one_release import one_release
 from topdown.simulation.rules import FundShare, Level, Rule, Threshold
 from topdown.simulation.simulate import simulate
 from topdown.tables.tidy import write_parquet
-from topdown.wording import listed, shown
+from topdown.wording import joined, listed, shown
 
 STAGES = 4
 """How many stages `study` has, for a progress bar."""
@@ -90,11 +93,25 @@ def study(
         }
         for one in (plan, *plans.values()):
             require_room(counts, one)
-        groupings = read_groupings(config, geography, counts.cells, counts.values[geography.tree.leaves])
+        limits = read_limits(config, geography, counts.schema)
+        if limits is not None:
+            require_kept(counts, limits)
+        queries = config.studied_queries(counts.schema, plan)
+        followed = Followed.of(counts.schema, counts.cells, queries)
+        leaves = counts.values[geography.tree.leaves]
+        groupings = read_groupings(
+            config,
+            geography,
+            followed.labels,
+            followed.answers(leaves.T).T,
+            None if followed.are_cells else leaves.sum(axis=1),
+        )
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
-    rules = _rules(config, counts, groupings)
+    rules = _rules(config, geography, followed, groupings)
     wanted = config.study.replicates if replicates is None else replicates
-    stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({', '.join(counts.cells)})")
+    stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
+    if queries is not None:
+        stages.say(f"studies   {len(followed.labels)} answers to {', '.join(queries)}")
     with stages.stage(f"simulating {wanted:,} replicates of {len(config.methods)} methods"):
         try:
             table = simulate(
@@ -108,17 +125,20 @@ def study(
                 workers=config.study.workers if workers is None else workers,
                 public_input=config.study.public_input,
                 progress=stages.count,
+                queries=queries,
+                limits=limits,
             )
         except KeyboardInterrupt:
             stages.say("stopped   before the first block of replicates was finished: nothing was written")
             raise
     variants = [NoiseVariant(_noise_name(plan), plan, table)]
     if table.replicates == wanted:
-        variants += _variants(config, counts, plans, wanted, workers, stages)
+        variants += _variants(config, counts, plans, wanted, workers, stages, queries, limits)
     if table.replicates < wanted:
         stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates, which are kept")
     with stages.stage("summing up"):
-        releases = one_release(counts, plan, table.methods, config.study.seed)
+        # Records are of cells.
+        releases = one_release(counts, plan, table.methods, config.study.seed, limits) if followed.are_cells else {}
         records = records_frame(table, releases) if releases else None
         results = StudyResults(
             table,
@@ -169,6 +189,8 @@ def _variants(
     wanted: int,
     workers: int | None,
     stages: Stages,
+    queries: list[str] | None,
+    limits: AnswerLimits | None,
 ) -> list[NoiseVariant]:
     """The same study under the other kinds of noise that the configuration names (``plans``), up to an interrupt."""
     found = []
@@ -186,6 +208,8 @@ def _variants(
                 workers=config.study.workers if workers is None else workers,
                 public_input=config.study.public_input,
                 progress=stages.count,
+                queries=queries,
+                limits=limits,
             )
         except KeyboardInterrupt:
             stages.say(f"stopped   before any replicate under noise {variant.name}, which is left out")
@@ -197,10 +221,12 @@ def _variants(
     return found
 
 
-def _rules(config: StudyConfig, counts: Counts, groupings: Groupings) -> list[tuple[str, Rule]]:
+def _rules(
+    config: StudyConfig, geography: Geography, followed: Followed, groupings: Groupings
+) -> list[tuple[str, Rule]]:
     """The decisions that the study follows, with what the report does with each."""
-    options, geography = config.study, counts.geography
-    fund = FundShare(options.fund)
+    options, cells = config.study, followed.labels
+    fund = FundShare(options.fund if options.fund is not None or followed.are_cells else cells[0])
     thresholds = [
         Threshold(
             one.cell,
@@ -213,13 +239,13 @@ def _rules(config: StudyConfig, counts: Counts, groupings: Groupings) -> list[tu
     ]
     named = [("fund", fund.cell), *(("thresholds", cell) for t in thresholds for cell in (t.cell, *t.among, *t.per))]
     for key, cell in named:
-        if cell is not None and cell not in counts.cells:
-            raise ConfigError(f"study.{key} names cell {shown(cell)}; the cells are {listed(counts.cells)}")
+        if cell is not None and cell not in cells:
+            raise ConfigError(f"study.{key} names cell {shown(cell)}; the cells are {listed(cells)}")
     below = [rule for rule in thresholds if rule.nodes(geography.tree) == geography.tree.leaves]
     return [
         ("fund", fund),
         *(("threshold", rule) for rule in thresholds),
-        *(("mean", mean) for mean in group_means(groupings, counts.cells, [fund, *below])),
+        *(("mean", mean) for mean in group_means(groupings, cells, [fund, *below])),
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topdown.microdata import synthesize as microdata
-from topdown.pmse import comparators, generators, mechanism, trees
+from topdown.pmse import combining, comparators, generators, k_norm, mechanism, trees
 from topdown.pmse import quality as pmse
 
-__all__ = ["comparators", "generators", "mechanism", "microdata", "pmse", "trees"]
+__all__ = ["combining", "comparators", "generators", "k_norm", "mechanism", "microdata", "pmse", "trees"]

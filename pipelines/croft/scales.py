@@ -1,4 +1,5 @@
-"""Table 2, the scale by class of constraints, and Figure 2, the location-dependent scale against the distance."""
+"""Table 2, the scale by class of constraints, and the location-dependent scale (Formulae 32, 33) against the
+distance."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ covariance, so that all error is from the noise.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from topdown.noise import (
     uncorrected_scale,
 )
 from topdown.privacy.sensitivity import covariance_sensitivity, largest_variance, variance_sensitivity
+from topdown.projection.covariances import nearest_covariance
 
 FloatArray = NDArray[np.float64]
 
@@ -104,33 +104,13 @@ def true_epsilon(n: int, epsilon: float, mechanism: str) -> float:
     return total
 
 
-def nearest_positive_semidefinite(matrix: FloatArray) -> FloatArray:
-    """The matrix of the same variances with the nearest correlations that are positive semidefinite.
-
-    By statsmodels' ``corr_nearest``, of which at most some hundred steps are taken, and then ``corr_clipped``;
-    variables whose variance was released as 0 have no correlations and stay as they are.
-    """
-    from statsmodels.stats.correlation_tools import corr_clipped, corr_nearest
-    from statsmodels.tools.sm_exceptions import IterationLimitWarning
-
-    spread = np.sqrt(np.diag(matrix))
-    kept = spread > 0
-    correlation = matrix[np.ix_(kept, kept)] / np.outer(spread[kept], spread[kept])
-    result = np.zeros_like(matrix)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IterationLimitWarning)
-        nearest = corr_clipped(corr_nearest(correlation, threshold=1e-8, n_fact=50), threshold=1e-12)
-    result[np.ix_(kept, kept)] = nearest * np.outer(spread[kept], spread[kept])
-    return result
-
-
 def repaired(matrices: FloatArray) -> tuple[float, FloatArray]:
     """The share of matrices that are not positive semidefinite, and all of them with those repaired."""
     lowest = np.linalg.eigvalsh(matrices)[:, 0]
     indefinite = lowest < -1e-10 * np.abs(np.trace(matrices, axis1=1, axis2=2))
     result = matrices.copy()
     for k in np.flatnonzero(indefinite):
-        result[k] = nearest_positive_semidefinite(matrices[k])
+        result[k] = nearest_covariance(matrices[k])
     return float(indefinite.mean()), result
 
 

@@ -1,8 +1,9 @@
 """What the scripts on the pMSE mechanism share: the source's data and its family of laws.
 
 Snoke, Slavkovic, "pMSE Mechanism: Differentially Private Synthetic Data with Maximal Distributional Similarity":
-X1 ~ N(2, 10), X2 ~ N(-2.5 + 0.5 X1, 3). The paper does not say whether the second number is a variance or a standard
-deviation; ``--spread`` chooses. Each script prints a table; what it means is written in docs/pmse.md.
+X1 ~ N(2, 10), X2 ~ N(-2.5 + 0.5 X1, 3). The second numbers are read as standard deviations, with which the noisy
+posterior's printed column comes out; ``--spread variance`` reads them as variances, in the data, the prior and the
+shift alike. Each script prints a table; what it means is written in docs/pmse.md.
 """
 
 from __future__ import annotations
@@ -25,14 +26,26 @@ def pmse_options(description: str | None, repeats: int) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=5000)
     parser.add_argument("--candidates", type=int, default=1500)
     parser.add_argument("--steps", type=int, default=0, help="of a random walk as in the paper; 0 leaves it out")
-    parser.add_argument("--spread", choices=("variance", "deviation"), default="variance")
+    parser.add_argument("--spread", choices=("variance", "deviation"), default="deviation")
+    parser.add_argument("--sets", type=int, default=10, help="l, of synthetic sets, each for a part of epsilon")
+    parser.add_argument("--bounds", type=float, default=4.0, help="in standard deviations")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
 
+def spread_of(arguments: argparse.Namespace, second: float) -> float:
+    """The standard deviation that a normal law's second number means."""
+    return second if arguments.spread == "deviation" else float(np.sqrt(second))
+
+
 def family(arguments: argparse.Namespace) -> GaussianRegressions:
     """The laws X1 ~ N(t1, t2), X2 ~ N(t3 + t4 X1, t5), each t with the prior N(0, 10)."""
-    return GaussianRegressions(2, spread=arguments.spread)
+    return GaussianRegressions(2, spread=arguments.spread, prior_variance=spread_of(arguments, 10.0) ** 2)
+
+
+def flat_family(arguments: argparse.Namespace) -> GaussianRegressions:
+    """The same laws with the flat prior N(0, 100000) of the paper's random walk."""
+    return GaussianRegressions(2, spread=arguments.spread, prior_variance=spread_of(arguments, 100_000.0) ** 2)
 
 
 def original(arguments: argparse.Namespace, source: SeededSource) -> np.ndarray:
@@ -40,6 +53,12 @@ def original(arguments: argparse.Namespace, source: SeededSource) -> np.ndarray:
     return family(arguments).sample(TRUTH, arguments.records, source)
 
 
-def bounds(factor: float) -> list[tuple[float, float]]:
-    """Public bounds of both columns, ``factor`` times a range that holds nearly every record."""
-    return [(2 - 12 * factor, 2 + 12 * factor), (-1.5 - 10 * factor, -1.5 + 10 * factor)]
+def bounds(arguments: argparse.Namespace, deviations: float) -> list[tuple[float, float]]:
+    """Public bounds of both columns, so many of their standard deviations on either side of their means."""
+    first, rest = spread_of(arguments, TRUTH[1]), spread_of(arguments, TRUTH[4])
+    second = float(np.hypot(TRUTH[3] * first, rest))
+    middle = TRUTH[2] + TRUTH[3] * TRUTH[0]
+    return [
+        (TRUTH[0] - deviations * first, TRUTH[0] + deviations * first),
+        (middle - deviations * second, middle + deviations * second),
+    ]

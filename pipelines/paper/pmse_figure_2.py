@@ -20,11 +20,14 @@ from topdown.pmse.comparators import (
     regression_coefficients,
     smooth_histogram,
 )
+from topdown.pmse.k_norm import NORMS, k_norm_regression
 from topdown.pmse.mechanism import ExpectedPMSE, PMSEMechanism
 from topdown.pmse.selection import draw_exponential
 from topdown.pmse.trees import OptimalTree
 
-FACTORS = (1, 3, 10)
+FACTORS = (2, 4, 5, 10)
+"""Bounds in standard deviations, as in the paper."""
+
 
 arguments = pmse_options(__doc__, 10)
 source = SeededSource((arguments.seed, "figure 2"))
@@ -46,7 +49,7 @@ for _ in range(arguments.repeats):
             ("pMSE mechanism", "none"): regression_coefficients(law.sample(chosen, len(data), source)),
         }
         for times in FACTORS:
-            limits = bounds(times)
+            limits = bounds(arguments, times)
             noisy = noisy_posterior_predictive(data, epsilon, limits, source=source)
             smooth = smooth_histogram(data, float(factor), limits, 20, source=source)
             coefficients["noisy posterior", times] = regression_coefficients(noisy)
@@ -54,6 +57,10 @@ for _ in range(arguments.repeats):
             coefficients["functional", times] = functional_regression(
                 data[:, 0], data[:, 1], epsilon, limits, source=source
             )
+            for norm in NORMS:
+                coefficients[f"K-norm, {norm}", times] = k_norm_regression(
+                    data[:, 0], data[:, 1], epsilon, limits, norm=norm, source=source
+                )
         for (method, times), value in coefficients.items():
             found[method, times, epsilon].append(np.abs(value - exact))
 
@@ -61,7 +68,7 @@ pairs = list(dict.fromkeys(key[:2] for key in found))
 print(f"{arguments.repeats} repeats, n = {arguments.records}, {arguments.candidates} candidates; mean absolute errors")
 for which, name in enumerate(("intercept", "slope")):
     print_table(
-        [name, "bounds x", *(f"epsilon {e}" for e in EPSILONS)],
+        [name, "deviations", *(f"epsilon {e}" for e in EPSILONS)],
         [
             (*pair, *(float(np.mean([one[which] for one in found[(*pair, e)]])) for e in EPSILONS))
             for pair in sorted(pairs, key=lambda pair: (pair[0], str(pair[1])))

@@ -1,25 +1,29 @@
 """Table 1: how often one record moves the pMSE of a greedily grown tree by more than the sensitivity bound.
 
-``python pipelines/paper/pmse_table_1.py [--repeats N]``. One record of the original data gets N(0, 25) added; the
-synthetic data is drawn from parameters of the prior. A tree of depth d is the fully grown one cut off at d.
+``python pipelines/paper/pmse_table_1.py [--repeats N]``, which can be stopped and goes on where it was. One record of
+the original data gets N(0, 25) added; the synthetic data is drawn from parameters of the prior. A tree of depth d is
+the fully grown one cut off at d.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from common import print_table
-from pmse_common import family, original, pmse_options
+from pmse_common import family, original, pmse_options, spread_of
+from resumable import repeats_of
 from sklearn.tree import DecisionTreeClassifier
 
 from topdown.noise import SeededSource
 from topdown.pmse.classifiers import CART, prune_tree
 from topdown.pmse.trees import optimal_tree_sensitivity, paper_sensitivity
 
+PRINTED = {0.01: ("0", ".3", ".6", ".7"), 0.001: ("0", ".5", "2.0", "2.5")}
+"""The paper's percentages, by cp, for depths 1, 2, 5 and unlimited."""
+
 DEPTHS = (1, 2, 5, 30)
 CPS = (0.01, 0.001)
 
 arguments = pmse_options(__doc__, 200)
-source = SeededSource((arguments.seed, "table 1"))
 labels = np.repeat([0, 1], arguments.records)
 
 
@@ -52,26 +56,37 @@ def values(matrix: np.ndarray) -> np.ndarray:
     return found
 
 
-changes = []
-for _ in range(arguments.repeats):
+def repeat(number: int) -> list[dict[str, object]]:
+    """The change of one pair of neighbours, by depth and cp."""
+    source = SeededSource((arguments.seed, "table 1", number))
     data = original(arguments, source)
     neighbour = data.copy()
     rng = np.random.default_rng(int.from_bytes(source.read(8), "little"))
-    neighbour[rng.integers(len(data))] += rng.normal(0, 5, 2)
+    neighbour[rng.integers(len(data))] += rng.normal(0, spread_of(arguments, 25.0), 2)
     new = family(arguments).sample(family(arguments).prior(source), arguments.records, source)
-    changes.append(np.abs(values(np.vstack([data, new])) - values(np.vstack([neighbour, new]))))
-change = np.array(changes)
+    change = np.abs(values(np.vstack([data, new])) - values(np.vstack([neighbour, new])))
+    return [
+        {"depth": deepest, "cp": cp, "change": change[i, j]}
+        for i, deepest in enumerate(DEPTHS)
+        for j, cp in enumerate(CPS)
+    ]
+
+
+settings = {"records": arguments.records, "spread": arguments.spread, "seed": arguments.seed}
+rows = repeats_of("pmse_table_1", arguments.repeats, settings, repeat)
+change = rows["change"].to_numpy().reshape(-1, len(DEPTHS), len(CPS))
 n = arguments.records
 paper, exact = float(paper_sensitivity(n)), float(optimal_tree_sensitivity(n))
 print(f"{arguments.repeats} pairs of neighbours, n = {n}; changes in units of 1/n")
 print_table(
-    ["depth", "cp", "beyond 1/n, %", "standard error", "beyond 1/(2(n+1)), %", "largest change"],
+    ["depth", "cp", "beyond 1/n, %", "standard error", "printed", "beyond 1/(2(n+1)), %", "largest change"],
     [
         (
             "unlimited" if deepest == 30 else deepest,
             cp,
             100 * rate,
             100 * np.sqrt(rate * (1 - rate) / arguments.repeats),
+            PRINTED[cp][i],
             100 * (change[:, i, j] > exact * (1 + 1e-9)).mean(),
             change[:, i, j].max() * n,
         )

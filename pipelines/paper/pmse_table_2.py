@@ -1,18 +1,18 @@
 """Table 2 and Figure 3: the pMSE of synthetic data by method and epsilon, beside the paper's printed means.
 
 ``python pipelines/paper/pmse_table_2.py [--repeats N] [--candidates K] [--steps S] [--spread deviation]``. pMSE is by a
-tree with cp 0.001. The mechanism draws from candidates of the prior; with ``--steps`` the paper's random walk, started
-at the true parameters, is there too.
+tree with cp 0.001, the mean over l synthetic sets (``--sets``), each for epsilon/l, within bounds of ``--bounds``
+standard deviations. The mechanism draws from candidates of the prior; with ``--steps`` the paper's random walk, with
+its flat prior and started away from the true parameters, is there too. It can be stopped and goes on where it was.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 from common import print_table, save
 from matplotlib.figure import Figure
-from pmse_common import EPSILONS, TRUTH, bounds, family, original, pmse_options
+from pmse_common import EPSILONS, TRUTH, bounds, family, flat_family, original, pmse_options
+from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
 from topdown.pmse.chains import metropolis
@@ -31,41 +31,68 @@ PRINTED = {
 }
 
 arguments = pmse_options(__doc__, 5)
-source = SeededSource((arguments.seed, "table 2"))
 law = family(arguments)
-found: dict[tuple[str, object], list[float]] = defaultdict(list)
 tree = CART(cp=0.001)
-for _ in range(arguments.repeats):
-    data = original(arguments, source)
+
+
+def repeat(number: int) -> list[dict[str, object]]:
+    """The pMSE of ``--sets`` synthetic sets by every method and epsilon, each set for its part of epsilon, and their
+    mean slope."""
+    source = SeededSource((arguments.seed, "table 2", number))
+    data, sets = original(arguments, source), arguments.sets
+    limits = bounds(arguments, arguments.bounds)
     mechanism = PMSEMechanism(
         law, 1, ExpectedPMSE(OptimalTree(2, resolution=0.5), sets=1), candidates=arguments.candidates
     )
     candidates = mechanism.propose(len(data), source)
     exponents = mechanism.exponents(data, candidates)  # in proportion to epsilon
+    rows: list[dict[str, object]] = []
     for epsilon in EPSILONS:
-        factor = exact_fraction(epsilon)
-        chosen = candidates.parameters[draw_exponential([factor * x for x in exponents], source)]
+        part = exact_fraction(epsilon) / sets
         made = {
-            "non-private": non_private_synthesis(data, source=source),
-            "pMSE mechanism": law.sample(chosen, len(data), source),
-            "noisy posterior": noisy_posterior_predictive(data, epsilon, bounds(1), source=source),
-            "smooth histogram": smooth_histogram(data, float(factor), bounds(1), 20, source=source),
+            "non-private": lambda: non_private_synthesis(data, source=source),
+            "pMSE mechanism": lambda part=part: law.sample(
+                candidates.parameters[draw_exponential([part * x for x in exponents], source)], len(data), source
+            ),
+            "noisy posterior": lambda part=part: noisy_posterior_predictive(data, part, limits, source=source),
+            "smooth histogram": lambda part=part: smooth_histogram(data, float(part), limits, 20, source=source),
         }
         if arguments.steps:
+            starts = flat_start(source)
             walk = metropolis(
-                law,
+                flat_family(arguments),
                 data,
-                epsilon,
+                part,
                 source=source,
                 quality=ExpectedPMSE(tree, sets=1, bound="paper"),
                 steps=arguments.steps,
-                starts=TRUTH,
+                starts=starts,
                 step=0.2,
             )
-            made["random walk"] = law.sample(walk.draw(source), len(data), source)
-            print(f"epsilon {epsilon}: accepted {walk.accepted:.2f}, R-hat up to {walk.rhat.max():.2f}")
-        for method, synthetic in made.items():
-            found[method, epsilon].append(mean_pmse(data, [synthetic], tree))
+            made["random walk"] = lambda walk=walk: law.sample(walk.draw(source), len(data), source)
+            rows.append({"method": "R-hat of the walk", "epsilon": str(epsilon), "pmse": float(walk.rhat.max())})
+        for method, make in made.items():
+            synthetic = [make() for _ in range(sets)]
+            rows.append({"method": method, "epsilon": str(epsilon), "pmse": mean_pmse(data, synthetic, tree)})
+    return rows
+
+
+def flat_start(source: SeededSource) -> np.ndarray:
+    """Where a chain starts: away from the truth, by two of the parameters' own sizes."""
+    rng = np.random.default_rng(int.from_bytes(source.read(8), "little"))
+    return np.asarray(TRUTH + rng.choice([-2.0, 2.0], len(TRUTH)) * np.abs(TRUTH))
+
+
+settings = {
+    name: getattr(arguments, name) for name in ("records", "spread", "seed", "sets", "bounds", "candidates", "steps")
+}
+frame = repeats_of("pmse_table_2", arguments.repeats, settings, repeat)
+found = {
+    (method, epsilon): part["pmse"].to_numpy()
+    for method in dict.fromkeys(frame["method"])
+    for epsilon in EPSILONS
+    for part in [frame[(frame["method"] == method) & (frame["epsilon"] == str(epsilon))]]
+}
 
 methods = list(dict.fromkeys(method for method, _ in found))
 print(f"{arguments.repeats} repeats, n = {arguments.records}, {arguments.candidates} candidates, {arguments.spread}s")
@@ -93,4 +120,4 @@ axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="pMSE (dotted: pri
 axes.set_xticks([float(exact_fraction(e)) for e in EPSILONS], [str(e) for e in EPSILONS])
 axes.minorticks_off()
 axes.legend(fontsize=7, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))  # above the data, which is everywhere
-save(figure, "pmse_table_2" if arguments.spread == "variance" else "pmse_table_2_deviation")
+save(figure, "pmse_table_2" if arguments.spread == "deviation" else "pmse_table_2_variance")

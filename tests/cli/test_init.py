@@ -36,7 +36,15 @@ def test_the_counties_are_understood_with_their_names(tmp_path: Path) -> None:
     assert found["input"]["cells"] == ["employed", "unemployed"]
 
 
-@pytest.mark.parametrize("path", sorted(SMALL_DATA.glob("*.csv")), ids=lambda path: path.stem)
+WITHOUT_COUNTS = {"ri_pl94_2018_blocks.csv", "ri_pl94_2018_facilities.csv"}
+"""What is known of units beside their counts."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted(SMALL_DATA.glob("*.csv")) if path.name not in WITHOUT_COUNTS],
+    ids=lambda path: path.stem,
+)
 def test_real_tables_that_nobody_described_pass(path: Path, tmp_path: Path) -> None:
     try:
         found = made(path, tmp_path)

@@ -208,6 +208,17 @@ def test_tables_that_cannot_be_are_refused_before_anything_is_drawn(folder: Path
         pipeline.run(load_config(configured(folder, RUN.replace("race", "level"))))
 
 
+def test_its_microdata_tabulate_to_it(folder: Path) -> None:
+    outcome = pipeline.run(load_config(configured(folder, RUN + "[output]\nmicrodata = true\n")))
+    assert outcome.microdata is not None
+    records = pd.concat(map(pd.read_parquet, outcome.microdata.files))
+    assert list(records.columns) == ["geoid", "home", "age", "race"]
+    rows = pd.read_parquet(outcome.public / "release.parquet")
+    blocks = rows[rows["level"] == "block"].drop(columns="level").set_index(["geoid", "home", "age", "race"])["count"]
+    found = records.astype(str).value_counts()
+    assert found.to_dict() == {tuple(map(str, key)): count for key, count in blocks.items()}
+
+
 FACILITIES = """geoid,query,answer,lower,upper
 0003,home,nursing,1,
 0003,home,barracks,0,

@@ -22,6 +22,7 @@ from topdown.cli.project import project
 from topdown.cli.query import query
 from topdown.cli.run import run
 from topdown.cli.schema import schema
+from topdown.cli.statistic import statistic
 from topdown.cli.study import study
 from topdown.cli.synthesize import synthesize
 from topdown.cli.verify import verify
@@ -44,6 +45,7 @@ app = typer.Typer(
         "'county: 25 at 90 %'[/bold] finds the smallest budget for it; [bold]topdown run FILE[/bold] makes the "
         "release, [bold]topdown project FILE[/bold] makes another of the same noise, "
         "[bold]topdown synthesize FILE[/bold] writes it as records, "
+        "[bold]topdown statistic TABLE[/bold] releases a mean, a variance or a covariance, "
         "[bold]topdown study FILE[/bold] simulates what its projection does to the noise, "
         "[bold]topdown compare STUDY STUDY[/bold] sets two such studies side by side. "
         "[bold]topdown verify PUBLIC[/bold] checks a release that was received, "
@@ -61,7 +63,7 @@ _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__na
 
 app.add_typer(cli_ledger.app, name="ledger")
 
-for command in (init, run, project, synthesize, study, compare, check, plan, verify, query, schema):
+for command in (init, run, project, synthesize, statistic, study, compare, check, plan, verify, query, schema):
     app.command()(command)
 
 

@@ -60,7 +60,8 @@ def require_room(counts: Counts, plan: Plan) -> None:
         for query in plan.queries(level):
             one_cell &= query == DETAILED
             noise += float(plan.variance(level, query)) * (nodes.stop - nodes.start)
-    largest = counts.values[0].max(initial=0) if one_cell else counts.values[0].sum()
+    root = counts.block(slice(0, len(counts.cells)), slice(0, 1))
+    largest = root.max(initial=0) if one_cell else root.sum()
     room = LARGEST_WHOLE - int(largest)
     if room < _DEVIATIONS * noise**0.5:
         raise CountsError(
@@ -93,11 +94,11 @@ def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measure
             laws = _laws(plan, geography, taken, level, query)
             if query == DETAILED:
                 for cells in geography.tree.blocks(len(counts.cells)):
-                    exact = counts.values.T[cells, nodes]
+                    exact = counts.block(cells, nodes)
                     values[cells, nodes] = _measured(exact, laws, plan, level, source)
                 variance[nodes] = variances(plan, geography, level, query)
             else:
-                answers = Query.parse(query, schema).answers(counts.values[nodes])
+                answers = counts.answers(Query.parse(query, schema), nodes)
                 drawn = _measured(answers.T, laws, plan, level, source).T.astype(kind, copy=False)
                 others[level, query] = Answers(drawn, variances(plan, geography, level, query))
     return Measurements(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.confidential.counts import Counts, refuse_zeros, whole_numbers
+from topdown.confidential.entries import Entries
+from topdown.confidential.numbers import occupied_zero, refuse_zeros, whole_numbers
 from topdown.errors import ROW, CountsError, GeographyError
-from topdown.geography.construction import as_strings, as_text, code_shown, column
+from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.tables.readers import require_file, table_batches
 from topdown.wording import listed, of_the_value, shown
 from topdown.workload import Schema
 
 _ROWS_AT_ONCE = 1 << 20
+SPARSE_FROM = 64
+"""From so many cells on, of which most are empty, only those that have records are held."""
 
 
 def count_records(
@@ -31,7 +36,7 @@ def count_records(
     schema: Schema | None,
     count: str | None = None,
     separator: str = "/",
-) -> Counts:
+) -> IntArray | Entries:
     """The counts at every node of a table with many rows per leaf, whose batches are read once and not kept.
 
     ``geoid``: the columns whose joined path is the leaf. ``schema``: the attributes, each a column of the table, whose
@@ -42,33 +47,131 @@ def count_records(
     Raises `CountsError` with the row: an unknown or missing unit, a category that the schema does not list, a value
     that is no count, a second row of the same leaf and cells; and for a total beyond 2^53.
     """
-    leaves = geography.tree.leaves
-    n_leaves, n_cells = geography.n_leaves, len(cells)
-    bottom = np.zeros(n_cells * n_leaves, np.int64)
-    seen = np.zeros(len(bottom) if count is not None else 0, bool)
+    leaves, n_cells = geography.tree.leaves, len(cells)
+    tally: _Dense | _Sparse = (_Sparse if n_cells >= SPARSE_FROM else _Dense)(geography.n_leaves, n_cells)
     begin = 0
     for table in _gathered(batches):
         try:
             nodes = _nodes(table, geography, geoid, separator)
-            place = _cells(table, schema) * n_leaves + nodes - leaves.start
-            if count is None:
-                places, numbers = np.unique(place, return_counts=True)
-            else:
-                places, numbers = place, whole_numbers(column(table, count), count, nodes, geography)
-                _refuse_second(places, seen, nodes, geography)
+            place = (nodes - leaves.start) * n_cells + _cells(table, schema)
+            numbers = None if count is None else whole_numbers(column(table, count), count, nodes, geography)
+            again = tally.add(place, numbers)
+            if again is not None:
+                raise CountsError(
+                    f"{geography.describe(int(nodes[again]))}: a second row of the same unit and categories ({ROW}); "
+                    "sum them",
+                    row=again,
+                )
         except CountsError as error:
             if error.row is None:
                 raise
             raise error.of_row(begin + error.row) from None
-        bottom[places] += numbers
         begin += table.num_rows
-    if bottom.sum(dtype=np.float64) > LARGEST_WHOLE:
+    if tally.total > LARGEST_WHOLE:
         raise CountsError(f"{geography.describe(0)}: the total is more than 2^53; split the table")
-    values = geography.tree.aggregate(bottom.reshape(n_cells, n_leaves))
-    values.flags.writeable = False
-    if schema is not None:
-        refuse_zeros(values, schema, geography)
-    return Counts(geography, tuple(cells), values.T, schema)
+    return tally.held(geography, tuple(cells), schema)
+
+
+def held_of_frame(
+    frame: Any, geography: Geography, geoid: str | Sequence[str], schema: Schema, count: str | None, separator: str
+) -> IntArray | Entries:
+    """`count_records` of a table in memory or the path of one. Raises `CountsError` as it does."""
+    columns = [geoid] if isinstance(geoid, str) else list(geoid)
+    wanted = list(dict.fromkeys([*columns, *schema.names, *([] if count is None else [count])]))
+    if isinstance(frame, str | Path):
+        batches: Iterator[pa.RecordBatch] = table_batches(require_file(frame), wanted, kept=False)
+    else:
+        found = as_frame(frame)
+        try:
+            table = pa.table({name: plain(column(found, name), f"column {shown(name)}") for name in wanted})
+        except GeographyError as error:
+            raise CountsError(str(error)) from None
+        batches = iter(table.to_batches())
+    return count_records(
+        batches, geography, geoid=columns, cells=schema.cells(), schema=schema, count=count, separator=separator
+    )
+
+
+class _Dense:
+    """Counts of all leaves and cells as a table."""
+
+    def __init__(self, n_leaves: int, n_cells: int) -> None:
+        self.shape = n_leaves, n_cells
+        self.bottom = np.zeros(n_leaves * n_cells, np.int64)
+        self.seen = np.zeros(0, bool)
+
+    def add(self, place: IntArray, numbers: IntArray | None) -> int | None:
+        """Count rows at their places (leaf * cells + cell).
+
+        Of rows with ``numbers`` each place has one at most; the first that is a second is told.
+        """
+        leaf, cell = np.divmod(place, self.shape[1])
+        place = cell * self.shape[0] + leaf
+        if numbers is None:
+            places, times = np.unique(place, return_counts=True)
+            self.bottom[places] += times
+            return None
+        if not len(self.seen):
+            self.seen = np.zeros(len(self.bottom), bool)
+        again = _repeated(place) | self.seen[place]
+        if again.any():
+            return int(np.flatnonzero(again)[0])
+        self.seen[place] = True
+        self.bottom[place] += numbers
+        return None
+
+    @property
+    def total(self) -> float:
+        return float(self.bottom.sum(dtype=np.float64))
+
+    def held(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> IntArray:
+        values = geography.tree.aggregate(self.bottom.reshape(self.shape[::-1]))
+        values.flags.writeable = False
+        if schema is not None:
+            refuse_zeros(values, schema, geography)
+        return values.T
+
+
+class _Sparse:
+    """Counts of the leaves' cells that have a row."""
+
+    def __init__(self, n_leaves: int, n_cells: int) -> None:
+        self.n_cells = n_cells
+        self.places, self.numbers = np.zeros(0, np.int64), np.zeros(0, np.int64)
+
+    def add(self, place: IntArray, numbers: IntArray | None) -> int | None:
+        """As `_Dense.add`."""
+        if numbers is not None:
+            again = _repeated(place) | np.isin(place, self.places)
+            if again.any():
+                return int(np.flatnonzero(again)[0])
+        both = np.concatenate([self.places, place])
+        counted = np.concatenate([self.numbers, np.ones(len(place), np.int64) if numbers is None else numbers])
+        self.places, where = np.unique(both, return_inverse=True)
+        self.numbers = np.zeros(len(self.places), np.int64)
+        np.add.at(self.numbers, where.reshape(-1), counted)
+        return None
+
+    @property
+    def total(self) -> float:
+        return float(self.numbers.sum(dtype=np.float64))
+
+    def held(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> Entries:
+        if schema is not None:
+            taken = np.isin(self.places % self.n_cells, schema.possible_cells())
+            wrong = np.flatnonzero(~taken & (self.numbers > 0))
+            if len(wrong):
+                leaf, cell = divmod(int(self.places[wrong[0]]), self.n_cells)
+                raise occupied_zero(geography, geography.tree.leaves.start + leaf, cells[cell])
+        return Entries.of_leaves(geography.tree, self.n_cells, self.places, self.numbers)
+
+
+def _repeated(place: IntArray) -> npt.NDArray[np.bool_]:
+    """Which rows have another before them at the same place."""
+    order: Any = np.argsort(place, kind="stable")
+    again = np.zeros(len(place), bool)
+    again[order[1:]] = place[order[1:]] == place[order[:-1]]
+    return again
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -125,18 +228,3 @@ def _cells(table: pa.Table, schema: Schema | None) -> IntArray:
             )
         place = place * len(attribute.categories) + found
     return place
-
-
-def _refuse_second(places: IntArray, seen: npt.NDArray[np.bool_], nodes: IntArray, geography: Geography) -> None:
-    """Refuse a second row of the same leaf and cell; marks what is ``seen``."""
-    order: Any = np.argsort(places, kind="stable")
-    again = np.zeros(len(places), bool)
-    again[order[1:]] = places[order[1:]] == places[order[:-1]]
-    again |= seen[places]
-    if again.any():
-        row = int(np.flatnonzero(again)[0])
-        raise CountsError(
-            f"{geography.describe(int(nodes[row]))}: a second row of the same unit and categories ({ROW}); sum them",
-            row=row,
-        )
-    seen[places] = True

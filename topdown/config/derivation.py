@@ -34,14 +34,16 @@ class Projection(Section):
 
 class Output(Section):
     """Where the release goes; ``csv`` = false leaves out the CSV beside the Parquet files, ``wide`` adds the release
-    with a row per unit and a column per cell, ``estimates_csv`` the estimates as CSV, ``tables`` a table for every
-    query that it names (or "P1" to "P5" of the redistricting file), with a row per unit. ``confidence``: of the margins
-    of error, above 0.5 and below 1.
+    with a row per unit and a column per cell, ``tables`` a table for every query that it names (or "P1" to "P5" of the
+    redistricting file), with a row per unit and its estimates beside. ``estimates``: of every cell of every unit, by
+    default where the cells alone are measured; ``estimates_csv`` the same as CSV. ``confidence``: of the margins of
+    error, above 0.5 and below 1.
     """
 
     directory: str = "output"
     csv: bool = True
     wide: bool = False
+    estimates: bool | None = None
     estimates_csv: bool = False
     tables: list[str] = Field(default_factory=list)
     confidence: float = Field(default=0.9, gt=0.5, lt=1.0)

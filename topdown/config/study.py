@@ -10,12 +10,17 @@ from pydantic import BeforeValidator, Field, model_validator
 from topdown.config.privacy import NoiseOptions
 from topdown.config.release import RunConfig
 from topdown.config.section import Section
+from topdown.errors import ConfigError
 from topdown.privacy.plan import Plan
 from topdown.simulation.fairness import SIZE_CLASS, size_classes
 from topdown.simulation.methods import StudiedMethod, parse_methods
 from topdown.simulation.noise_comparison import UNBOUNDED
 from topdown.simulation.rules import Threshold
 from topdown.wording import listed, shown
+from topdown.workload import TOTAL, Query, Schema
+
+_MOST_ANSWERS, _FEW_ANSWERS = 60, 12
+"""Answers that a study follows at most, and of a query that it follows unasked."""
 
 
 def _as_list(value: Any) -> Any:
@@ -94,7 +99,9 @@ class StudyOptions(Section):
     processes, one per processor where it is left out. ``reference``: the law that residuals are compared with.
     ``public_input``: whether the counts are public already; if not, everything that the study writes is confidential.
     ``groups``: columns of the table that group its units, lists of columns that are crossed, or what `GroupOptions`
-    says. ``fund``: the cell in proportion to which a fund is shared out, all cells' sum where it is left out.
+    says. ``queries``: whose answers are studied, at every level, in place of the cells; where several queries are
+    measured by default the total and those of one attribute or recode with few categories. ``fund``: the cell in
+    proportion to which a fund is shared out, all cells' sum where it is left out, of queries the first answer.
     ``variant``: other kinds of noise, whose errors are compared with those of the release's. ``geometry``: GeoJSON or
     TopoJSON with the leaves' outlines, for a map.
     """
@@ -108,6 +115,7 @@ class StudyOptions(Section):
     reference: Literal["noise", "continuous"] = "noise"
     public_input: bool = False
     groups: list[Annotated[GroupOptions, BeforeValidator(_grouped)]] = Field(default_factory=list)
+    queries: list[str] | None = Field(default=None, min_length=1)
     fund: str | None = None
     thresholds: list[ThresholdOptions] = Field(default_factory=list)
     geometry: str | None = None
@@ -150,6 +158,27 @@ class StudyConfig(RunConfig):
     def variant_plan(self, variant: Variant) -> Plan:
         """The same privacy with the noise of ``variant``. Raises `BudgetError` where it is not well defined."""
         return Plan(**self.privacy.arguments(), **variant.model_dump(exclude={"name", "methods"}))
+
+    def studied_queries(self, schema: Schema, plan: Plan) -> list[str] | None:
+        """The queries whose answers are studied, None where the cells are.
+
+        Raises `ConfigError` for an unknown query, and for more answers than a report can show.
+        """
+        if self.study.queries is None and not self.asks_queries:
+            return None
+        named = self.study.queries
+        if named is None:
+            asked = dict.fromkeys(query for level in plan.levels for query in plan.queries(level))
+            parsed = [Query.parse(query, schema) for query in asked]
+            short = [q.name for q in parsed if len(q.factors) == 1 and q.n_answers <= _FEW_ANSWERS]
+            named = [TOTAL, *short]
+        answers = sum(Query.parse(query, schema).n_answers for query in named)
+        if answers > _MOST_ANSWERS:
+            raise ConfigError(
+                f"study.queries has {answers} answers, more than the {_MOST_ANSWERS} that a report shows; name fewer, "
+                "or a recode that groups categories"
+            )
+        return named
 
     @property
     def geometry_path(self) -> Path | None:

@@ -13,7 +13,7 @@ from topdown.wording import shown
 
 
 class Input(Section):
-    """The confidential table: a file with one row per leaf, and its columns of counts.
+    """The confidential table: a file, or a folder of Parquet files, with one row per leaf, and its columns of counts.
 
     ``rows``: "records" where every row is a person (or whatever the unit of privacy is), and "long" where every row has
     a ``count`` of one leaf and category; the columns that [schema] names say which, and ``cells`` follow from it.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,9 +23,12 @@ from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck, cross_check
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
+from topdown.projection.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.method import METHODS
 from topdown.projection.project import project
+from topdown.projection.whole import FAMILY_ROUNDINGS, WholeProjection, require_whole, whole_histograms
 from topdown.release.answer_tables import paths_of
-from topdown.release.histograms import HistogramRelease, project_whole
+from topdown.release.histograms import HistogramRelease, project_whole, release_of
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import publish
 from topdown.release.release import Release, round_counts
@@ -67,49 +71,102 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     """
     measurements, limits = drawn.measurements, drawn.limits
     tables = answer_tables(config.output.tables, measurements.schema)
-    with thread_pool(workers) as pool:
-        with stages.stage("projecting"):
+    made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
+    margins = made_margins(config, measurements, made.release)
+    said = describe_margins(config.output.confidence, no_margins(measurements))
+    with stages.stage("writing"), thread_pool(workers) as pool:
+        publish(
+            public,
+            measurements,
+            made.estimates,
+            made.release,
+            lambda files: describe_release(
+                config,
+                measurements,
+                drawn.plan,
+                made.estimates,
+                made.checks,
+                made.release,
+                files,
+                drawn.origin,
+                {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
+                said,
+            ),
+            title=config.title,
+            plan=drawn.plan,
+            notices=drawn.origin.notices,
+            csv=config.output.csv,
+            wide=config.output.wide,
+            estimates_csv=config.output.estimates_csv,
+            tables=tables,
+            limits=limits,
+            margins=margins,
+            margins_in_words=[said["statement"], *said["rule"]],
+            executor=pool,
+        )
+    _say_output(stages, public, made.checks)
+
+
+class Projected(NamedTuple):
+    """The release, the estimates beside it by their names (of all cells or of its tables alone), second solutions."""
+
+    estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
+    checks: dict[str, CrossCheck]
+    release: Release | HistogramRelease
+
+
+def projected(
+    config: DerivationConfig,
+    measurements: Measurements,
+    ties: KeyedSource,
+    stages: Stages,
+    limits: AnswerLimits | None = None,
+    *,
+    workers: int | None = None,
+) -> Projected:
+    """Estimates, their second solutions, and whole counts.
+
+    What does not go into the release is solved for only where it is published: of several queries the estimates of all
+    cells take most of the time and most of the room. Raises `ProjectionError`.
+    """
+    several = bool(measurements.others)
+    if not (several and config.output.estimates is not True):
+        with thread_pool(workers) as pool, stages.stage("projecting"):
             large = projects_one_by_one(measurements.geography.tree)
             estimates = estimated(config, measurements, None if large else pool, limits)
             give_back()
         with stages.stage("solving again by cvxpy"):
-            checks = solved_again(config, measurements, estimates, drawn.ties, limits)
+            checks = solved_again(config, measurements, estimates, ties, limits)
         with stages.stage("rounding"):
-            release = made_whole(config, measurements, estimates["non_negative"], drawn.ties, limits)
+            release = made_whole(config, measurements, estimates["non_negative"], ties, limits, workers=workers)
             give_back()
-            margins = made_margins(config, measurements, release)
-            said = describe_margins(config.output.confidence, no_margins(measurements))
-        with stages.stage("writing"):
-            publish(
-                public,
-                measurements,
-                estimates,
-                release,
-                lambda files: describe_release(
-                    config,
-                    measurements,
-                    drawn.plan,
-                    estimates,
-                    checks,
-                    release,
-                    files,
-                    drawn.origin,
-                    {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
-                    said,
-                ),
-                title=config.title,
-                plan=drawn.plan,
-                notices=drawn.origin.notices,
-                csv=config.output.csv,
-                wide=config.output.wide,
-                estimates_csv=config.output.estimates_csv,
-                tables=tables,
-                limits=limits,
-                margins=margins,
-                margins_in_words=[said["statement"], *said["rule"]],
-                executor=pool,
-            )
-    _say_output(stages, public, checks)
+        return Projected({**estimates}, checks, release)
+    options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
+    beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
+    with stages.stage("projecting"):
+        if tables:
+            # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
+            beside["unbiased"] = linear_answers(measurements, (query for table in tables for query in table.queries))
+            give_back()
+    # The order of what is drawn from the stream that breaks ties is as above.
+    seed = ties.spawn("cross-check", "non_negative")
+    with stages.stage("rounding"):
+        require_whole(measurements)
+        rounding = FAMILY_ROUNDINGS["nearest"]
+        whole = whole_histograms(
+            measurements, METHODS[options.method], rounding, options.weights, ties, limits, workers
+        )
+        release = release_of(measurements, options.method, whole, ties)
+    with stages.stage("solving again by cvxpy"):
+        checks = {}
+        if options.cross_check:
+            from topdown.projection.family_crosscheck import cross_check_families
+
+            rng, inner = _generator(seed), whole.histograms[: whole.descent.tree.n_families]
+            checks["non_negative"] = cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)
+            _require_agreement(checks)
+    beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
+    return Projected(beside, checks, release)
 
 
 def require_solver(config: DerivationConfig) -> None:
@@ -149,6 +206,8 @@ def made_whole(
     estimate: Estimate,
     source: Source,
     limits: AnswerLimits | None = None,
+    *,
+    workers: int | None = None,
 ) -> Release | HistogramRelease:
     """Whole counts from ``estimate``; of several queries, or within ``limits``, from the measurements, family by family
     beneath whole parents.
@@ -158,7 +217,9 @@ def made_whole(
     if not measurements.others and limits is None:
         return round_counts(estimate, source=source)
     options = config.projection
-    return project_whole(measurements, options.method, weights=options.weights, limits=limits, source=source)
+    return project_whole(
+        measurements, options.method, weights=options.weights, limits=limits, source=source, workers=workers
+    )
 
 
 def made_margins(
@@ -197,13 +258,17 @@ def solved_again(
             )
         else:
             checks[name] = cross_check(measurements, estimate, solver=config.projection.solver, rng=rng)
+    _require_agreement(checks)
+    return checks
+
+
+def _require_agreement(checks: Mapping[str, CrossCheck]) -> None:
     for name, found in checks.items():
         if not found.agrees:
             raise ProjectionError(
                 f"{name}: the tree engine and cvxpy with {found.solver} differ by {found.largest_difference:.3g} on "
                 f"{found.scope}, more than {found.tolerance:.3g}; nothing was released. Try another projection.solver"
             )
-    return checks
 
 
 def _generator(source: KeyedSource) -> np.random.Generator:

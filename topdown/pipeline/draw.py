@@ -36,7 +36,7 @@ from topdown.release.manifest import LedgerEntry, Origin
 from topdown.release.verify import MANIFEST, verify_files
 from topdown.wording import joined, reason, shown, shown_path
 
-_LARGEST_HISTOGRAMS = 1 << 25
+_LARGEST_HISTOGRAMS = 1 << 26
 """Nodes times cells of a run of several queries at most."""
 
 
@@ -192,7 +192,7 @@ def _require_families(config: RunConfig) -> None:
 
 def _require_size(config: RunConfig, counts: Counts) -> None:
     """Refuse tables of several queries that are too large to be held as tables of nodes x cells."""
-    size = counts.values.size
+    size = counts.geography.n_nodes * len(counts.cells)
     if config.by_family and size > _LARGEST_HISTOGRAMS:
         raise ConfigError(
             f"{counts.geography.n_nodes:,} nodes x {len(counts.cells):,} cells are {size:,} numbers, and a run of "

@@ -15,7 +15,7 @@ from topdown.errors import ConfigError
 from topdown.geography.construction import as_strings, as_text, with_rows
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
-from topdown.report.groupings import SIZE_CLASS, Grouping, Groupings, by_size
+from topdown.report.groupings import SIZE_CLASS, SIZE_OF_PLACE, Grouping, Groupings, by_size
 from topdown.tables.readers import read_table, table_columns
 from topdown.wording import column_names, listed, shown, shown_path
 
@@ -27,15 +27,24 @@ MOST_GROUPS = 60
 
 
 def read_groupings(
-    config: StudyConfig, geography: Geography, cells: tuple[str, ...], leaf_counts: IntArray
+    config: StudyConfig,
+    geography: Geography,
+    cells: tuple[str, ...],
+    leaf_counts: IntArray,
+    totals: IntArray | None = None,
 ) -> Groupings:
     """The size classes of ``leaf_counts`` (leaves x cells), and what ``study.groups`` asks for, in its order.
+
+    ``totals`` (leaves,): where the cells are answers to queries, which do not add up to them; they have the grouping
+    "size of place" too.
 
     Raises `ConfigError` for a column that the table does not have, one with too many values to group by, a label or an
     order of values that the column does not hold, and weights that are not numbers of 0 or more.
     """
-    sizes = by_size(leaf_counts, cells, config.study.size_classes)
+    sizes = by_size(leaf_counts, cells, config.study.size_classes, totals)
     found = {SIZE_CLASS: sizes}
+    if totals is not None:
+        found[SIZE_OF_PLACE] = Grouping(sizes.labels, order=sizes.order)
     if not config.study.groups:
         return found
     columns = _Columns(config, geography)

@@ -8,8 +8,8 @@ from topdown.confidential.counts import Counts
 from topdown.config import RunConfig
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.geography.geography import Geography
-from topdown.machine.files import file_digest
 from topdown.projection.limits import AnswerLimits
+from topdown.tables.parquet_folder import table_digest
 from topdown.tables.readers import require_file
 from topdown.wording import reason, shown, shown_path
 from topdown.workload import Schema
@@ -21,7 +21,7 @@ def limits_digest(config: RunConfig) -> str | None:
     if path is None:
         return None
     try:
-        return file_digest(require_file(path))
+        return table_digest(require_file(path))
     except OSError as error:
         raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct bounds.path") from None
 
@@ -48,7 +48,7 @@ def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> Answ
 def require_kept(counts: Counts, limits: AnswerLimits) -> None:
     """Refuse counts outside their limits, which no release could keep and be near to them. Raises `CountsError`."""
     for query, (low, high) in limits.by_query.items():
-        answers = query.answers(counts.values)
+        answers = counts.answers(query, slice(0, counts.geography.n_nodes))
         wrong = np.argwhere((answers < low) | (answers > high))
         if len(wrong):
             node, answer = (int(k) for k in wrong[0])

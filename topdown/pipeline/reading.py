@@ -19,7 +19,6 @@ from topdown.config import GeographyOptions, RunConfig, StudyConfig
 from topdown.errors import ConfigError, DataError, GeographyError
 from topdown.geography.construction import as_text, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
-from topdown.machine.files import file_digest
 from topdown.machine.memory import available_memory, gibibytes, give_back, held_memory, most_held
 from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Silent, Stages
@@ -29,6 +28,7 @@ from topdown.pipeline.record_reading import counts_of_records, unit_rows
 from topdown.tables.excel import UNREADABLE as EXCEL_UNREADABLE
 from topdown.tables.excel import excel_rows
 from topdown.tables.format import PLAIN, Format, kind_of
+from topdown.tables.parquet_folder import parts_of, table_digest
 from topdown.tables.readers import read_table, require_columns, require_file, row_named, table_columns
 from topdown.wording import reason, shown, shown_path, unquoted
 
@@ -251,7 +251,7 @@ def _rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
 def input_digest(config: RunConfig) -> str:
     """SHA-256 of the input file. Raises `DataError` where it cannot be read."""
     try:
-        return file_digest(require_file(config.input_path))
+        return table_digest(require_file(config.input_path))
     except OSError as error:
         raise DataError(
             f"{shown_path(config.input_path)}: cannot be read: {reason(error)}; correct input.path"
@@ -263,7 +263,7 @@ def units_digest(config: RunConfig) -> str | None:
     if config.units_path is None:
         return None
     try:
-        return file_digest(require_file(config.units_path))
+        return table_digest(require_file(config.units_path))
     except OSError as error:
         raise DataError(
             f"{shown_path(config.units_path)}: cannot be read: {reason(error)}; correct geography.units"
@@ -349,9 +349,10 @@ class _Extent(NamedTuple):
         if kind_of(path) == ".xlsx":
             return cls(excel_rows(path, form), _EXCEL_WIDTH * len(columns))
         if kind_of(path) == ".parquet":
-            with pq.ParquetFile(path) as file:
-                metadata, schema = file.metadata, file.schema_arrow
-                return cls(metadata.num_rows, sum(map(_width, (schema.field(name).type for name in columns))))
+            parts = parts_of(path)
+            schema = pq.read_schema(parts[0])
+            rows = sum(pq.read_metadata(part).num_rows for part in parts)
+            return cls(rows, sum(map(_width, (schema.field(name).type for name in columns))))
         size = path.stat().st_size
         packed_by_gzip = path.suffix.lower() == ".gz"
         if packed_by_gzip:

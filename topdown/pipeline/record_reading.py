@@ -43,15 +43,17 @@ def unit_rows(config: RunConfig, identifiers: Sequence[str], names: Sequence[str
 def counts_of_records(config: RunConfig, geography: Geography, path: Sequence[str]) -> Counts:
     """The counts of the table's records, or of its long rows; ``path``: the columns that identify a row's leaf."""
     wanted = list(dict.fromkeys([*path, *config.counted_columns]))
-    return count_records(
+    schema = config.schema_of_cells if config.has_schema else None
+    held = count_records(
         chosen_batches(config, wanted),
         geography,
         geoid=path,
         cells=config.input.cells,
-        schema=config.schema_of_cells if config.has_schema else None,
+        schema=schema,
         count=config.input.count,
         separator=config.geography.separator or "/",
     )
+    return Counts(geography, tuple(config.input.cells), held, schema)
 
 
 def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -15,11 +15,11 @@ from topdown.config import DerivationConfig
 from topdown.errors import ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.machine.progress import Stages
+from topdown.machine.progress import Silent, Stages
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SeededSource
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.pipeline.derive import estimated, made_whole, solved_again
+from topdown.pipeline.derive import projected
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
@@ -59,9 +59,7 @@ def rehearse(
                 measurements, limits = stand_ins_of_queries(geography, plan, schema, limits)
             else:
                 measurements = stand_ins(geography, plan)
-            estimates = estimated(config, measurements, None, limits)
-            solved_again(config, measurements, estimates, KeyedSource(bytes(32)), limits)
-            made_whole(config, measurements, estimates["non_negative"], SeededSource(("rehearsal",)), limits)
+            projected(config, measurements, KeyedSource(bytes(32)), Silent(), limits, workers=1)
         except ProjectionError as error:
             raise ProjectionError(
                 f"rehearsed on stand-in counts, before anything was drawn: {error}. Take another projection.method or "

@@ -49,7 +49,7 @@ def noisy_posterior_predictive(
     inverse-Wishart(n - 1, (n - 1) S*), mu ~ N(m*, Sigma/n), records ~ N(mu, Sigma). Source: Bowen, Liu, "Comparative
     Study of Differentially Private Data Synthesis Methods" (model-based synthesis with sanitised statistics).
     """
-    values, limits = _matrix(original), _bounds(bounds, original)
+    values, limits = _matrix(original), checked_bounds(bounds, original)
     values, rng = np.clip(values, limits[:, 0], limits[:, 1]), numpy_generator(source)
     size, p = values.shape
     part = exact_fraction(epsilon) / (p + p * (p + 1) // 2)
@@ -98,7 +98,7 @@ def smooth_histogram(
     ``bins`` per column, so bins^columns in all, of equal size. The mixture's weight is `smooth_histogram_weight`, and
     records are uniform within their bin.
     """
-    values, limits = _matrix(original), _bounds(bounds, original)
+    values, limits = _matrix(original), checked_bounds(bounds, original)
     values, rng = np.clip(values, limits[:, 0], limits[:, 1]), numpy_generator(source)
     size, p = values.shape
     widths = limits[:, 1] - limits[:, 0]
@@ -124,7 +124,7 @@ def functional_regression(
     Algorithm 1 and section 6.
     """
     both = np.column_stack([np.asarray(design, dtype=np.float64), np.asarray(response, dtype=np.float64)])
-    limits = _bounds(bounds, both)
+    limits = checked_bounds(bounds, both)
     middle, half = limits.mean(axis=1), (limits[:, 1] - limits[:, 0]) / 2
     scaled = (np.clip(both, limits[:, 0], limits[:, 1]) - middle) / half
     x, y = np.column_stack([np.ones(len(scaled)), scaled[:, :-1]]), scaled[:, -1]
@@ -167,7 +167,8 @@ def _matrix(data: Any) -> FloatArray:
     return values
 
 
-def _bounds(bounds: npt.ArrayLike, data: Any) -> FloatArray:
+def checked_bounds(bounds: npt.ArrayLike, data: Any) -> FloatArray:
+    """``bounds`` as (columns x 2). Raises ConfigError where they are not (lower, upper) for each column of ``data``."""
     limits = np.asarray(bounds, dtype=np.float64)
     columns = as_frame(data).shape[1]
     if limits.shape != (columns, 2) or not (np.isfinite(limits).all() and (limits[:, 0] < limits[:, 1]).all()):

@@ -16,6 +16,12 @@ from topdown.privacy.accounting import (
     event_to_dict,
     parallel,
 )
+from topdown.privacy.composition import (
+    ComposedAccountant,
+    advanced_composition,
+    optimal_delta,
+    optimal_epsilon,
+)
 from topdown.privacy.conversions import (
     analytic_gaussian_sigma,
     classical_gaussian_sigma,
@@ -36,6 +42,7 @@ from topdown.privacy.shares import Shares
 
 __all__ = [
     "ApproxDP",
+    "ComposedAccountant",
     "Event",
     "ExactEvent",
     "GaussianEvent",
@@ -48,6 +55,7 @@ __all__ = [
     "PureEvent",
     "Shares",
     "ZCDPAccountant",
+    "advanced_composition",
     "analytic_gaussian_sigma",
     "classical_gaussian_sigma",
     "conservative_rho",
@@ -60,6 +68,8 @@ __all__ = [
     "group_epsilon",
     "group_rho",
     "guarantee",
+    "optimal_delta",
+    "optimal_epsilon",
     "parallel",
     "pure_to_zcdp",
     "sanitizers",

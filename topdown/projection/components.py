@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -138,15 +138,32 @@ class Components:
 
     # -- from answers to coordinates and back ---------------------------------------------------------------------
 
-    def rotated(self, query: Query, answers: FloatArray) -> FloatArray:
-        """``answers`` (nodes x answers) with every attribute that is kept whole in the basis of its split."""
+    def rotated(self, query: Query, answers: FloatArray, deviating: Container[int] | None = None) -> FloatArray:
+        """``answers`` (nodes x answers) with every attribute that is kept whole in the basis of its split.
+
+        ``deviating``: attributes, by their places, that may deviate; of the others there is W alone.
+        """
         table = answers.reshape(len(answers), *query.shape)
-        axis = 1
-        for place, part in enumerate(query.kept):
-            if part == self.schema.names[place]:
-                table = np.moveaxis(np.tensordot(table, self.splits[place].basis, axes=(axis, 0)), -1, axis)
-            axis += part is not None
+        places = [place for place, part in enumerate(query.kept) if part is not None]
+        whole = [(axis, k) for axis, k in enumerate(places, 1) if query.kept[k] == self.schema.names[k]]
+        # What makes the table smaller goes first.
+        for axis, place in sorted(whole, key=lambda one: deviating is None or one[1] in deviating):
+            table = _turned(table, axis, self._basis(place, deviating).T)
         return table
+
+    def _basis(self, place: int, deviating: Container[int] | None) -> FloatArray:
+        one = self.splits[place]
+        return one.basis if deviating is None or place in deviating else one.within
+
+    def empty(self, nodes: int, deviating: Container[int]) -> FloatArray:
+        """Rotated histograms of 0 of so many ``nodes``, in which only ``deviating`` can deviate."""
+        return np.zeros((nodes, *(self._basis(place, deviating).shape[1] for place in range(len(self.splits)))))
+
+    def answered(self, query: Query, rotated: FloatArray, deviating: Container[int]) -> FloatArray:
+        """The answers (nodes x answers) to ``query`` of ``rotated`` histograms as `empty` has them."""
+        for place, matrix in enumerate(design(query)):
+            rotated = _turned(rotated, 1 + place, matrix @ self._basis(place, deviating))
+        return rotated.reshape(len(rotated), query.n_answers)
 
     def taken(self, query: Query, rotated: FloatArray, component: Component) -> FloatArray:
         """The entries of ``rotated`` answers that are about ``component``: (nodes, copies, rows)."""
@@ -170,7 +187,7 @@ class Components:
     def back(self, rotated: FloatArray) -> FloatArray:
         """Histograms (nodes x cells) from rotated ones."""
         for place, one in enumerate(self.splits):
-            rotated = np.moveaxis(np.tensordot(rotated, one.basis, axes=(1 + place, 1)), -1, 1 + place)
+            rotated = _turned(rotated, 1 + place, one.basis)
         return rotated.reshape(len(rotated), self.schema.n_cells)
 
     def _slice(self, place: int, deviates: bool, recoded: bool) -> slice:
@@ -200,6 +217,14 @@ class Components:
                 weight = np.repeat(weight, len(first))
                 rows = np.einsum("ij,kl->ikjl", rows, mine[first]).reshape(len(weight), -1)
         return AnswerRows(weight, rows, place)
+
+
+def _turned(table: FloatArray, axis: int, matrix: FloatArray) -> FloatArray:
+    """``matrix`` applied along an axis; the table is not turned around for it, which takes longer than the product."""
+    before, size, after = table.shape[:axis], table.shape[axis], table.shape[axis + 1 :]
+    flat = table.reshape(math.prod(before), size, math.prod(after))
+    turned = flat[:, :, 0] @ matrix.T if flat.shape[2] == 1 else matrix @ flat
+    return np.asarray(turned.reshape(*before, len(matrix), *after))
 
 
 def _recoded(query: Query, place: int) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection.components import Block, Components
+from topdown.projection.components import Block, Component, Components
 from topdown.projection.optimality import Residuals
 from topdown.workload import DETAILED, Query
 
@@ -61,18 +61,90 @@ def histogram_optimality(
     for component in components:
         taken = components.taken(detailed, rotated, component)
         for block in component.blocks:
-            gap, variance = _block_residual(taken @ block.basis, block, measured, tree, upward=upward)
-            rounding, deviation = variance * _lost(lost, tree, upward=upward), np.sqrt(variance)
-            more = (gap - rounding) * found.deviation[0] > np.maximum(found.gap[0] - found.rounding[0], 0.0) * deviation
-            more |= (found.deviation[0] == 0) & (found.gap[0] <= found.rounding[0])
-            for array, new in zip(found[:3], (gap, rounding, deviation), strict=True):
-                array[0] = np.where(more, new, array[0])
+            _take_worse(found, taken @ block.basis, block, measured, lost, tree, upward=upward)
     for families in tree.families_down():
         # What adds up to nothing was made of what was measured.
         most = np.maximum(size, told)
         members = most[families.parents] + families.total(most[families.children])
         found.sums[:, families.parents] = _ROUNDING * math.sqrt(x.shape[1]) * members
     return found
+
+
+def component_optimality(
+    coordinates: FloatArray,
+    component: Component,
+    taken: list[dict[Query, FloatArray]],
+    measured: list[dict[Query, Answers]],
+    components: Components,
+    tree: Tree,
+) -> Residuals:
+    """As `histogram_optimality`, over the whole tree, of one component's ``coordinates`` (nodes, copies, m).
+
+    ``taken``: by level what the answers say of it, from which the gradient is computed and not from how it was solved.
+    A family's sum: (copies * m, families).
+    """
+    size = np.abs(coordinates).max(axis=(1, 2), initial=0.0)
+    cells = math.sqrt(components.schema.n_cells)
+    per_node = (1, tree.n_nodes)
+    sums = np.zeros((coordinates[0].size, tree.n_families))
+    found = Residuals(np.zeros(per_node), np.zeros(per_node), np.zeros(per_node), sums)
+    found.rounding[0] = _ROUNDING * cells * size
+    told, lost = np.zeros(tree.n_nodes), np.zeros(tree.n_nodes)
+    for index, level in enumerate(taken):
+        nodes = tree.level(index)
+        for query in level:
+            values, variance = measured[index][query]
+            said = math.sqrt(query.n_answers) * np.where(np.isfinite(variance), np.abs(values).max(axis=1), 0.0)
+            found.rounding[0, nodes] += _ROUNDING * said
+            told[nodes] = np.maximum(told[nodes], said)
+            precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
+            lost[nodes] += _ROUNDING * (cells * size[nodes] + said) * cells / math.sqrt(query.n_answers) * precision
+    for block in component.blocks:
+        own = coordinates @ block.basis
+        gradient = np.zeros_like(own)
+        for index, level in enumerate(taken):
+            nodes = tree.level(index)
+            for query, answers in level.items():
+                if query not in block.rows:
+                    continue
+                rows, variance = block.rows[query], measured[index][query].variance
+                gap = np.where(
+                    np.isfinite(variance)[:, None, None], own[nodes] @ rows.T - answers @ _range_of(rows), 0.0
+                )
+                exact = np.where(variance == 0, np.abs(gap).max(axis=(1, 2), initial=0.0), 0.0)
+                found.gap[0, nodes] = np.maximum(found.gap[0, nodes], exact)
+                precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
+                gradient[nodes] += (gap * precision[:, None, None]) @ rows
+        _take_worse(found, gradient, block, measured, lost, tree, upward=True)
+    for families in tree.families_down():
+        most = np.maximum(size, told)
+        members = most[families.parents] + families.total(most[families.children])
+        found.sums[:, families.parents] = _ROUNDING * cells * members
+    return found
+
+
+def _range_of(rows: FloatArray) -> FloatArray:
+    """The projector (k, k) onto what answers can be of a block's coordinates: the rest is other blocks'."""
+    return np.asarray(rows @ np.linalg.pinv(rows))
+
+
+def _take_worse(
+    found: Residuals,
+    gradient: FloatArray,
+    block: Block,
+    measured: list[dict[Query, Answers]],
+    lost: FloatArray,
+    tree: Tree,
+    *,
+    upward: bool,
+) -> None:
+    """Take a block's residuals into ``found`` at the nodes where they are more standard deviations."""
+    gap, variance = _block_residual(gradient, block, measured, tree, upward=upward)
+    rounding, deviation = variance * _lost(lost, tree, upward=upward), np.sqrt(variance)
+    more = (gap - rounding) * found.deviation[0] > np.maximum(found.gap[0] - found.rounding[0], 0.0) * deviation
+    more |= (found.deviation[0] == 0) & (found.gap[0] <= found.rounding[0])
+    for array, new in zip(found[:3], (gap, rounding, deviation), strict=True):
+        array[0] = np.where(more, new, array[0])
 
 
 def _lost(lost: FloatArray, tree: Tree, *, upward: bool) -> FloatArray:

@@ -122,7 +122,7 @@ def solve(tree: Tree, components: Components, measured: Measured, *, upward: boo
     shape = components.schema.shape
     lead = next((a.values.shape[:-2] for level in measured for a in level.values()), ())
     times = math.prod(lead)
-    rotated = [{q: components.rotated(q, _finite(a)) for q, a in level.items()} for level in measured]
+    rotated = [{q: components.rotated(q, finite(a)) for q, a in level.items()} for level in measured]
     found = np.zeros((times * tree.n_nodes, *shape))
     known = []
     for component in components:
@@ -130,22 +130,39 @@ def solve(tree: Tree, components: Components, measured: Measured, *, upward: boo
             {q: _side_by_side(components.taken(q, level[q], component), times) for q in level if q in component.queries}
             for level in rotated
         ]
-        size = sum(block.size for block in component.blocks)
-        coordinates = np.zeros((tree.n_nodes, times * component.copies, size))
-        blocks = []
-        for block in component.blocks:
-            solver = _scalar if block.size == 1 else _vector
-            mean, covariance = solver(tree, times * component.copies, block, taken, measured, upward)
-            coordinates += mean @ block.basis.T
-            blocks.append(covariance)
-        apart = coordinates.reshape(tree.n_nodes, times, component.copies, size).swapaxes(0, 1)
-        components.put(apart.reshape(-1, component.copies, size), component, found)
-        known.append(tuple(blocks))
+        coordinates, blocks = solve_blocks(tree, component, times * component.copies, taken, measured, upward=upward)
+        apart = coordinates.reshape(tree.n_nodes, times, component.copies, -1).swapaxes(0, 1)
+        components.put(apart.reshape(-1, component.copies, apart.shape[-1]), component, found)
+        known.append(blocks)
     x = components.back(found).reshape(*lead, tree.n_nodes, components.schema.n_cells)
     return x, Covariance(components, tuple(known))
 
 
-def _finite(answers: Answers) -> FloatArray:
+def solve_blocks(
+    tree: Tree,
+    component: Component,
+    copies: int,
+    taken: list[dict[Query, FloatArray]],
+    measured: Measured,
+    *,
+    upward: bool,
+) -> tuple[FloatArray, tuple[BlockCovariance, ...]]:
+    """A component's coordinates (nodes, copies, m) by least squares, and the covariances of its blocks.
+
+    ``taken``: by level what the queries' answers say of it (`Components.taken`). Raises `Contradiction`.
+    """
+    size = sum(block.size for block in component.blocks)
+    coordinates = np.zeros((tree.n_nodes, copies, size))
+    blocks = []
+    for block in component.blocks:
+        solver = _scalar if block.size == 1 else _vector
+        mean, covariance = solver(tree, copies, block, taken, measured, upward)
+        coordinates += mean @ block.basis.T
+        blocks.append(covariance)
+    return coordinates, tuple(blocks)
+
+
+def finite(answers: Answers) -> FloatArray:
     """The values (all nodes x answers), with 0 in place of what was not measured, where anything may stand."""
     values = np.where(np.isfinite(answers.variance)[:, None], answers.values, 0.0)
     return values.reshape(-1, values.shape[-1])

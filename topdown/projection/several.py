@@ -50,7 +50,7 @@ def project_histograms(
     Raises `ProjectionError` as `project` does.
     """
     geography, tree = measurements.geography, measurements.geography.tree
-    measured = _answers(measurements)
+    measured = answers_by_level(measurements)
     weighted = [{q: _weighted(a, weights) for q, a in level.items()} for level in measured]
     components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
     try:
@@ -147,7 +147,7 @@ def require_by_family(method: Method, measurements: Measurements) -> None:
 
 def descent_of(measurements: Measurements, method: Method, weights: str, limits: AnswerLimits | None = None) -> Descent:
     """What the way down needs of measurements. Raises `Contradiction` for exact answers and limits that cannot be."""
-    measured = [{q: _weighted(a, weights) for q, a in level.items()} for level in _answers(measurements)]
+    measured = [{q: _weighted(a, weights) for q, a in level.items()} for level in answers_by_level(measurements)]
     components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
     return descent_of_answers(measurements.geography.tree, measured, Patterns(components), method, limits)
 
@@ -179,7 +179,7 @@ def certificate_of(
     """The certificate of histograms, of which ``scale`` is the largest number, from the checks of all families, the
     root's first."""
     gap, rounding, deviation = (np.concatenate([getattr(c, part) for c in checks]) for part in Check._fields[:3])
-    variances = np.concatenate([one.variance for level in _answers(measurements) for one in level.values()])
+    variances = np.concatenate([one.variance for level in answers_by_level(measurements) for one in level.values()])
     noise = np.sqrt(variances[np.isfinite(variances)].max(initial=0.0))
     worst = [
         (float(beyond), node) for node, beyond in enumerate(np.maximum(gap - rounding, 0.0) / deviation) if beyond > 0
@@ -207,7 +207,7 @@ def in_words(geography: Geography, contradiction: Contradiction) -> ProjectionEr
     )
 
 
-def _answers(measurements: Measurements) -> list[dict[Query, Answers]]:
+def answers_by_level(measurements: Measurements) -> list[dict[Query, Answers]]:
     """What was measured, level by level, with a variance per node. Raises `ConfigError` for one per answer."""
     found = []
     for level in measurements.geography.levels:

@@ -46,10 +46,21 @@ FAMILY_ROUNDINGS: dict[str, FamilyRounding] = {
 
 
 class Whole(NamedTuple):
-    """Whole histograms, the root's first, and the certificate of the families' programs that they were rounded from."""
+    """Whole histograms, the root's first, the certificate of the families' programs that they were rounded from, and
+    what these programs were made of."""
 
     histograms: list[Sparse]
     certificate: Certificate
+    descent: Descent
+
+
+class WholeProjection(NamedTuple):
+    """How whole histograms were made non-negative, for whoever describes them."""
+
+    method: str
+    weights: str
+    certificate: Certificate
+    nonnegative: bool = True
 
 
 def whole_histograms(
@@ -59,25 +70,27 @@ def whole_histograms(
     weights: str,
     source: Source,
     limits: AnswerLimits | None = None,
+    workers: int | None = None,
 ) -> Whole:
     """Non-negative whole histograms of every node, within ``limits``; every family adds up in every cell.
 
     A child's total, and its sums along a chain of nested queries (`flow.chain`) in which all exact ones are, are the
     floor or the ceiling of what its program says. ``source``: a key is drawn from it, and every family's randomness
-    comes from its own stream under that key, so that nothing depends on who works when. Raises `ConfigError` for a
-    method that does not go by families, `ProjectionError` naming the node where exact answers contradict each other.
+    comes from its own stream under that key, so that nothing depends on who works when. ``workers``: threads.
+    Raises `ConfigError` for a method that does not go by families, `ProjectionError` naming the node where exact
+    answers contradict each other.
     """
     require_by_family(method, measurements)
     geography = measurements.geography
     ties = KeyedSource(read_exactly(source, 32))
     try:
         descent = descent_of(measurements, method, weights, limits)
-        with thread_pool(None) as pool:
+        with thread_pool(workers) as pool:
             found, checks = descend(descent, solve_compiled, pool, settler(descent, rounding, ties))
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     most = max((float(one.values.max(initial=0.0)) for one in found), default=0.0)
-    return Whole(found, certificate_of(checks, geography.tree, measurements, most))
+    return Whole(found, certificate_of(checks, geography.tree, measurements, most), descent)
 
 
 def settler(

@@ -14,6 +14,7 @@ import pyarrow as pa
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.estimate import Estimate
+from topdown.projection.linear_answers import LinearAnswers
 from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
 from topdown.workload import Query
@@ -47,7 +48,7 @@ def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> It
 
 
 def estimate_batches(
-    table: AnswerTable, release: Release | HistogramRelease, linear_name: str, linear: Estimate
+    table: AnswerTable, release: Release | HistogramRelease, linear_name: str, linear: Estimate | LinearAnswers
 ) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name, column, value, LINEAR, sd, moe`` for every unit and column of the table.
 
@@ -85,7 +86,7 @@ def counted(release: Release | HistogramRelease, query: Query, nodes: slice) -> 
     return np.asarray(query.answers(release.values[nodes]))
 
 
-def _estimated(table: AnswerTable, linear: Estimate, nodes: slice) -> tuple[FloatArray, FloatArray]:
+def _estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice) -> tuple[FloatArray, FloatArray]:
     """The estimate by least squares and its variance, NaN where it is not known; both (nodes x columns)."""
     values, variance = {}, {}
     for query in table.queries:

@@ -19,7 +19,7 @@ from topdown.projection.certificate import Certificate, require_certificate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
 from topdown.projection.project import WEIGHTS
-from topdown.projection.whole import FAMILY_ROUNDINGS, require_whole, whole_histograms
+from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, require_whole, whole_histograms
 from topdown.release.release import Release
 from topdown.tables.tidy import to_arrow, to_frame
 from topdown.wording import shown
@@ -186,6 +186,7 @@ def project_whole(
     weights: str = "variance",
     limits: AnswerLimits | None = None,
     source: Source | None = None,
+    workers: int | None = None,
 ) -> HistogramRelease:
     """Whole, non-negative, consistent histograms from the root down, from what was measured of any queries.
 
@@ -194,7 +195,7 @@ def project_whole(
     ``method``: "gls-top-down" (with what was measured below each node) or "top-down" (with what was measured at it).
     ``rounding``: "nearest" (least sum of squares; ties by ``source``) or "unbiased" (random, with the mean of the
     fractional solution). ``limits``: of queries' answers by node, kept exactly. ``source``: operating-system entropy
-    where it is left out.
+    where it is left out. ``workers``: threads, by default one per processor; the release does not depend on it.
 
     Raises `ConfigError` for an unknown name or a method that does not go by families, `ProjectionError` naming the node
     where exact answers contradict each other or are not whole, or a certificate does not hold.
@@ -202,11 +203,20 @@ def project_whole(
     require_known(method, METHODS, "method")
     require_known(rounding, FAMILY_ROUNDINGS, "rounding")
     require_known(weights, WEIGHTS, "weights")
-    require_whole(measurements)
     source = SecureSource() if source is None else source
-    histograms, certificate = whole_histograms(
-        measurements, METHODS[method], FAMILY_ROUNDINGS[rounding], weights, source, limits
+    require_whole(measurements)
+    whole = whole_histograms(
+        measurements, METHODS[method], FAMILY_ROUNDINGS[rounding], weights, source, limits, workers
     )
+    return release_of(measurements, method, whole, source)
+
+
+def release_of(measurements: Measurements, method: str, whole: Whole, source: Source) -> HistogramRelease:
+    """Whole histograms that were made by ``method`` and rounded by ``source``, as a release.
+
+    Raises `ProjectionError` where their certificate does not hold.
+    """
+    histograms, certificate, _ = whole
     require_certificate(certificate, measurements.geography, method, "tree")
     return HistogramRelease(
         measurements.geography,

@@ -15,6 +15,8 @@ from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
+from topdown.projection.linear_answers import LinearAnswers
+from topdown.projection.whole import WholeProjection
 from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
@@ -90,7 +92,7 @@ def describe_release(
     config: Configuration,
     measurements: Measurements,
     plan: Plan,
-    estimates: Mapping[str, Estimate],
+    estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     checks: Mapping[str, CrossCheck],
     release: Release | HistogramRelease,
     files: Mapping[str, Path],
@@ -178,7 +180,7 @@ def _file(path: Path) -> dict[str, Any]:
     return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
 
 
-def _residuals(estimate: Estimate) -> dict[str, Any]:
+def _residuals(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:
     """The certificate without the size of the largest value, which under an invariant is a true count."""
     return {name: value for name, value in asdict(estimate.certificate).items() if name != "scale"}
 

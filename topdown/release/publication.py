@@ -7,6 +7,8 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from topdown.errors import DataError
@@ -15,8 +17,11 @@ from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
+from topdown.projection.conditions import Conditions
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
+from topdown.projection.linear_answers import LinearAnswers
+from topdown.projection.whole import WholeProjection
 from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, table_batches
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
@@ -45,7 +50,7 @@ LIMITS = "limits.parquet"
 def publish(
     public: Path,
     measurements: Measurements,
-    estimates: Mapping[str, Estimate],
+    estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     release: Release | HistogramRelease,
     manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
     *,
@@ -69,7 +74,9 @@ def publish(
     where files are written at the same time. Raises `DataError` when something cannot be written; nothing then has a
     final name.
     """
-    linear_name, linear = next(iter(estimates.items()))
+    linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
+    linear_name = next(iter(linear), "unbiased")
+    of_cells = {name: one for name, one in estimates.items() if isinstance(one, Estimate)}
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
     own = {**own, **{file: said for table in tables for file, said in answer_table(table, linear_name).items()}}
     marks = {
@@ -92,33 +99,34 @@ def publish(
                 return release.batches(margins.columns)
 
             writers = {
-                ESTIMATES: parquet(ESTIMATES, _estimate_batches(estimates, margins)),
                 MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
                 RELEASE: parquet(RELEASE, released()),
                 GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
             }
+            if of_cells:
+                writers = {ESTIMATES: parquet(ESTIMATES, _estimate_batches(of_cells, margins)), **writers}
             if limits is not None:
                 writers[LIMITS] = parquet(LIMITS, limits.batches())
             if csv:
                 writers[RELEASE_CSV] = text(RELEASE_CSV, released())
             if wide:
-                dense = release if isinstance(release, Release) else release.dense(estimates["non_negative"].exact)
+                dense = release if isinstance(release, Release) else release.dense(_exact(measurements, of_cells))
                 writers[WIDE] = parquet(WIDE, wide_batches(dense))
                 if csv:
                     writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(dense))
-            if estimates_csv:
-                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(estimates, margins))
+            if of_cells and estimates_csv:
+                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
             if tables:
                 make_folder(staging / FOLDER)
             for table in tables:
                 counts, beside = paths_of(table)
                 writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-                rows = estimate_batches(table, release, linear_name, linear)
+                rows = estimate_batches(table, release, linear_name, linear[linear_name])
                 writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
                 if csv:
                     writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
                 if estimates_csv:
-                    rows = estimate_batches(table, release, linear_name, linear)
+                    rows = estimate_batches(table, release, linear_name, linear[linear_name])
                     writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
             # Every writer ends before the folder goes away beneath one that is still at work.
             for error in list(map_ordered(_failure, list(writers.values()), executor)):
@@ -136,6 +144,15 @@ def publish(
             f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
             "and run again: no noise will be drawn again"
         ) from None
+
+
+def _exact(measurements: Measurements, of_cells: Mapping[str, Estimate]) -> npt.NDArray[np.bool_]:
+    """Which cells (nodes x cells) are published exactly."""
+    if "non_negative" in of_cells:
+        return of_cells["non_negative"].exact
+    geography = measurements.geography
+    held = Conditions.of(geography.tree, [measurements.at(level) for level in geography.levels])
+    return held.exact(len(measurements.cells))
 
 
 def _failure(write: Callable[[], None]) -> Exception | None:

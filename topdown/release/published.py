@@ -72,13 +72,14 @@ class PublishedEstimates:
 class PublishedRelease:
     """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``.
 
-    ``histograms``: the counts of a release of several queries, kept as the cells that have records; else None.
+    ``estimates``: of every cell, None where the release has none; ``histograms``: the counts of a release of several
+    queries, kept as the cells that have records; else None.
     """
 
     public: Path
     geography: Geography
     release: Release
-    estimates: PublishedEstimates
+    estimates: PublishedEstimates | None
     measurements: Measurements
     plan: Plan
     manifest: dict[str, Any] = field(repr=False)
@@ -111,8 +112,10 @@ def read_release(public: str | Path) -> PublishedRelease:
     projections = manifest["projections"]
     linear = next((name for name in projections if name != "non_negative"), "unbiased")
     names = [linear, "variance", "non_negative"]
-    values = _read(folder / ESTIMATES, geography, cells, names)
-    estimates = PublishedEstimates(geography, cells, linear, *(values[name] for name in names))
+    estimates = None
+    if ESTIMATES in manifest["files"]:
+        values = _read(folder / ESTIMATES, geography, cells, names)
+        estimates = PublishedEstimates(geography, cells, linear, *(values[name] for name in names))
     if manifest.get("release_rows") == WITH_RECORDS:
         histograms = released_histograms(folder, manifest)
         held = Conditions.of(geography.tree, [source.measurements.at(level) for level in geography.levels])

@@ -35,7 +35,7 @@ def comparisons(primary: str, summary: dict[str, Any]) -> list[str]:
         parts = []
         value, error = _rmse(summary, level, method)
         if value is not None:
-            parts.append(f"a root mean squared error of {within(value, error)} for a {level}'s count")
+            parts.append(f"a root mean squared error of {within(value, error)} for a {level}'s {summary['counted']}")
         biased = [r["biased"] for r in summary["overview"] if r["level"] == level and r["method"] == method]
         if biased and None not in biased:
             parts.append(f"a clear bias in {many(sum(biased), 'count')}")
@@ -62,8 +62,12 @@ def _subject(primary: str, released: str) -> str:
 
 
 def _rmse(summary: dict[str, Any], level: str, method: str) -> tuple[float | None, float | None]:
-    """Of a level's counts in all cells, with its simulation error; cells have noise of their own."""
-    rows = [r for r in summary["overview"] if r["level"] == level and r["method"] == method]
+    """Of a level's counts in all cells of the headline, with its simulation error; cells have noise of their own."""
+    rows = [
+        r
+        for r in summary["overview"]
+        if r["level"] == level and r["method"] == method and r["cell"] in summary["headline"]
+    ]
     if any(r["rmse"] is None for r in rows):
         return None, None
     value = math.sqrt(sum(r["rmse"] ** 2 for r in rows) / len(rows))
@@ -80,7 +84,7 @@ def _accuracy(table: ErrorTable, primary: str, summary: dict[str, Any]) -> str:
     begin = (
         f"Over {table.replicates:,} replicates, {primary} has a root mean squared error of {within(rmse, error)} for "
     )
-    begin += f"a {level}'s count"
+    begin += f"a {level}'s {summary['counted']}"
     if noise is None:
         return f"{begin}, which was not measured itself."
     if not noise:

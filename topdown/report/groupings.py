@@ -59,17 +59,23 @@ class Grouping:
         return {label: k for k, label in enumerate(dict.fromkeys(everywhere))}
 
 
-__all__ = ["SIZE_CLASS", "Grouping", "Groupings", "by_size", "group_means", "grouped_decisions"]
+__all__ = ["SIZE_CLASS", "SIZE_OF_PLACE", "Grouping", "Groupings", "by_size", "group_means", "grouped_decisions"]
 
 Groupings = Mapping[str, Grouping]
 """Name -> grouping; the first is `SIZE_CLASS`."""
 
 
-def by_size(leaves: IntArray, cells: Sequence[str], edges: Sequence[float]) -> Grouping:
-    """The size classes of ``leaves`` (leaves x cells): by the sum over cells, and by each cell's count."""
-    totals = tuple(fairness.size_classes(leaves.sum(axis=1), edges))
+SIZE_OF_PLACE = "size of place"
+"""The grouping that every study of queries has: by the total of the unit, whatever is counted of it."""
+
+
+def by_size(leaves: IntArray, cells: Sequence[str], edges: Sequence[float], totals: IntArray | None = None) -> Grouping:
+    """The size classes of ``leaves`` (leaves x cells): by each cell's count, and by ``totals`` (leaves,), the sum over
+    cells where they are left out."""
+    totals_of = leaves.sum(axis=1) if totals is None else totals
+    labels = tuple(fairness.size_classes(totals_of, edges))
     by_cell = {cell: tuple(fairness.size_classes(leaves[:, k], edges)) for k, cell in enumerate(cells)}
-    return Grouping(totals, by_cell, order=tuple(fairness.size_class_names(edges)))
+    return Grouping(labels, by_cell, order=tuple(fairness.size_class_names(edges)))
 
 
 def group_means(groupings: Groupings, cells: Sequence[str], funds: Sequence[Rule]) -> list[GroupMean]:

@@ -14,6 +14,8 @@ from topdown.measurements.measurements import Answers
 from topdown.noise import Law, SeededSource
 from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.plan import Plan
+from topdown.projection.method import METHODS
+from topdown.simulation.followed import Followed
 from topdown.simulation.methods import StudiedMethod
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
@@ -45,10 +47,11 @@ def asked_queries(
     if all(query == DETAILED for _, query in named):
         return ()
     for method in methods:
-        if method.nonnegative:
+        if method.nonnegative and not METHODS[method.projection].by_family:
+            able = " or ".join(repr(one.name) for one in METHODS.values() if one.by_family)
             raise ConfigError(
-                f"method {shown(method.label)}: x >= 0 is there where the cells alone are measured, and the plan asks "
-                f"{len({query for _, query in named})} queries; study 'gls' or '/equality' methods"
+                f"method {shown(method.label)} has x >= 0 where the cells alone are measured, and the plan asks "
+                f"{len({query for _, query in named})} queries; take {able}"
             )
     return tuple(
         Asked(
@@ -80,11 +83,33 @@ def draw_answers(
     return found
 
 
-def detailed_answers(measured: Sequence[dict[Query, Answers]], tree: Tree, shape: tuple[int, ...]) -> FloatArray:
-    """The measured cells (replicates, cells, nodes) = ``shape``; 0 where they were not measured."""
-    found = np.zeros(shape)
+def measured_answers(
+    measured: Sequence[dict[Query, Answers]], tree: Tree, followed: Followed, replicates: int
+) -> FloatArray:
+    """The answers (replicates, answers, nodes) that are followed as they were measured; where an exact finer query has
+    them, its sums; 0 where they were not measured."""
+    found = np.zeros((replicates, len(followed.labels), tree.n_nodes))
     for index, level in enumerate(measured):
-        for query, one in level.items():
-            if query.name == DETAILED:
-                found[..., tree.level(index)] = one.values.swapaxes(1, 2)
+        exact = [query for query, one in level.items() if (one.variance == 0).all()]
+        for query in followed.queries:
+            columns = followed.columns(query.name)
+            finer = next((one for one in exact if query.is_part_of(one)), None)
+            if query in level:
+                values = level[query].values
+            elif finer is not None:
+                values = _coarsened(query, finer, level[finer].values)
+            else:
+                continue
+            found[:, columns, tree.level(index)] = values.swapaxes(1, 2)
     return found
+
+
+def _coarsened(query: Query, finer: Query, answers: FloatArray) -> FloatArray:
+    """The answers (..., answers) to ``query`` from those to a finer one."""
+    cells = np.arange(query.schema.n_cells)
+    place = np.empty(finer.n_answers, np.int64)
+    place[finer.answers_of(cells)] = query.answers_of(cells)
+    order = np.argsort(place, kind="stable")
+    return np.asarray(
+        np.add.reduceat(answers[..., order], np.searchsorted(place[order], np.arange(query.n_answers)), axis=-1)
+    )

@@ -17,6 +17,7 @@ from topdown.simulation.moments import LEVEL_QUANTITIES, TOTALS
 from topdown.simulation.resolution import resolution
 from topdown.tables.tidy import tidy_batches, to_frame, with_plain_strings, write_parquet
 from topdown.wording import listed, shown
+from topdown.workload import DETAILED
 
 STATISTICS = (
     "bias",
@@ -47,7 +48,10 @@ class ErrorTable:
 
     ``statistics``: method label -> name of `STATISTICS` -> (nodes x cells), in counts (variance and mse in counts
     squared, zeros a share); wasserstein is the distance of the residual's law from ``reference``; NaN where it was not
-    computed. ``truth`` (nodes x cells): the true counts. ``noise_variance`` (nodes,): of the measurements.
+    computed. ``truth`` (nodes x cells): the true counts. ``noise_variance``: of the measurements, (nodes,), or
+    (nodes x cells) where the cells are answers to queries, each with its noise (infinite where it is not measured).
+    ``of_query`` (cells,): the query that every cell is an answer of. ``theory``: method label -> the exact variance
+    (nodes x cells) of those that are linear, NaN where it is undetermined.
     ``level_means``: method label -> name of `LEVEL_STATISTICS` -> (levels x cells): means over a level's nodes, with
     the standard errors of these means, correlations between nodes included. ``rules``: (method label, rule label) ->
     name of `RULE_STATISTICS` -> (units,), of the leaves or of the level that the rule decides for, ``rule_nodes``: rule
@@ -73,6 +77,8 @@ class ErrorTable:
     densities: Mapping[str, IntArray] = field(repr=False)
     bin_width: FloatArray = field(repr=False)
     public_input: bool = False
+    of_query: tuple[str, ...] = ()
+    theory: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, key: tuple[str, str]) -> FloatArray:
         """``table[method, statistic]``: (nodes x cells). Raises `ConfigError` naming what there is."""
@@ -86,7 +92,27 @@ class ErrorTable:
     @property
     def resolution(self) -> FloatArray:
         """(nodes,): how far from 0 a number may be for float64 alone, in counts; of `resolution.resolution`."""
-        return resolution(self.noise_variance, self.truth)
+        if self.noise_variance.ndim == 1:
+            return resolution(self.noise_variance, self.truth)
+        # Of the finest noise at a node, which is the nearest to none.
+        return resolution(self.noise_variances.min(axis=1), self.truth)
+
+    @property
+    def noise_variances(self) -> FloatArray:
+        """The variance (nodes x cells) of the noise on every number that was measured; infinite where it was not."""
+        noise = self.noise_variance
+        return np.broadcast_to(noise[:, None] if noise.ndim == 1 else noise, self.truth.shape)
+
+    @property
+    def headline(self) -> slice:
+        """The cells that are summed up where one number stands for all: the answers to the query that is named first,
+        and all cells where none is."""
+        return slice(0, self.of_query.count(self.of_query[0]) if self.of_query else len(self.cells))
+
+    @property
+    def follows_queries(self) -> bool:
+        """Whether the cells are answers to queries, and not the cells of the table."""
+        return any(query != DETAILED for query in self.of_query)
 
     @property
     def notice(self) -> str:
@@ -99,7 +125,8 @@ class ErrorTable:
             columns = {
                 "method": method,
                 "truth": self.truth,
-                "noise_variance": np.broadcast_to(self.noise_variance[:, None], self.truth.shape),
+                "noise_variance": self.noise_variances,
+                "predicted_variance": self.theory.get(method, np.full(self.truth.shape, np.nan)),
                 **{name: self.statistics[method][name] for name in STATISTICS},
                 "replicates": np.full(self.truth.shape, self.replicates),
                 "reference": self.reference,
@@ -113,7 +140,8 @@ class ErrorTable:
         return pa.Table.from_batches(list(self.batches()))
 
     def to_frame(self) -> pd.DataFrame:
-        """Rows ``geoid, level, parent, name, cell, method, truth, <statistics>, replicates, reference, notice``."""
+        """Rows ``geoid, level, parent, name, cell, method, truth, noise_variance, predicted_variance, <statistics>,
+        replicates, reference, notice``."""
         return to_frame(self.batches())
 
     def rules_frame(self) -> pd.DataFrame:

@@ -15,7 +15,8 @@ from topdown.theory.noise_laws import family_variance
 
 
 def predicted_variance(table: ErrorTable, method: str) -> FloatArray:
-    """The variance (nodes,) that theory gives every node's estimate, in counts squared; NaN where none is known.
+    """The variance that theory gives every node's estimate, in counts squared; NaN where none is known. (nodes,), since
+    cells are alike; (nodes x cells) where several queries were measured or are followed, from `ErrorTable.theory`.
 
     "raw": the noise's; otherwise the method's own: of "top-down/equality", level by level,
     v (1 - v / V) + (v / V)^2 var(parent) with V the sum over the family; of "gls" the diagonal of the generalised
@@ -26,6 +27,8 @@ def predicted_variance(table: ErrorTable, method: str) -> FloatArray:
     applied down the tree.
     """
     noise, tree = table.noise_variance, table.geography.tree
+    if noise.ndim == 2:
+        return table.theory.get(method, np.full(table.truth.shape, np.nan))
     found = StudiedMethod.parse(method).variance(noise, tree)
     return np.full(len(noise), np.nan) if found is None else np.where(np.isfinite(found), found, np.nan)
 
@@ -44,8 +47,8 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
     and its comparison of Arizona with Texas.
     """
     tree, geography = table.geography.tree, table.geography
-    predicted = predicted_variance(table, method)
-    sums_alone = predicted_variance(table, StudiedMethod.parse(method).on_sums_alone.label)
+    predicted = _by_cell(table, predicted_variance(table, method))
+    sums_alone = _by_cell(table, predicted_variance(table, StudiedMethod.parse(method).on_sums_alone.label))
     corrected = table[method, "wasserstein_corrected"]
     distance = np.where(np.isfinite(corrected), corrected, table[method, "wasserstein"])
     frames = []
@@ -55,9 +58,9 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
         def mean(values: FloatArray, families: Any = families, n: Any = n) -> FloatArray:
             return np.asarray(families.total(values[families.children]) / n)
 
-        noise = mean(table.noise_variance)
         parents = np.arange(families.parents.start, families.parents.stop)
         for column, cell in enumerate(table.cells):
+            noise = mean(table.noise_variances[:, column])
             # Siblings' sample variances are almost uncorrelated: their correlation is that of the errors, squared.
             squared_se = table[method, "variance_se"][children, column] ** 2
             distance_se = table[method, "wasserstein_se"][children, column] ** 2
@@ -71,8 +74,8 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
                         "cell": cell,
                         "noise_variance": noise,
                         "public_total": family_variance(noise, n.astype(np.float64)),
-                        "predicted": mean(predicted),
-                        "sums_alone": mean(sums_alone),
+                        "predicted": mean(predicted[:, column]),
+                        "sums_alone": mean(sums_alone[:, column]),
                         "measured": mean(table[method, "variance"][:, column]),
                         "measured_se": np.sqrt(families.total(squared_se)) / n,
                         "wasserstein": mean(distance[:, column]),
@@ -108,6 +111,10 @@ def family_pairs(families: pd.DataFrame, pairs: int = 3) -> pd.DataFrame:
             row["ratio"] = high["measured"] / low["measured"] if low["measured"] > 0 else np.inf
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _by_cell(table: ErrorTable, variance: FloatArray) -> FloatArray:
+    return np.broadcast_to(variance[:, None] if variance.ndim == 1 else variance, table.truth.shape)
 
 
 def _names(table: ErrorTable, nodes: npt.NDArray[np.int64]) -> list[str | None]:

@@ -132,14 +132,15 @@ def error_statistics(
     total: Accumulated,
     label: str,
     replicates: int,
-    laws: Sequence[Law | None],
+    laws: Sequence[Sequence[Law | None]],
     levels: Sequence[slice],
     shape: tuple[int, ...],
 ) -> dict[str, FloatArray]:
     """The statistics (rows,) of `errors_table.STATISTICS` with their Monte Carlo standard errors.
 
     The variance has divisor R - 1 (NaN for one replicate); its standard error is sqrt((m4 - (R - 3)/(R - 1) m2^2) / R)
-    with central moments m2, m4; those of the other means are sqrt(sample variance / R).
+    with central moments m2, m4; those of the other means are sqrt(sample variance / R). ``laws``: by level and cell,
+    those that residuals are compared with.
     """
     r = float(replicates)
     first, second, third, fourth = total.powers[label] / r
@@ -172,24 +173,26 @@ def _add_distances(
     found: dict[str, FloatArray],
     first: Histogram,
     second: Histogram,
-    laws: Sequence[Law | None],
+    laws: Sequence[Sequence[Law | None]],
     levels: Sequence[slice],
     shape: tuple[int, ...],
 ) -> None:
-    cells, nodes = shape
+    nodes = shape[1]
     halves_are_there = bool(second.counts.any())
-    for law, level in zip(laws, levels, strict=True):
-        if law is None:
-            continue
-        rows = np.concatenate([np.arange(level.start, level.stop) + cell * nodes for cell in range(cells)])
-        # A few thousand rows at a time: the differences by bin are several arrays of (rows, bins).
-        for part in np.array_split(rows, -(-len(rows) // 2048)):
-            measured = distances(_rows(first, part), _rows(second, part), law)
-            found["wasserstein"][part] = measured.plain
-            found["wasserstein_se"][part] = measured.standard_error
-            found["wasserstein_floor"][part] = measured.floor
-            if halves_are_there:
-                found["wasserstein_corrected"][part] = measured.corrected
+    for of_cells, level in zip(laws, levels, strict=True):
+        for law in dict.fromkeys(of_cells):
+            if law is None:
+                continue
+            mine = [cell for cell, other in enumerate(of_cells) if other == law]
+            rows = np.concatenate([np.arange(level.start, level.stop) + cell * nodes for cell in mine])
+            # A few thousand rows at a time: the differences by bin are several arrays of (rows, bins).
+            for part in np.array_split(rows, -(-len(rows) // 2048)):
+                measured = distances(_rows(first, part), _rows(second, part), law)
+                found["wasserstein"][part] = measured.plain
+                found["wasserstein_se"][part] = measured.standard_error
+                found["wasserstein_floor"][part] = measured.floor
+                if halves_are_there:
+                    found["wasserstein_corrected"][part] = measured.corrected
 
 
 def _rows(histogram: Histogram, rows: IntArray) -> Histogram:

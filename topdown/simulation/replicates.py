@@ -8,15 +8,24 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, Tree
-from topdown.noise import Law, SeededSource
+from topdown.measurements.measurements import Answers
+from topdown.noise import KeyedSource, Law, SeededSource
 from topdown.privacy.bounds import NONE, LevelBounds
 from topdown.projection.components import Components
+from topdown.projection.families import descend, solve_compiled
 from topdown.projection.histograms import solve
+from topdown.projection.limits import AnswerLimits
+from topdown.projection.method import METHODS
+from topdown.projection.patterns import Patterns
 from topdown.projection.problem import Problem
-from topdown.simulation.draws import Asked, detailed_answers, draw_answers
+from topdown.projection.several import descent_of_answers
+from topdown.projection.whole import FAMILY_ROUNDINGS, settler
+from topdown.simulation.draws import Asked, draw_answers, measured_answers
+from topdown.simulation.followed import Followed
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.moments import Accumulated
 from topdown.simulation.rules import Rule
+from topdown.workload import Query
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +33,9 @@ class Simulation:
     """What every task needs: the problem, the laws by level, what to follow; ``chunk``: replicates drawn together."""
 
     tree: Tree
-    truth: FloatArray  # (cells, nodes)
+    truth: FloatArray  # (cells, nodes), of the histograms
+    followed: Followed
+    answers: FloatArray  # (answers, nodes), those that are followed of the truth
     variance: FloatArray  # (nodes,)
     lower: FloatArray | None
     resolution: FloatArray  # (nodes,), at most which an estimate is 0
@@ -32,10 +43,11 @@ class Simulation:
     bounds: tuple[LevelBounds, ...]
     methods: tuple[StudiedMethod, ...]
     rules: tuple[Rule, ...]
-    cells: tuple[str, ...]
-    width: FloatArray | None  # (cells * nodes,), None without distances
+    width: FloatArray | None  # (answers * nodes,), None without distances
     queries: tuple[Asked, ...]  # where more than the cells are measured: everything that is
     components: Components | None
+    patterns: Patterns | None
+    limits: AnswerLimits | None
     seed: int
     chunk: int
 
@@ -55,7 +67,7 @@ def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
         problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
         for method in study.methods:
             ties = SeededSource((study.seed, chunk, start, "ties", method.label))
-            _follow(study, method, method.apply(problem, ties), found)
+            _follow(study, method, study.followed.answers(method.apply(problem, ties)), found)
         first += stop - start
     return found
 
@@ -65,10 +77,28 @@ def _run_histograms(study: Simulation, components: Components, chunk: int, rows:
     measured = draw_answers(study.queries, study.tree, study.truth, study.chunk, (study.seed, chunk), rows)
     for method in study.methods:
         if method.is_raw:
-            x = detailed_answers(measured, study.tree, (rows.stop - rows.start, *study.truth.shape))
+            x = measured_answers(measured, study.tree, study.followed, rows.stop - rows.start)
+        elif method.nonnegative:
+            ties = SeededSource((study.seed, chunk, rows.start, "ties", method.label))
+            keys = [ties.read(32) for _ in range(rows.stop - rows.start)]
+            x = np.stack([_by_families(study, method, measured, row, key) for row, key in enumerate(keys)])
         else:
-            x = solve(study.tree, components, measured, upward=method.upward)[0].swapaxes(1, 2)
+            x = study.followed.answers(solve(study.tree, components, measured, upward=method.upward)[0].swapaxes(1, 2))
         _follow(study, method, x, found)
+
+
+def _by_families(
+    study: Simulation, method: StudiedMethod, measured: list[dict[Query, Answers]], row: int, key: bytes
+) -> FloatArray:
+    """The answers (answers, nodes) of one replicate's non-negative histograms; whole ones where the method rounds, with
+    ties broken by ``key``."""
+    if study.patterns is None:  # not where more than the cells are measured
+        raise ValueError("families of histograms need the patterns of their queries")
+    mine = [{q: Answers(one.values[row], one.variance) for q, one in level.items()} for level in measured]
+    descent = descent_of_answers(study.tree, mine, study.patterns, METHODS[method.projection], study.limits)
+    settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
+    histograms, _ = descend(descent, solve_compiled, settle=settle)
+    return study.followed.sparse_answers(histograms)
 
 
 def draw(study: Simulation, chunk: int) -> FloatArray:
@@ -89,15 +119,16 @@ def draw(study: Simulation, chunk: int) -> FloatArray:
 
 
 def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, found: Accumulated) -> None:
-    """Add the errors of estimates (replicates, cells, nodes), and of decisions taken on them."""
-    errors = np.ascontiguousarray((x - study.truth).reshape(len(x), -1).T)
+    """Add the errors of estimates (replicates, answers, nodes), and of decisions taken on them."""
+    labels = study.followed.labels
+    errors = np.ascontiguousarray((x - study.answers).reshape(len(x), -1).T)
     zero = np.abs(x) <= study.resolution
     found.add_errors(method.label, errors, np.count_nonzero(zero, axis=0).reshape(-1))
-    found.add_level_means(method.label, _level_means(errors.reshape(*study.truth.shape, len(x)), zero, study.tree))
+    found.add_level_means(method.label, _level_means(errors.reshape(*study.answers.shape, len(x)), zero, study.tree))
     if study.width is not None:
         found.add_histogram(method.label, errors, study.width)
     for rule in study.rules:
-        wrong = rule.outcome(x, study.cells, study.tree) - rule.outcome(study.truth, study.cells, study.tree)
+        wrong = rule.outcome(x, labels, study.tree) - rule.outcome(study.answers, labels, study.tree)
         found.add_rule((method.label, rule.label), wrong)
 
 

@@ -18,9 +18,13 @@ from topdown.noise import Law
 from topdown.privacy.plan import MEASURE, Plan
 from topdown.projection.components import Components
 from topdown.projection.invariants import lower_bounds, settle
+from topdown.projection.limits import AnswerLimits
+from topdown.projection.patterns import Patterns
 from topdown.simulation.draws import asked_queries, drawn_law
 from topdown.simulation.errors_table import ErrorTable
-from topdown.simulation.histogram import BINS, bin_width
+from topdown.simulation.followed import Followed, followed_noise
+from topdown.simulation.histogram import BINS
+from topdown.simulation.linear import bin_widths, linear_variances
 from topdown.simulation.methods import RAW, StudiedMethod, parse_methods
 from topdown.simulation.moments import (
     Accumulated,
@@ -62,6 +66,8 @@ def simulate(
     workers: int | None = 1,
     public_input: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    queries: Sequence[str] | None = None,
+    limits: AnswerLimits | None = None,
 ) -> ErrorTable:
     """Errors of ``methods`` over ``replicates`` replicates of drawing noise under ``plan`` and projecting.
 
@@ -72,11 +78,13 @@ def simulate(
     same parameter). ``rules``: decisions to follow. ``distances``: whether to compute Wasserstein distances, by default
     for up to 100,000 nodes x cells. ``workers``: processes, None for one per processor; the result does not depend on
     it. ``progress(done, replicates)`` is called as replicates are finished; a KeyboardInterrupt keeps what is finished,
-    and the table says how many replicates that is.
+    and the table says how many replicates that is. ``queries``: whose answers the errors are of, at every level; the
+    cells themselves where it is left out. An answer is called "sex: female", the total "total". ``limits``: of answers,
+    within which the counts are and non-negative histograms stay.
 
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
-    were declared public. Raises `ConfigError` for an unknown method or reference, or no replicates; `BudgetError` and
-    `CountsError` where `measure` refuses the plan or the counts.
+    were declared public. Raises `ConfigError` for an unknown method, query or reference, or no replicates;
+    `BudgetError` and `CountsError` where `measure` refuses the plan or the counts.
     """
     if reference not in REFERENCES:
         raise ConfigError(f"unknown reference {shown(reference)}: give {' or '.join(map(repr, REFERENCES))}")
@@ -85,7 +93,8 @@ def simulate(
     # What `measure` would refuse has no release whose errors could be asked for.
     plan = measurable(plan, counts.geography.levels, counts.schema)
     require_room(counts, plan)
-    study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances)
+    followed = Followed.of(counts.schema, counts.cells, queries)
+    study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances, followed, limits)
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
     total, done = Accumulated.empty(), 0
     try:
@@ -110,49 +119,48 @@ def _study(
     rules: tuple[Rule, ...],
     seed: int,
     distances: bool | None,
+    followed: Followed | None = None,
+    limits: AnswerLimits | None = None,
 ) -> Simulation:
     if plan.only_child != MEASURE:
         raise ConfigError(
             "only_child = 'move-up' is not simulated: a study has one law of noise per level; leave it out"
         )
+    followed = Followed.of(counts.schema, counts.cells, None) if followed is None else followed
     geography, tree = counts.geography, counts.geography.tree
     asked = asked_queries(counts.geography, counts.schema, plan, methods)
     laws = tuple(drawn_law(plan, level, DETAILED) for level in geography.levels)
     variance = np.empty(geography.n_nodes)
-    deviation = np.empty(geography.n_nodes)
-    widest = 0.0
     for level, law in zip(geography.levels, laws, strict=True):
-        nodes = geography.level_slice(level)
-        variance[nodes] = np.inf if law is None and not plan.is_exact(level) else plan.variance(level, continuous=True)
-        for one in asked:
-            if geography.levels[one.level] == level and np.isfinite(one.variance):
-                widest = max(widest, one.variance**0.5)
-        # A non-negative projection may hand a parent's whole error to one child.
-        widest = max(widest, float(np.sqrt(law.variance)) if law is not None else 0.0)
-        deviation[nodes] = float(np.sqrt(law.variance)) if law is not None else widest
+        is_exact = plan.is_exact(level)
+        variance[geography.level_slice(level)] = (
+            np.inf if law is None and not is_exact else plan.variance(level, continuous=True)
+        )
     truth = np.ascontiguousarray(counts.values.T, dtype=np.float64)
     truth, settled = settle(truth, variance, tree, nonnegative=True)
     settled = settled[0] if settled.ndim == 2 else settled
-    rows = truth.size
-    wanted = rows <= _ROWS_WITH_DISTANCES if distances is None else distances
-    width = np.array([bin_width(d) for d in np.unique(deviation)])
-    width = width[np.searchsorted(np.unique(deviation), deviation)]
+    answers = followed.answers(truth)
+    wanted = answers.size <= _ROWS_WITH_DISTANCES if distances is None else distances
+    components = Components(counts.schema, tuple(dict.fromkeys(one.query for one in asked))) if asked else None
     return Simulation(
         tree=tree,
         truth=truth,
+        followed=followed,
+        answers=answers,
         variance=settled,
         lower=lower_bounds(truth, settled, tree),
-        resolution=resolution(variance, truth),
+        resolution=resolution(followed_noise(plan, geography, followed)[1].min(axis=0) if asked else variance, truth),
         laws=laws,
         bounds=tuple(plan.bounds.at(level) for level in geography.levels),
         methods=methods,
         rules=rules,
-        cells=counts.cells,
-        width=np.tile(width, len(counts.cells)) if wanted else None,
+        width=bin_widths(geography, plan, followed, asked).reshape(-1) if wanted else None,
         seed=seed,
-        chunk=int(np.clip(_VALUES_AT_ONCE // rows, 1, _LARGEST_CHUNK)),
+        chunk=int(np.clip(_VALUES_AT_ONCE // truth.size, 1, _LARGEST_CHUNK)),
         queries=asked,
-        components=Components(counts.schema, tuple(dict.fromkeys(one.query for one in asked))) if asked else None,
+        components=components,
+        patterns=None if components is None else Patterns(components),
+        limits=limits,
     )
 
 
@@ -178,12 +186,16 @@ def _table(
     public_input: bool,
     threads: Executor | None,
 ) -> ErrorTable:
-    geography = counts.geography
+    geography, followed = counts.geography, study.followed
+    drawn, noise = followed_noise(plan, geography, followed)
+    if study.components is None and followed.are_cells:  # exact nodes may make others exact
+        noise = np.broadcast_to(study.variance, study.answers.shape)
     laws = [
-        _reference_law(law, plan, level, reference) for level, law in zip(geography.levels, study.laws, strict=True)
+        [_reference_law(law, plan, level, query, reference) for law, query in zip(row, followed.of_query, strict=True)]
+        for level, row in zip(geography.levels, drawn, strict=True)
     ]
     slices = [geography.level_slice(level) for level in geography.levels]
-    shape = study.truth.shape
+    shape = study.answers.shape
     labels = [method.label for method in study.methods]
 
     def of_method(label: str) -> dict[str, FloatArray]:
@@ -193,13 +205,14 @@ def _table(
     statistics = dict(zip(labels, map_ordered(of_method, labels, threads), strict=True))
     levels = {label: level_statistics(total, label, done) for label in labels}
     # What was not measured has no raw value, and so no error.
+    unmeasured = np.isinf(noise).T
     for values in statistics.get(RAW, {}).values():
-        values[np.isinf(study.variance)] = np.nan
+        values[unmeasured] = np.nan
     for values in levels.get(RAW, {}).values():
-        values[[np.isinf(study.variance[nodes]).any() for nodes in slices]] = np.nan
+        values[np.stack([unmeasured[nodes].any(axis=0) for nodes in slices])] = np.nan
     rules = {
         (method.label, rule.label): {
-            "truth": rule.outcome(study.truth, study.cells, study.tree),
+            "truth": rule.outcome(study.answers, followed.labels, study.tree),
             **rule_statistics(total.rules[method.label, rule.label], done),
         }
         for method in study.methods
@@ -211,18 +224,20 @@ def _table(
         for rule in study.rules
     }
     for rule in study.rules:
-        if RAW in labels and np.isinf(study.variance[rule.nodes(study.tree)]).any():
+        if RAW in labels and unmeasured[rule.nodes(study.tree)].any():
             decided = rules[RAW, rule.label]
             rules[RAW, rule.label] = {k: v if k == "truth" else np.full_like(v, np.nan) for k, v in decided.items()}
             totals[RAW, rule.label] = dict.fromkeys(totals[RAW, rule.label], np.nan)
     return ErrorTable(
         geography=geography,
-        cells=counts.cells,
+        cells=followed.labels,
         methods=tuple(method.label for method in study.methods),
         replicates=done,
         reference=reference,
-        truth=counts.values,
-        noise_variance=study.variance,
+        truth=counts.values if followed.are_cells else np.rint(study.answers).astype(np.int64).T,
+        noise_variance=study.variance if followed.are_cells and study.components is None else noise.T,
+        of_query=followed.of_query,
+        theory=linear_variances(study, plan, geography, noise),
         statistics=statistics,
         level_means=levels,
         rules=rules,
@@ -237,7 +252,7 @@ def _table(
     )
 
 
-def _reference_law(law: Law | None, plan: Plan, level: str, reference: str) -> Law | None:
+def _reference_law(law: Law | None, plan: Plan, level: str, query: str, reference: str) -> Law | None:
     if law is None or reference == "noise":
         return law
-    return plan.smooth_law(level)
+    return plan.smooth_law(level, query)

@@ -54,6 +54,8 @@ PLAIN = Format()
 
 
 def kind_of(path: Path) -> str:
-    """Which of `READ` the name of ``path`` ends in; "" for another."""
+    """Which of `READ` the name of ``path`` ends in; "" for another. A folder is one of Parquet files."""
+    if path.is_dir():
+        return ".parquet"
     name = path.name.lower()
     return next((kind for kind in sorted(READ, key=len, reverse=True) if name.endswith(kind)), "")

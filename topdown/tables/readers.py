@@ -19,6 +19,7 @@ from topdown.machine.memory import gibibytes, most_at_once, too_large
 from topdown.tables import excel
 from topdown.tables.format import PLAIN, READ, Format, kind_of
 from topdown.tables.parquet import parquet_batches, parquet_columns
+from topdown.tables.parquet_folder import folder_batches, folder_columns, part_and_row, parts_of
 from topdown.tables.text import line_of, separator_meant, text_batches, text_header
 from topdown.wording import NOT_UTF8, column_name, column_names, reason, shown, shown_path, unquoted
 
@@ -29,8 +30,8 @@ Watch = Callable[[int, int], None]
 def read_table(
     path: str | Path, columns: Sequence[str] | None = None, *, form: Format = PLAIN, watch: Watch | None = None
 ) -> pa.Table:
-    """The table at ``path``: Parquet, a workbook (.xlsx), or CSV (also .tsv, and either as .gz), of which every column
-    is read as strings.
+    """The table at ``path``: Parquet (a file, or a folder of files), a workbook (.xlsx), or CSV (also .tsv, and either
+    as .gz), of which every column is read as strings.
 
     A CSV column is never guessed to be numbers, so a GEOID keeps its leading zeros. ``columns``: what to read, by
     default everything; no other column is decoded. ``form``: what the file does not say of itself. ``watch``: asked
@@ -105,6 +106,9 @@ def row_named(path: Path, row: int, form: Format = PLAIN) -> str:
     kind = kind_of(path)
     if kind == ".xlsx":
         return f"row {row + 2:,} of the sheet"
+    if path.is_dir():
+        part, row = part_and_row(path, row)
+        return f"row {row + 1:,} (counted from 1) of {shown_path(part.relative_to(path))}"
     line = None if kind == ".parquet" else line_of(path, row, form)
     return f"row {row + 1:,} (counted from 1)" if line is None else f"line {line:,}"
 
@@ -112,7 +116,7 @@ def row_named(path: Path, row: int, form: Format = PLAIN) -> str:
 def _columns(path: Path, form: Format) -> list[str]:
     kind = kind_of(path)
     if kind == ".parquet":
-        return parquet_columns(path)
+        return folder_columns(path) if path.is_dir() else parquet_columns(path)
     if kind == ".xlsx":
         return excel.excel_header(path, form)
     if kind:
@@ -122,14 +126,14 @@ def _columns(path: Path, form: Format) -> list[str]:
 
 
 def require_file(path: str | Path) -> Path:
-    """``path``, after making sure that a file is there. Raises `DataError`."""
+    """``path``, after making sure that a file is there, or a folder of Parquet files. Raises `DataError`."""
     path = Path(path)
     try:
-        found = path.is_file()
+        found = path.is_file() or (path.is_dir() and bool(parts_of(path)))
     except OSError as error:
         raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct the path") from None
     if not found:
-        folder = " (it is a directory)" if path.is_dir() else ""
+        folder = " (it is a directory without Parquet files)" if path.is_dir() else ""
         raise DataError(f"{shown_path(path)}: no such file{folder}; correct the path{_of_backslashes(path)}")
     return require_encodable(path) if kind_of(path) == ".parquet" else path
 
@@ -161,7 +165,7 @@ def _batches(path: Path, columns: Sequence[str] | None, form: Format) -> Iterato
     _require(columns, known, path, form)
     names = list(columns) if columns is not None else known
     if kind == ".parquet":
-        return parquet_batches(path, names)
+        return folder_batches(path, names) if path.is_dir() else parquet_batches(path, names)
     return excel.excel_batches(path, names, form) if kind == ".xlsx" else text_batches(path, known, names, form)
 
 

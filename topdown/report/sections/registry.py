@@ -6,6 +6,7 @@ from topdown.report.section import Section
 from topdown.report.sections import (
     bias_by_count,
     bias_map,
+    categories,
     family_variance,
     fund,
     groups,
@@ -27,6 +28,7 @@ SECTIONS: tuple[Section, ...] = (
     bias_map.SECTION,
     family_variance.SECTION,
     wasserstein_curve.SECTION,
+    categories.SECTION,
     groups.SECTION,
     fund.SECTION,
     thresholds.SECTION,

@@ -18,6 +18,7 @@ from topdown.report.section import Section, Summary, fragment
 from topdown.simulation.discoveries import at_least
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.histogram import BINS
+from topdown.workload import DETAILED
 
 _REACH = 5.0
 """Standard deviations of the noise to which densities are drawn."""
@@ -78,7 +79,7 @@ def residual_rows(table: ErrorTable, plan: Plan, released: str) -> pd.DataFrame:
     rows = []
     for unit in shown_units(table, primary_method(table, released)) if table.densities else []:
         node, column = unit["node"], table.cells.index(unit["cell"])
-        law = reference_law(table, plan, table.geography.level_name(node))
+        law = reference_law(table, plan, table.geography.level_name(node), column)
         deviation = _deviation(table, released, node, column)
         edges, together = _edges(float(table.bin_width[node, column]), deviation)
         expected = np.full(len(edges) - 1, np.nan) if law is None else _probability(law, edges)
@@ -100,17 +101,18 @@ def residual_rows(table: ErrorTable, plan: Plan, released: str) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=[*columns, "noise_share"])
 
 
-def reference_law(table: ErrorTable, plan: Plan, level: str) -> Law | None:
-    """The law that residuals of ``level`` are compared with; None where it has no noise."""
-    law = plan.law(level, continuous=True)
+def reference_law(table: ErrorTable, plan: Plan, level: str, column: int) -> Law | None:
+    """The law that residuals of ``level`` in a cell are compared with; None where it has no noise of its own."""
+    query = table.of_query[column] if table.of_query else DETAILED
+    law = plan.law(level, query, continuous=True) if query in plan.queries(level) else None
     if law is None or table.reference == "noise":
         return law
-    return plan.smooth_law(level)
+    return plan.smooth_law(level, query)
 
 
 def _deviation(table: ErrorTable, released: str, node: int, column: int) -> float:
     """Of the noise; for a unit that has none or was not measured, of the estimate."""
-    variance = float(table.noise_variance[node])
+    variance = float(table.noise_variances[node, column])
     if not (math.isfinite(variance) and variance > 0):
         variance = float(table[primary_method(table, released), "variance"][node, column])
     return math.sqrt(variance) if variance > 0 else 1.0

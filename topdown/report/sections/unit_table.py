@@ -34,7 +34,7 @@ def node_numbers(results: StudyResults) -> Summary:
         "level": level,
         "cell": cell,
         "truth": table.truth.reshape(-1)[rows],
-        "noise_variance": table.noise_variance[node],
+        "noise_variance": table.noise_variances[node, cell],
         "methods": {method: _columns(table, method, rows) for method in table.methods},
     }
     return {"nodes": found}

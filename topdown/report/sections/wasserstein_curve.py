@@ -29,6 +29,7 @@ from topdown.report.words import BELOW_FLOOR
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.methods import RAW
 from topdown.theory.wasserstein import wasserstein_to_noise
+from topdown.workload import DETAILED
 
 _LARGEST_LATTICE = 20_000
 """Lattice points (family size x scale) up to which the exact geometric distance is computed."""
@@ -55,7 +56,9 @@ def wasserstein_curve(table: ErrorTable, plan: Plan) -> dict[str, Any]:
     method = RAW if RAW in table.methods else table.methods[0]
     floors = table[method, "wasserstein_floor"][leaves]
     floor = float(np.nanmean(floors)) if np.isfinite(floors).any() else math.nan
-    # Noise within bounds has another law at every count.
+    # Noise within bounds has another law at every count; answers to queries have one law each.
+    if table.follows_queries or DETAILED not in plan.queries(level):
+        return {"theory": [], "law": "", "lattice": False, "floor": floor}
     if geography.tree.n_levels < 2 or plan.share(level) == 0 or plan.bounds.any:
         return {"theory": [], "law": "", "lattice": False, "floor": floor}
     largest = int(np.diff(geography.child_offsets[geography.level_offsets[-3] :]).max())

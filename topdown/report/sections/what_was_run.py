@@ -7,10 +7,12 @@ import numpy as np
 from topdown.machine.software import version_of
 from topdown.report.results import StudyResults
 from topdown.report.section import Section, Summary, fragment
+from topdown.workload import TOTAL
 
 
 def run_numbers(results: StudyResults) -> Summary:
-    """``run``: sizes, seed, replicates and noise; ``privacy``: the plan in words."""
+    """``run``: sizes, seed, replicates and noise; ``privacy``: the plan in words. ``headline``: the cells that the
+    findings sum up, ``counted``: what these are."""
     table, plan, geography = results.table, results.plan, results.table.geography
     sizes = [geography.level_slice(level) for level in geography.levels]
     run = {
@@ -23,11 +25,14 @@ def run_numbers(results: StudyResults) -> Summary:
         "reference": table.reference,
         "mechanism": plan.mechanism,
         "noise_sd": {
-            level: float(np.sqrt(table.noise_variance[s].mean()))
+            level: float(np.sqrt(table.noise_variances[s][:, table.headline].mean()))
             for level, s in zip(geography.levels, sizes, strict=True)
         },
     }
-    return {"run": run, "privacy": plan.describe(geography.levels)}
+    query = table.of_query[0] if table.follows_queries else ""
+    counted = f"answer to “{query}”" if query and query != TOTAL else query or "count"
+    headline = list(table.cells[table.headline])
+    return {"run": run, "privacy": plan.describe(geography.levels), "counted": counted, "headline": headline}
 
 
 SECTION = Section(name="run", template=fragment("what_was_run"), numbers=run_numbers, link="What was run")

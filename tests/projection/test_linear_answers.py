@@ -1,0 +1,99 @@
+"""Answers by least squares without the histograms: what the histograms' answers are, and no more than is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from test_histograms import case
+
+import topdown as td
+from topdown.errors import ConfigError, ProjectionError
+from topdown.measurements.measurements import Measurements
+from topdown.projection import linear_answers
+from topdown.workload import Query, Schema
+
+
+def measurements(seed: int, *, unmeasured: float = 0.0, exact: float = 0.0, by_node: bool = True) -> Measurements:
+    one = case(seed, unmeasured=unmeasured, exact=exact, by_node=by_node)
+    levels = tuple(f"level {k}" for k in range(one.tree.n_levels))
+    geography = td.Geography(levels, one.tree, pa.array([f"{k:03d}" for k in range(one.tree.n_nodes)]))
+    found = {
+        (level, query.name): (answers.values, answers.variance)
+        for level, known in zip(levels, one.measured, strict=True)
+        for query, answers in known.items()
+    }
+    return Measurements.from_answers(geography, one.schema, found)
+
+
+def every(found: Measurements) -> slice:
+    return slice(0, found.geography.n_nodes)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_they_are_the_answers_of_the_histograms(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    found = measurements(seed, unmeasured=0.2 * (seed % 3 == 1), exact=0.15 * (seed % 3 == 2), by_node=seed % 2 == 0)
+    estimate = td.project(found, "gls")
+    names = [n for n in found.schema.names if rng.random() < 0.6]
+    asked = [Query.parse(" * ".join(names) or "total", found.schema), Query.parse("total", found.schema)]
+    made = linear_answers.linear_answers(found, asked)
+    assert made.certificate.holds()
+    for query in asked:
+        ours, theirs = made.answers_of(every(found), query), estimate.answers_of(every(found), query)
+        assert ours.variance is not None
+        assert theirs.variance is not None
+        np.testing.assert_allclose(ours.values, theirs.values, atol=1e-8)
+        np.testing.assert_allclose(ours.variance, theirs.variance, rtol=1e-9, atol=1e-12)
+        part = slice(found.geography.n_nodes // 2, found.geography.n_nodes)
+        np.testing.assert_allclose(made.answers_of(part, query).values, ours.values[part], rtol=1e-12)
+
+
+def test_recodes_that_were_not_measured_are_sums_of_answers() -> None:
+    found = measurements(0)
+    attribute = max(found.schema.attributes, key=lambda one: len(one.categories))
+    groups = {"first": [attribute.categories[0]], "others": list(attribute.categories[1:])}
+    own = Schema.from_mapping(
+        {a.name: list(a.categories) for a in found.schema.attributes}, {attribute.name: {"g": groups}}
+    )
+    made = linear_answers.linear_answers(found, [Query.parse("g", own)])
+    whole = td.project(found, "gls").answers_of(every(found), Query.parse(attribute.name, found.schema)).values
+    ours = made.answers_of(every(found), Query.parse("g", own)).values
+    np.testing.assert_allclose(ours, np.stack([whole[:, 0], whole[:, 1:].sum(axis=1)], axis=1), atol=1e-9)
+
+
+def test_only_what_was_asked_for_is_solved_and_answered() -> None:
+    schema = Schema.from_mapping({"a": ["x", "y"], "b": ["u", "v", "w"]})
+    geography = td.Geography.from_geoids(["a1", "a2", "b1"], {"area": 1, "place": 2}, root="all")
+    rng = np.random.default_rng(1)
+    found = Measurements.from_answers(
+        geography, schema, {(level, "detailed"): (rng.normal(9, 1, (n, 6)), 1.0) for level, n in
+                            zip(geography.levels, (1, 2, 3), strict=True)},
+    )  # fmt: skip
+    made = linear_answers.linear_answers(found, [Query.parse("a", schema)])
+    assert {component.deviating for component, _ in made.coordinates} == {(), (0,)}
+    with pytest.raises(ConfigError, match="query 'b' is by attributes that no query"):
+        made.answers_of(every(found), Query.parse("b", schema))
+
+
+def test_the_certificate_sees_one_wrong_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measurements(11)
+    solved = linear_answers.solve_blocks
+
+    def wrong(*arguments: object, **more: object) -> object:
+        coordinates, blocks = solved(*arguments, **more)  # type: ignore[arg-type]
+        coordinates[-1, 0, 0] += 0.01
+        return coordinates, blocks
+
+    monkeypatch.setattr(linear_answers, "solve_blocks", wrong)
+    with pytest.raises(ProjectionError, match="the certificate does not hold"):
+        linear_answers.linear_answers(found, [Query.parse("total", found.schema)])
+
+
+def test_exact_answers_that_no_table_has_are_named() -> None:
+    schema = Schema.from_mapping({"a": ["x", "y"]})
+    geography = td.Geography.from_geoids(["a1", "a2", "b1"], {"area": 1, "place": 2}, root="all")
+    answers = {("area", "a"): (np.array([[1, 2], [3, 4]]), 0.0), ("place", "total"): (np.array([[1], [1], [7]]), 0.0)}
+    found = Measurements.from_answers(geography, schema, {key: answers[key] for key in answers})
+    with pytest.raises(ProjectionError, match=r"area '[ab]'"):
+        linear_answers.linear_answers(found, [Query.parse("total", schema)])

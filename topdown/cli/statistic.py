@@ -1,0 +1,62 @@
+"""`topdown statistic`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import Quiet, console
+from topdown.machine.streams import OUTLIVES_OUTPUT
+
+
+def statistic(
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The confidential table, a row for every record.")],
+    column: Annotated[list[str], typer.Option("--column", help="What it is of; twice for a covariance.")],
+    bounds: Annotated[list[str], typer.Option("--bounds", help="Public bounds, LOWER:UPPER, one for every column.")],
+    epsilon: Annotated[str, typer.Option("--epsilon", help="The budget: 1, 0.5 or 1/3.")],
+    output: Annotated[Path, typer.Option("--output", help="The directory that statistic.json is written to.")],
+    of: Annotated[
+        str, typer.Option("--of", help="mean (of zeros and ones: a proportion), variance or covariance.")
+    ] = "mean",
+    bounding: Annotated[
+        str,
+        typer.Option("--bounding", help="boundary-inflated (clipped), or truncated at the scale that keeps epsilon."),
+    ] = "boundary-inflated",
+    unit: Annotated[str, typer.Option("--unit", help="What a record is of.")] = "person",
+    ledger: Annotated[Path | None, typer.Option("--ledger", help="The ledger in which the budget is reserved.")] = None,
+    dataset: Annotated[str, typer.Option("--dataset", help="The data set's name in the ledger.")] = "",
+    quiet: Quiet = False,
+) -> object:
+    """Release one bounded statistic of a table: exact on a grid, within its bounds, drawn once from secure entropy.
+
+    The number of records is published. Protected is that one record has other values ("substitute").
+    """
+    from topdown.errors import ConfigError
+    from topdown.noise import exact_fraction
+    from topdown.pipeline.statistic import release_statistic
+    from topdown.privacy.statistic_plan import StatisticPlan
+    from topdown.wording import shown
+
+    pairs = []
+    for text in bounds:
+        low, colon, high = text.partition(":")
+        if not colon:
+            raise ConfigError(f"--bounds {shown(text)}: give LOWER:UPPER, such as 0:100")
+        pairs.append((exact_fraction(low), exact_fraction(high)))
+
+    def plan(records: int) -> StatisticPlan:
+        return StatisticPlan(of, tuple(pairs), records, exact_fraction(epsilon), bounding, unit=unit)
+
+    plan(2)  # what cannot be meant is said before the table is read
+    written = release_statistic(table, column, plan, output, ledger=ledger, dataset=dataset)
+    console(quiet).print(
+        f"{written['statistic']} {written['decimal']:.10g} of {written['records']:,} records, epsilon "
+        f"{written['epsilon']}; "
+        f"written to {output / 'statistic.json'}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    return OUTLIVES_OUTPUT

@@ -1,0 +1,55 @@
+"""Several syntheses of the same data, each released for a part of the budget, combined into one estimate and its
+interval.
+
+Source: Liu 2017, "Model-based Differentially Private Data Synthesis and Statistical Inference in Multiply Synthetic
+Data Sets".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from topdown.errors import ConfigError
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """Several syntheses of one statistic as one estimate."""
+
+    estimate: FloatArray
+    within: FloatArray
+    between: FloatArray
+    total: FloatArray
+    degrees: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+def combine(estimates: ArrayLike, variances: ArrayLike, *, confidence: float = 0.95) -> Combined:
+    """m estimates and their variances, each from a release of its own (along the last axis), combined.
+
+    W the mean of the variances, B the variance of the estimates (divisor m - 1): T = W + B/m, degrees of freedom
+    nu = (m - 1)(1 + m W/B)^2, interval estimate +- t_nu sqrt(T). Not (1 + 1/m) B, as for imputations: given the data
+    the m releases are independent. B = 0 takes the normal quantile.
+
+    Raises ConfigError for fewer than two estimates, or shapes that differ.
+    """
+    from scipy.stats import norm, t
+
+    q, u = np.asarray(estimates, dtype=np.float64), np.asarray(variances, dtype=np.float64)
+    if q.shape != u.shape or q.ndim == 0 or q.shape[-1] < 2:
+        raise ConfigError(f"estimates of shape {q.shape}, variances of {u.shape}; give two or more of both alike")
+    m = q.shape[-1]
+    within, between = u.mean(axis=-1), q.var(axis=-1, ddof=1)
+    total = within + between / m
+    apart = between > 0
+    degrees = np.where(apart, (m - 1) * (1.0 + m * within / np.where(apart, between, 1.0)) ** 2, np.inf)
+    tail = (1.0 + confidence) / 2.0
+    quantile = np.where(apart, t.ppf(tail, np.where(apart, degrees, 1.0)), norm.ppf(tail))
+    mean, reach = q.mean(axis=-1), quantile * np.sqrt(total)
+    return Combined(mean, within, between, total, degrees, mean - reach, mean + reach)

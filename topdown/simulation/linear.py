@@ -1,0 +1,64 @@
+"""What is known of a study before it draws: the exact variances of the methods that are linear, how wide errors are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray
+from topdown.privacy.plan import Plan
+from topdown.projection.components import Components
+from topdown.projection.histograms import covariance
+from topdown.simulation.draws import Asked
+from topdown.simulation.followed import Followed, followed_noise
+from topdown.simulation.histogram import bin_width
+from topdown.simulation.replicates import Simulation
+from topdown.workload import DETAILED, Query
+
+
+def linear_variances(study: Simulation, plan: Plan, geography: Geography, noise: FloatArray) -> dict[str, FloatArray]:
+    """The exact variances (nodes x answers) of the methods that are linear, by label; NaN where they are undetermined.
+
+    Not of noise within bounds, whose variance depends on the count.
+    """
+    found: dict[str, FloatArray] = {}
+    if plan.bounds.any:
+        return found
+    components = study.components
+    if components is None:
+        components = Components(
+            study.followed.queries[0].schema, (Query.parse(DETAILED, study.followed.queries[0].schema),)
+        )
+    levels: list[dict[Query, FloatArray]] = [{} for _ in geography.levels]
+    for one in study.queries:
+        nodes = geography.level_slice(geography.levels[one.level])
+        levels[one.level][one.query] = np.full(nodes.stop - nodes.start, one.variance)
+    if not study.queries:
+        for here, level in zip(levels, geography.levels, strict=True):
+            here[components.queries[0]] = study.variance[geography.level_slice(level)]
+    for method in study.methods:
+        if method.is_raw:
+            found[method.label] = np.where(np.isfinite(noise), noise, np.nan).T
+        elif not method.nonnegative:
+            exact = covariance(study.tree, components, levels, upward=method.upward)
+            parts = [exact.variance(query, slice(0, study.tree.n_nodes)) for query in study.followed.queries]
+            variance = np.concatenate(parts, axis=1)
+            found[method.label] = np.where(np.isfinite(variance), variance, np.nan)
+    return found
+
+
+def bin_widths(geography: Geography, plan: Plan, followed: Followed, asked: Sequence[Asked]) -> FloatArray:
+    """The widths of bins (answers, nodes): by the noise on every answer, and where it has none of its own by the widest
+    noise at and above it, since a non-negative projection may hand a parent's whole error to one child."""
+    laws, _ = followed_noise(plan, geography, followed)
+    found, widest = np.empty((len(followed.labels), geography.n_nodes)), 0.0
+    for number, level in enumerate(geography.levels):
+        of_level = [one.variance for one in asked if one.level == number and np.isfinite(one.variance)]
+        of_level += [law.variance for law in laws[number] if law is not None]
+        widest = max([widest, *(math.sqrt(one) for one in of_level)])
+        for column, law in enumerate(laws[number]):
+            found[column, geography.level_slice(level)] = bin_width(widest if law is None else math.sqrt(law.variance))
+    return found

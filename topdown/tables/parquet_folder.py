@@ -1,0 +1,83 @@
+"""A table in many Parquet files: a folder of them, read one after the other in the order of their names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from topdown.errors import DataError
+from topdown.machine.files import file_digest
+from topdown.tables.parquet import parquet_batches, parquet_columns
+from topdown.wording import shown, shown_path
+
+_HIDDEN = (".", "_")
+"""How names begin of what programs leave beside their parts (_SUCCESS, ._part.crc)."""
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The Parquet files of the table at ``path``: itself, or of a folder all in it and in folders within, by name."""
+    if not path.is_dir():
+        return [path]
+    inside = [part for part in path.rglob("*") if part.name.lower().endswith(".parquet") and part.is_file()]
+    seen = [one for one in inside if not any(part.startswith(_HIDDEN) for part in one.relative_to(path).parts)]
+    return sorted(seen, key=lambda part: part.relative_to(path).as_posix())
+
+
+def table_digest(path: Path) -> str:
+    """SHA-256 of a file's content; of a folder that of its parts' names and digests. Raises `OSError`."""
+    if not path.is_dir():
+        return file_digest(path)
+    told = "".join(f"{part.relative_to(path).as_posix()}\0{file_digest(part)}\n" for part in parts_of(path))
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def folder_columns(path: Path) -> list[str]:
+    """The columns of all files of a folder. Raises `DataError` naming one that has others than the first."""
+    first, *rest = parts_of(path)
+    known = parquet_columns(first)
+    for part in rest:
+        other = parquet_columns(part)
+        if set(other) != set(known):
+            wrong = next(name for name in [*known, *other] if (name in known) != (name in other))
+            having, lacking = (first, part) if wrong in known else (part, first)
+            raise DataError(
+                f"{shown_path(path)}: {shown(having.name)} has a column {shown(wrong)}, and {shown(lacking.name)} has "
+                "none; give the files of one table"
+            )
+    return known
+
+
+def folder_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches of all files of a folder, as `parquet_batches` gives those of each; the first has no rows.
+
+    Raises `DataError` naming a file whose columns are of another kind than the first's.
+    """
+    schema: pa.Schema | None = None
+    for part in parts_of(path):
+        batches = parquet_batches(part, names)
+        empty = next(batches)
+        if schema is None:
+            schema = empty.schema
+            yield empty
+        wrong = next((f.name for f, own in zip(schema, empty.schema, strict=True) if f.type != own.type), None)
+        if wrong is not None:
+            raise DataError(
+                f"{shown_path(path)}: column {shown(wrong)} of {shown(part.name)} is of another kind than in the first "
+                "file; write all files alike"
+            )
+        yield from batches
+
+
+def part_and_row(path: Path, row: int) -> tuple[Path, int]:
+    """The file of a folder that the row number ``row`` of its table is in, and the row's number in it."""
+    part = path
+    for part in parts_of(path):
+        rows = pq.read_metadata(part).num_rows
+        if row < rows:
+            return part, row
+        row -= rows
+    return part, row
