@@ -210,6 +210,18 @@ def test_what_lies_beside_the_tables_is_no_part_of_the_release(folder: Path) -> 
         td.verify_release(public)
 
 
+def test_another_release_of_the_same_measurements_may_have_tables(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder))).public
+    text = f'[measurements]\npath = "{public}"\n[output]\ndirectory = "again"\ntables = ["%s"]\n'
+    (folder / "again.toml").write_text(text % "age * rase")
+    with pytest.raises(ConfigError, match="did you mean 'race'"):
+        derivation.project_measurements(load_project(folder / "again.toml"))
+    assert not (folder / "again" / "public").exists()
+    (folder / "again.toml").write_text(text % "age * race")
+    other = derivation.project_measurements(load_project(folder / "again.toml")).public
+    assert "tables/age_race.csv" in td.verify_release(other).files
+
+
 def test_tables_that_cannot_be_are_refused_before_anything_is_drawn(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"output\.tables.*'rase'.*did you mean 'race'"):
         load_config(configured(folder, RUN + '[output]\ntables = ["age * rase"]\n'))
