@@ -2,7 +2,7 @@
 
 python benchmarks/histograms.py family     one family of blocks: the compiled active set, cvxpy with OSQP and Clarabel
 python benchmarks/histograms.py state      25,000 blocks x 2,016 cells, 11 queries at 5 levels: measure, project, round
-python benchmarks/histograms.py run        the same state from a file to a release with tables P1 to P5, by `topdown run`
+python benchmarks/histograms.py run        the same from a file to a release with tables P1 to P5, by `topdown run`
 python benchmarks/histograms.py growth     time per block from 8 to 2,016 cells
 """
 
@@ -160,20 +160,23 @@ def run(blocks: int) -> None:
         pq.write_table(pa.table({**rows, "persons": pa.array(persons)}), folder / "records.parquet")
         pq.write_table(pa.table({"block": pa.array(codes)}), folder / "units.parquet")
         (folder / "run.toml").write_text(TOML)
-        figures = command_figures(["run", str(folder / "run.toml"), "-q"])
+        topdown = str(Path(sys.executable).with_name("topdown"))
+        figures = command_figures([topdown, "run", str(folder / "run.toml"), "-q"])
+            [str(Path(sys.executable).with_name("topdown")), "run", str(folder / "run.toml"), "-q"]
+        )
         print(f"  {figures['seconds']:.1f} s, {figures['peak GiB']:.2f} GiB")
         save("histograms-run", figures | {"blocks": blocks, "persons": int(persons.sum()), "rows": len(persons)})
 
 
-def command_figures(arguments: list[str]) -> dict[str, float]:
+def command_figures(command: list[str]) -> dict[str, float]:
     """Seconds of a command, from its start to its end, and the most memory that it and its workers held."""
     script = (
         "import resource, sys, time, subprocess\n"
         "began = time.perf_counter()\n"
-        "subprocess.run([sys.executable, '-m', 'topdown', *sys.argv[1:]], check=True)\n"
+        "subprocess.run(sys.argv[1:], check=True)\n"
         "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, check=True)
     seconds, peak = map(float, done.stdout.split()[-2:])
     return {"seconds": seconds, "peak GiB": peak}
 
