@@ -235,3 +235,35 @@ def test_the_scripts_run(call: list[str], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("bounded_*.png"))) == 1
     assert len(done.stdout.splitlines()) > 2
+
+
+# -- long studies -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def resumable() -> Iterator[ModuleType]:
+    yield from script("paper", "resumable")
+
+
+def test_a_study_that_was_stopped_goes_on(
+    resumable: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resumable, "RESULTS", tmp_path)
+    made: list[int] = []
+
+    def repeat(number: int) -> list[dict[str, Any]]:
+        if number == 3 and 3 not in made:
+            made.append(number)
+            raise KeyboardInterrupt
+        made.append(number)
+        return [{"value": 10 * number + k} for k in range(2)]
+
+    with pytest.raises(KeyboardInterrupt):
+        resumable.repeats_of("study", 5, {"seed": 1}, repeat)
+    found = resumable.repeats_of("study", 5, {"seed": 1}, repeat)
+    assert found["value"].tolist() == [0, 1, 10, 11, 20, 21, 30, 31, 40, 41]
+    assert made == [0, 1, 2, 3, 3, 4]
+    assert resumable.repeats_of("study", 2, {"seed": 1}, repeat)["repeat"].tolist() == [0, 0, 1, 1]
+    assert len(list(tmp_path.iterdir())) == 1
+    resumable.repeats_of("study", 1, {"seed": 2}, repeat)  # other settings are another file
+    assert len(list(tmp_path.iterdir())) == 2
