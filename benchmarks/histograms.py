@@ -162,8 +162,6 @@ def run(blocks: int) -> None:
         (folder / "run.toml").write_text(TOML)
         topdown = str(Path(sys.executable).with_name("topdown"))
         figures = command_figures([topdown, "run", str(folder / "run.toml"), "-q"])
-            [str(Path(sys.executable).with_name("topdown")), "run", str(folder / "run.toml"), "-q"]
-        )
         print(f"  {figures['seconds']:.1f} s, {figures['peak GiB']:.2f} GiB")
         save("histograms-run", figures | {"blocks": blocks, "persons": int(persons.sum()), "rows": len(persons)})
 
