@@ -25,6 +25,7 @@ from topdown.pipeline import draw
 from topdown.pipeline.group_columns import read_groupings
 from topdown.report.geometry import read_outlines
 from topdown.simulation import simulate as simulate_module
+from topdown.simulation.followed import Followed
 from topdown.study import study
 
 TABLE = pd.DataFrame(
@@ -480,7 +481,8 @@ def test_what_the_example_suggests_works(tmp_path: Path) -> None:
     assert list(groupings) == ["size class", "state_name, weighted by unemployed"]
     assert config.geometry_path is not None
     assert len(read_outlines(config.geometry_path, geography).leaves) == 1
-    labels = [rule.label for kind, rule in study_module._rules(config, counts, groupings) if kind == "threshold"]
+    rules = study_module._rules(config, geography, Followed.of(counts.schema, counts.cells, None), groupings)
+    labels = [rule.label for kind, rule in rules if kind == "threshold"]
     assert labels == ["unemployed / (employed + unemployed) above 0.1", "unemployed / (employed) above 0.1, by state"]
 
 

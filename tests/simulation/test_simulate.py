@@ -663,8 +663,8 @@ def test_several_queries_are_simulated_without_bias_and_with_the_variance_that_i
         # Wrong by a tenth would be seen.
         assert np.abs(score + 0.1 * estimate.variance / table[method, "variance_se"]).max() > 4.5
     assert (table["gls", "variance"] < table["raw", "variance"]).mean() > 0.95
-    with pytest.raises(ConfigError, match="method 'top-down': x >= 0"):
-        td.simulate(counts, plan, ["top-down"], 10, 1)
+    with pytest.raises(ConfigError, match="method 'joint' has x >= 0"):
+        td.simulate(counts, plan, ["joint"], 10, 1)
 
 
 # -- zeros and means by level ------------------------------------------------------------------------------------------

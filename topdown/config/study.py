@@ -142,12 +142,6 @@ class StudyConfig(RunConfig):
 
     study: StudyOptions
 
-    @model_validator(mode="after")
-    def _without_limits(self) -> StudyConfig:
-        if self.bounds is not None:
-            raise ValueError("a study simulates no limits ([bounds]); leave them out")
-        return self
-
     @property
     def methods(self) -> list[str]:
         """The methods to study: those of the file, or the default ones and the one that would be released."""

@@ -140,7 +140,7 @@ def _who_gains(primary: str, summary: dict[str, Any]) -> str:
         p = max((next(q for q in pairs if q["cell"] == cell) for cell in dict.fromkeys(q["cell"] for q in pairs)),
                 key=lambda one: one["measured_high"] - one["measured_low"])  # fmt: skip
         low, high = (f"{p[f'name_{side}'] or p[f'geoid_{side}']}" for side in ("low", "high"))
-        noise = summary["run"]["noise_sd"][p["level"]]
+        noise = summary["run"]["noise_sd"][p["level"]] if p["cell"] in summary["headline"] else None
         beside = f", beside {number(noise**2)} of the noise" if noise else ""
         parts.append(
             f"a {p['level']}'s variance in {p['cell']} is {within(p['measured_low'], p['measured_se_low'])} in {low} "

@@ -37,14 +37,15 @@ def drawn_law(plan: Plan, level: str, query: str) -> Law | None:
 
 
 def asked_queries(
-    geography: Geography, schema: Schema, plan: Plan, methods: Sequence[StudiedMethod]
+    geography: Geography, schema: Schema, plan: Plan, methods: Sequence[StudiedMethod], *, limited: bool = False
 ) -> tuple[Asked, ...]:
-    """Everything that is measured, where that is more than the cells themselves; else nothing.
+    """Everything that is measured, where that is more than the cells themselves, or ``limited`` (where answers have
+    limits); else nothing.
 
     Raises `ConfigError` for a method that several queries do not have.
     """
     named = [(level, query) for level in geography.levels for query in plan.queries(level)]
-    if all(query == DETAILED for _, query in named):
+    if all(query == DETAILED for _, query in named) and not limited:
         return ()
     for method in methods:
         if method.nonnegative and not METHODS[method.projection].by_family:

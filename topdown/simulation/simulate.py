@@ -128,7 +128,7 @@ def _study(
         )
     followed = Followed.of(counts.schema, counts.cells, None) if followed is None else followed
     geography, tree = counts.geography, counts.geography.tree
-    asked = asked_queries(counts.geography, counts.schema, plan, methods)
+    asked = asked_queries(counts.geography, counts.schema, plan, methods, limited=limits is not None)
     laws = tuple(drawn_law(plan, level, DETAILED) for level in geography.levels)
     variance = np.empty(geography.n_nodes)
     for level, law in zip(geography.levels, laws, strict=True):
