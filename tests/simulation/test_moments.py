@@ -32,7 +32,7 @@ def accumulated(errors: FloatArray, cuts: list[int], zeros: FloatArray | None = 
 
 
 def statistics(total: Accumulated, replicates: int, rows: int = 4) -> dict[str, FloatArray]:
-    return error_statistics(total, "m", replicates, [None, Laplace(1)], [slice(0, 1), slice(1, rows)], (1, rows))
+    return error_statistics(total, "m", replicates, [[None], [Laplace(1)]], [slice(0, 1), slice(1, rows)], (1, rows))
 
 
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 49), max_size=4))
@@ -104,7 +104,8 @@ def test_rows_of_several_cells_meet_their_level() -> None:
     # 2 cells x 2 nodes, cell by cell: node 1 of both cells has Laplace noise of scale 1, node 0 is far from it.
     errors = np.stack([5 * rng.laplace(size=4000) if row % 2 == 0 else rng.laplace(size=4000) for row in range(4)])
     total = accumulated(errors, [2000])
-    found = error_statistics(total, "m", 4000, [Laplace(5), Laplace(1)], [slice(0, 1), slice(1, 2)], (2, 2))
+    laws = [[Laplace(5), Laplace(5)], [Laplace(1), Laplace(1)]]
+    found = error_statistics(total, "m", 4000, laws, [slice(0, 1), slice(1, 2)], (2, 2))
     assert (found["wasserstein"][[1, 3]] < 0.1).all()
     # The bins of node 0 are those of another width, far too narrow, and what is beyond them is still measured.
     assert (found["wasserstein"][[0, 2]] < 0.5).all()
