@@ -35,7 +35,7 @@ RHAT = "R-hat of the walk"
 
 arguments = pmse_options(__doc__, 5)
 law = family(arguments)
-tree = CART(cp=0.001)
+tree = CART(depth=arguments.depth, cp=0.001)
 
 
 def repeat(number: int) -> list[dict[str, object]]:
@@ -89,6 +89,8 @@ def flat_start(source: SeededSource) -> np.ndarray:
 settings = {
     name: getattr(arguments, name) for name in ("records", "spread", "seed", "sets", "bounds", "candidates", "steps")
 }
+if arguments.depth != 30:
+    settings["depth"] = arguments.depth
 frame = repeats_of("pmse_table_2", arguments.repeats, settings, repeat)
 found = {
     (method, epsilon): part["pmse"].to_numpy()
