@@ -29,7 +29,7 @@ def query_release(
     share_of: str | None = None,
     confidence: float = 0.9,
 ) -> pd.DataFrame:
-    """One row per region and cell, as `QUERY_COLUMNS`: of the sum over ``units``, and of every district of ``districts``.
+    """One row per region and cell, as `QUERY_COLUMNS`: of the sum of ``units``, and of every district of ``districts``.
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
     block assignment files have them. ``share_of``: units separated by commas, or a query. Raises `ConfigError` and
