@@ -2,15 +2,22 @@
 
 python benchmarks/histograms.py family     one family of blocks: the compiled active set, cvxpy with OSQP and Clarabel
 python benchmarks/histograms.py state      25,000 blocks x 2,016 cells, 11 queries at 5 levels: measure, project, round
+python benchmarks/histograms.py run        the same from a file to a release with tables P1 to P5, by `topdown run`
 python benchmarks/histograms.py growth     time per block from 8 to 2,016 cells
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from record import peak_memory, save, timed
 
 import topdown as td
@@ -120,6 +127,58 @@ def state(blocks: int) -> None:
     save("histograms-state", seconds | {"blocks": blocks, "persons": persons, "peak GiB": peak_memory()})
 
 
+TOML = """title = "A synthetic state"
+[input]
+path = "records.parquet"
+rows = "long"
+geoid = "block"
+count = "persons"
+[geography]
+units = "units.parquet"
+root = "44"
+root_level = "state"
+widths = { county = 5, tract = 11, "block group" = 12, block = 16 }
+[privacy]
+preset = "pl94-2020-us"
+[output]
+tables = ["P1", "P2", "P3", "P4", "P5"]
+"""
+
+
+def run(blocks: int) -> None:
+    """The synthetic state from files to files: seconds and peak memory of the command as a whole."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        counts = synthetic_state(blocks, PERSONS, np.random.default_rng(1))
+        leaves = counts.geography.tree.leaves
+        codes = counts.geography.geoid[leaves.start :]
+        block, cell = np.nonzero(counts.values[leaves])
+        rows: dict[str, pa.Array] = {"block": pa.array(codes[block])}
+        for attribute, place in zip(PERSONS.attributes, np.unravel_index(cell, PERSONS.shape), strict=True):
+            rows[attribute.name] = pa.array(np.array(attribute.categories)[place])
+        persons = counts.values[leaves][block, cell]
+        pq.write_table(pa.table({**rows, "persons": pa.array(persons)}), folder / "records.parquet")
+        pq.write_table(pa.table({"block": pa.array(codes)}), folder / "units.parquet")
+        (folder / "run.toml").write_text(TOML)
+        topdown = str(Path(sys.executable).with_name("topdown"))
+        figures = command_figures([topdown, "run", str(folder / "run.toml"), "-q"])
+        print(f"  {figures['seconds']:.1f} s, {figures['peak GiB']:.2f} GiB")
+        save("histograms-run", figures | {"blocks": blocks, "persons": int(persons.sum()), "rows": len(persons)})
+
+
+def command_figures(command: list[str]) -> dict[str, float]:
+    """Seconds of a command, from its start to its end, and the most memory that it and its workers held."""
+    script = (
+        "import resource, sys, time, subprocess\n"
+        "began = time.perf_counter()\n"
+        "subprocess.run(sys.argv[1:], check=True)\n"
+        "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True, check=True)
+    seconds, peak = map(float, done.stdout.split()[-2:])
+    return {"seconds": seconds, "peak GiB": peak}
+
+
 def growth() -> None:
     """Seconds per block from 8 to 2,016 cells, for the same records."""
     figures = {}
@@ -143,12 +202,14 @@ def growth() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["family", "state", "growth"])
+    parser.add_argument("command", choices=["family", "state", "run", "growth"])
     parser.add_argument("--blocks", type=int, default=25_000)
     arguments = parser.parse_args()
     if arguments.command == "family":
         family()
     elif arguments.command == "state":
         state(arguments.blocks)
+    elif arguments.command == "run":
+        run(arguments.blocks)
     else:
         growth()

@@ -20,6 +20,7 @@ import topdown as td
 
 HERE = Path(__file__).parent
 STATES = ("10", "11", "15", "33", "44")  # Delaware, the District of Columbia, Hawaii, New Hampshire, Rhode Island
+OF_THE_PAPER = ("04", "35", "48")  # Arizona, New Mexico, Texas
 BY_AGE = ("10", "44")
 TRACTS = ("44003021200", "44007000500")
 KENYAN_COUNTY = "MOMBASA"
@@ -105,6 +106,11 @@ def derive(source: Path, output: Path = HERE) -> None:
         source / "us_county2010_pop.csv",
         lambda row: row["geoid"].startswith(STATES),
         output / "us_county2010_pop.csv",
+    )
+    rows_of(
+        source / "us_county2010_pop.csv",
+        lambda row: row["geoid"].startswith(OF_THE_PAPER),
+        output / "us_county2010_pop_of_the_paper.csv",
     )
     rows_of(
         source / "us_county_pop_housingunits_2010.csv",

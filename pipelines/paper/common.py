@@ -50,6 +50,20 @@ def counties(state: str | None = None) -> pd.DataFrame:
     return frame if state is None else frame[frame["state_name"] == state].reset_index(drop=True)
 
 
+def population(state: str) -> pd.DataFrame:
+    """The counties of Arizona, New Mexico or Texas with their population in the census of 2010 as ``count``."""
+    people = pd.read_csv(ROOT / "data" / "small" / "us_county2010_pop_of_the_paper.csv", dtype=str)
+    people = people[people["STNAME"] == state]
+    return pd.DataFrame(
+        {
+            "state": people["STATEFP"].to_numpy(),
+            "county": people["geoid"].to_numpy(),
+            "county_name": people["COUNAME"].to_numpy(),
+            "count": people["POPULATION"].astype(int).to_numpy(),
+        }
+    )
+
+
 def family(frame: pd.DataFrame, cell: str) -> td.Counts:
     """One cell of a state's counties: a family of two levels."""
     geography = td.Geography.from_table(frame, levels=["state", "county"])

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from common import ROOT, SCALE, counties, family, options, print_table, public_total
+from common import SCALE, counties, family, options, population, print_table, public_total
 
 import topdown as td
-
-POPULATION = ROOT.parent / "shared" / "data" / "us_county2010_pop.csv"
-"""Counties of 2010 with ``geoid`` and ``POPULATION``; used where it is there."""
 
 
 def tables() -> dict[str, pd.DataFrame]:
     """The counties of New Mexico with a column ``count``."""
-    found = {"labour force 2009": counties("New Mexico").rename(columns={"labour_force": "count"})}
-    if Path(POPULATION).exists():
-        people = pd.read_csv(POPULATION, dtype=str)
-        people = people[people["geoid"].str.startswith("35")]
-        found["population 2010"] = pd.DataFrame(
-            {"state": "35", "county": people["geoid"].to_numpy(), "count": people["POPULATION"].astype(int).to_numpy()}
-        )
-    return found
+    return {
+        "labour force 2009": counties("New Mexico").rename(columns={"labour_force": "count"}),
+        "population 2010": population("New Mexico"),
+    }
 
 
 def _above_rounding(bias: float) -> str:

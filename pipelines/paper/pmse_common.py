@@ -28,6 +28,7 @@ def pmse_options(description: str | None, repeats: int) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=0, help="of a random walk as in the paper; 0 leaves it out")
     parser.add_argument("--spread", choices=("variance", "deviation"), default="deviation")
     parser.add_argument("--sets", type=int, default=10, help="l, of synthetic sets, each for a part of epsilon")
+    parser.add_argument("--depth", type=int, default=30, help="of the tree that judges; the paper has 1, 2, 5 and none")
     parser.add_argument("--bounds", type=float, default=4.0, help="in standard deviations")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()

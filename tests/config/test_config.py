@@ -130,6 +130,10 @@ def test_the_fingerprint_names_what_decides_the_release(tmp_path: Path) -> None:
         fingerprint("widths =", 'root = "USA"\nwidths ='),
     ]
     assert len({same, *others}) == 6
+    # Releases that were begun before there were intervals go on.
+    bounded = '\n[noise]\nbounds = { county = "truncated" }\n'
+    assert fingerprint("", bounded) == "6c554953c18085d087569dead4ab5c0f6eb76f5f2b5980acbf8621a6c937e3a4"
+    assert fingerprint("", f"{bounded}within = {{ county = [[0, 5]] }}\n") != fingerprint("", bounded)
 
 
 @pytest.mark.parametrize("name", ["us_counties", "us_counties_zcdp", "us_counties_invariant_states"])

@@ -66,9 +66,13 @@ def test_it_leaves_the_promised_files_and_columns(county_run: tuple[RunConfig, P
         "cell",
         "unbiased",
         "variance",
+        "sd",
+        "lower",
+        "upper",
         "non_negative",
     ]
-    assert list(tables["release"]) == ["geoid", "level", "parent", "name", "cell", "value", *known]
+    margins = ["lower", "upper", "moe"]
+    assert list(tables["release"]) == ["geoid", "level", "parent", "name", "cell", "value", *known, *margins]
     with (public / "release.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     assert rows[0] == list(tables["release"])

@@ -111,10 +111,19 @@ def test_a_release_of_several_queries(folder: Path) -> None:
     assert manifest["projections"]["non_negative"]["cross_check"]["scope"] == "every family"
     measured = pd.read_parquet(public / "measurements.parquet")
     assert set(measured["query"]) == {"total", "age * race", "group", "detailed"}
-    estimates = pd.read_parquet(public / "estimates.parquet")
-    assert (estimates["variance"] >= 0).all()
     again = pipeline.run(load_config(folder / "run.toml"))
     assert again.already_there
+
+
+def test_estimates_of_every_cell_are_made_on_request(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder))).public
+    assert not (public / "estimates.parquet").exists()
+    assert td.read_release(public).estimates is None
+    config = load_config(configured(folder, RUN + "[output]\nestimates = true\n"))
+    public = pipeline.run(config, folder / "again").public
+    estimates = pd.read_parquet(public / "estimates.parquet")
+    assert (estimates["variance"] >= 0).all()
+    assert td.read_release(public).estimates is not None
 
 
 def test_its_rows_are_the_cells_that_have_records(folder: Path) -> None:
@@ -201,6 +210,18 @@ def test_what_lies_beside_the_tables_is_no_part_of_the_release(folder: Path) -> 
         td.verify_release(public)
 
 
+def test_another_release_of_the_same_measurements_may_have_tables(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder))).public
+    text = f'[measurements]\npath = "{public}"\n[output]\ndirectory = "again"\ntables = ["%s"]\n'
+    (folder / "again.toml").write_text(text % "age * rase")
+    with pytest.raises(ConfigError, match="did you mean 'race'"):
+        derivation.project_measurements(load_project(folder / "again.toml"))
+    assert not (folder / "again" / "public").exists()
+    (folder / "again.toml").write_text(text % "age * race")
+    other = derivation.project_measurements(load_project(folder / "again.toml")).public
+    assert "tables/age_race.csv" in td.verify_release(other).files
+
+
 def test_tables_that_cannot_be_are_refused_before_anything_is_drawn(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"output\.tables.*'rase'.*did you mean 'race'"):
         load_config(configured(folder, RUN + '[output]\ntables = ["age * rase"]\n'))
@@ -227,7 +248,8 @@ FACILITIES = """geoid,query,answer,lower,upper
 
 def with_limits(folder: Path, facilities: str = FACILITIES, closed: str = "[]", text: str = RUN) -> Path:
     (folder / "facilities.csv").write_text(facilities)
-    return configured(folder, text + f'[bounds]\npath = "facilities.csv"\nclosed = {closed}\n')
+    limits = f'[bounds]\npath = "facilities.csv"\nclosed = {closed}\n[output]\nestimates = true\n'
+    return configured(folder, text + limits)
 
 
 def listed(folder: Path) -> str:

@@ -223,6 +223,12 @@ def test_exact_queries_help_and_cost_nothing() -> None:
         td.smallest_budget(held, PLACES, ["state, total: 10 at 90 %"], SCHEMA)
 
 
+def test_single_children_that_give_their_share_away_are_refused() -> None:
+    plan = td.Plan("gaussian", rho=1, only_child="move-up")
+    with pytest.raises(td.errors.ConfigError, match="leave it out of the search"):
+        td.smallest_budget(plan, PLACES, ["county: 10 at 90 %"], SCHEMA)
+
+
 def test_what_no_measurement_determines_is_refused() -> None:
     plan = td.Plan("gaussian", rho=1, shares={"us": {"total": 1}, "state": {"total": 0}, "county": {"total": 0}})
     with pytest.raises(td.errors.ConfigError, match="query 'sex' at level 'county'; give it, or a finer query"):

@@ -31,7 +31,7 @@ def released(codes: list[str], schema: td.Schema = PERSONS) -> td.HistogramRelea
 def test_the_persons_tabulate_to_the_release(tmp_path: Path) -> None:
     release = released(BLOCKS)
     frame = pd.read_csv(td.write_ppmf(release, tmp_path / "persons.csv"), dtype=str, keep_default_na=False)
-    assert tuple(frame.columns) == ppmf.COLUMNS
+    assert tuple(frame.columns) == ppmf.PPMF_COLUMNS
     assert frame["EPNUM"].tolist() == [str(k) for k in range(release.answers("state", "total")[0, 0])]
     assert set(frame["SCHEMA_TYPE_CODE"]) == {"MPD"}
     blocks = frame["TABBLKST"] + frame["TABBLKCOU"] + frame["TABTRACTCE"] + frame["TABBLK"]
@@ -55,7 +55,7 @@ def test_the_codes_are_those_of_the_layout(tmp_path: Path) -> None:
     release = td.HistogramRelease(geography, PERSONS, np.array([0, 1]), np.array([cell]), one, "top-down", None, False)
     text = td.write_ppmf(release, tmp_path / "persons.csv").read_text()
     version = td.__version__
-    assert text == ",".join(ppmf.COLUMNS) + f"\nMPD,{version},44,001,000100,1,1000,0,5,3,2,1,02\n"
+    assert text == ",".join(ppmf.PPMF_COLUMNS) + f"\nMPD,{version},44,001,000100,1,1000,0,5,3,2,1,02\n"
 
 
 def test_what_does_not_fit_the_layout_is_refused_and_nothing_is_left(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def several(tmp_path: Path, frame: pd.DataFrame) -> Path:
     (tmp_path / "limits.csv").write_text("geoid,query,answer,lower,upper\n01001,total,total,1,\n")
     shares = "[privacy.shares]\nnation = { total = 0.2 }\nstate = { detailed = 0.3 }\ncounty = { detailed = 0.5 }\n"
     privacy = RUN_TOML.replace("shares = { nation = 0.2, state = 0.3, county = 0.5 }\n", shares)
-    more = '[bounds]\npath = "limits.csv"\n[output]\ntables = ["detailed", "total"]\nestimates_csv = true\n'
+    output = '[output]\ntables = ["detailed", "total"]\nestimates = true\nestimates_csv = true\n'
+    more = f'[bounds]\npath = "limits.csv"\n{output}'
     (tmp_path / "run.toml").write_text(privacy + more)
     return pipeline.run(load_config(tmp_path / "run.toml")).public
 
@@ -221,7 +222,9 @@ def test_the_margins_are_those_of_the_measurements_and_the_release(public: Path)
     assert said["statement"] in words
 
 
-@pytest.mark.parametrize("more", ['[noise]\nbounds = "truncated"\n', '[schema]\nage = ["adults", "children"]\n'])
+@pytest.mark.parametrize(
+    "more", ['[noise]\nbounds = "truncated"\n', '[schema]\nage = ["adults", "children"]\n[output]\nestimates = true\n']
+)
 def test_a_release_without_margins_says_why(tmp_path: Path, frame: pd.DataFrame, more: str) -> None:
     frame.to_csv(tmp_path / "table.csv", index=False)
     queries = RUN_TOML.replace("county = 0.5 }", "county = { total = 0.2, detailed = 0.3 } }")
@@ -231,7 +234,7 @@ def test_a_release_without_margins_says_why(tmp_path: Path, frame: pd.DataFrame,
     assert said["confidence"] is None
     assert said["rule"] == []
     assert ("several queries" if "schema" in more else "bounded noise") in said["statement"]
-    assert "lower" not in pq.read_schema(public / "estimates.parquet").names
+    assert not any("upper" in pq.read_schema(path).names for path in public.glob("*.parquet"))
 
 
 def test_another_confidence_makes_longer_intervals(tmp_path: Path, frame: pd.DataFrame) -> None:

@@ -126,6 +126,13 @@ def test_combined_syntheses_cover_where_one_release_does_not(proportions: Module
     assert 1.1 < np.mean(five["rmse"] / one["rmse"]) < 1.4
 
 
+def test_what_is_not_sanitized_covers_and_has_no_bias(proportions: ModuleType) -> None:
+    for sums in (None, proportions.PAIRS):
+        found = proportions.study(500, 0.1, "not sanitised", "boundary-inflated", 1, 2000, 2, sums)
+        assert (np.abs(found["bias"]) < 6 * found["rmse"] / np.sqrt(2000)).all()
+        assert ((found["coverage"] > 0.91) & (found["coverage"] < 0.98)).all()
+
+
 def test_releases_of_proportions_add_up(proportions: ModuleType) -> None:
     for name in proportions.RELEASES:
         for mechanism in ("truncated", "truncated, true epsilon", "boundary-inflated"):
@@ -133,6 +140,9 @@ def test_releases_of_proportions_add_up(proportions: ModuleType) -> None:
             assert np.all(found["rmse"] < 0.5)
             assert found["bias"].sum() == pytest.approx(0.0, abs=0.05)
             assert proportions.true_epsilon(100, 1.0, mechanism, name) >= 1.0
+            sums = proportions.study(100, 1.0, name, mechanism, 1, 50, 1, proportions.PAIRS)
+            # The sum of a pair and that of the others are 1 together, so that they err alike.
+            assert sums["bias"] == pytest.approx(-sums["bias"][::-1], abs=1e-12)
     assert proportions.true_epsilon(100, 1.0, "truncated", "re-scaling") == pytest.approx(1.48988012564475, rel=1e-10)
 
 
@@ -225,3 +235,35 @@ def test_the_scripts_run(call: list[str], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("bounded_*.png"))) == 1
     assert len(done.stdout.splitlines()) > 2
+
+
+# -- long studies -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def resumable() -> Iterator[ModuleType]:
+    yield from script("paper", "resumable")
+
+
+def test_a_study_that_was_stopped_goes_on(
+    resumable: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resumable, "RESULTS", tmp_path)
+    made: list[int] = []
+
+    def repeat(number: int) -> list[dict[str, Any]]:
+        if number == 3 and 3 not in made:
+            made.append(number)
+            raise KeyboardInterrupt
+        made.append(number)
+        return [{"value": 10 * number + k} for k in range(2)]
+
+    with pytest.raises(KeyboardInterrupt):
+        resumable.repeats_of("study", 5, {"seed": 1}, repeat)
+    found = resumable.repeats_of("study", 5, {"seed": 1}, repeat)
+    assert found["value"].tolist() == [0, 1, 10, 11, 20, 21, 30, 31, 40, 41]
+    assert made == [0, 1, 2, 3, 3, 4]
+    assert resumable.repeats_of("study", 2, {"seed": 1}, repeat)["repeat"].tolist() == [0, 0, 1, 1]
+    assert len(list(tmp_path.iterdir())) == 1
+    resumable.repeats_of("study", 1, {"seed": 2}, repeat)  # other settings are another file
+    assert len(list(tmp_path.iterdir())) == 2

@@ -97,6 +97,24 @@ def test_a_certain_parent_limits_its_children() -> None:
     assert alone.upper(np.array([0.0]))[0] * found.sd[TREE.leaves].min() > 20
 
 
+def test_few_empty_units_are_among_those_that_are_not_empty_for_certain() -> None:
+    """The guard: of the units whose interval starts above 0 a tenth at most is empty, on average."""
+    tree = Tree.from_family_sizes([[200]])
+    there, leaves = geography(tree), np.where(np.arange(200) < 150, 0, 40)
+    frame = pd.DataFrame({"geoid": list(there.geoid[tree.leaves]), "people": leaves})
+    counted = td.Counts.from_table(frame, there, geoid="geoid", cells=["people"])
+    plan = td.Plan(epsilon="0.4", shares={"level 0": "0.5", "level 1": "0.5"})
+    parts, found_large = [], 0
+    for seed in range(60):
+        lower = node_margins(td.measure(counted, plan, source=td.SeededSource((9, seed)))).lower[tree.leaves, 0]
+        parts.append((lower[leaves == 0] > 0).sum() / max(1, (lower > 0).sum()))
+        found_large += (lower[leaves > 0] > 0).sum()
+    # Each part lies in [0, 1] with a mean of .1 at most and a deviation of .06: five deviations of the mean.
+    assert np.mean(parts) <= 0.1 + 5 * 0.06 / np.sqrt(60)
+    assert np.mean(parts) > 0.02
+    assert found_large > 0.9 * 60 * 50
+
+
 def test_what_is_exact_has_no_margin() -> None:
     plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 2": "0.5"}, invariants=["level 1"])
     found = node_margins(measured(0, plan))

@@ -104,7 +104,7 @@ def test_a_share_of_much_is_as_sharp_as_its_parts() -> None:
     frame = pd.DataFrame({"geoid": list(there.geoid[tree.leaves]), "men": [10**6, 4 * 10**6, 5 * 10**6]})
     counts = td.Counts.from_table(frame, there, geoid="geoid", cells=["men"])
     plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 1": "0.5"})
-    found = td.region(td.measure(counts, plan, source=td.SeededSource(1)), {"n1": 1}, share_of={"n0": 1})
+    found = td.region(td.measure(counts, plan, source=td.SeededSource(1)), {"n3": 1}, share_of={"n0": 1})
     assert 0 < found.upper - found.lower < 3e-6
     assert found.lower < found.estimate < found.upper
     assert found.upper - found.lower == pytest.approx(3.2 * found.sd, rel=0.1)

@@ -24,6 +24,7 @@ from topdown.workload.answer_tables import answer_tables
 LATER = {
     "input": ("assume_disjoint", "delimiter", "encoding", "sheet", "rows", "count"),
     "geography": ("fill",),
+    "noise": ("within",),
     "privacy": ("accept_no_protection", "preset", "only_child"),
 }
 """Settings that were added to sections, which the fingerprint of a release without them does not know."""
@@ -192,13 +193,13 @@ class RunConfig(DerivationConfig):
         if self.bounds is None:
             apart |= {"bounds": True}
         settled = self.model_dump(mode="json", exclude=apart)
-        if self.noise == NoiseOptions():
-            del settled["noise"]
         # What came later is left out where it is as it was before it came: releases that were begun then go on.
         for section, names in LATER.items():
             for name in names:
                 if settled[section][name] == type(getattr(self, section)).model_fields[name].default:
                     del settled[section][name]
+        if self.noise == NoiseOptions():
+            del settled["noise"]
         # The name that every root had where none was given.
         settled["geography"]["root"] = settled["geography"]["root"] or DEFAULT_ROOT
         # Measurements are kept by node: those that were kept under another order of nodes are of another release.

@@ -160,7 +160,7 @@ class Measurements:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured, in Arrow batches.
 
-        ``cell``: the answer's name, its categories joined.
+        ``cell``: the answer's name, its categories joined. Of several queries every batch has names of its own.
         """
         measured = np.isfinite(self.node_variance).reshape(self.geography.n_nodes, -1)
         rows: npt.NDArray[np.bool_] = np.asarray(measured.any(axis=1))
@@ -171,8 +171,7 @@ class Measurements:
         for level in self.geography.levels:
             for query, one in self.at(level).items():
                 labels = self.cells if query.name == DETAILED else query.labels()
-                for batch in self._level_batches(level, query.name, labels, one):
-                    yield with_plain_strings(batch)
+                yield from self._level_batches(level, query.name, labels, one)
 
     def _level_batches(self, level: str, query: str, labels: Sequence[str], one: Answers) -> Iterator[pa.RecordBatch]:
         nodes = self.geography.level_slice(level)
@@ -188,11 +187,15 @@ class Measurements:
 
     def to_frame(self) -> pd.DataFrame:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured."""
-        return to_frame(self.batches())
+        return to_frame(self._plain_batches())
 
     def to_arrow(self) -> pa.Table:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured."""
-        return to_arrow(self.batches())
+        return to_arrow(self._plain_batches())
+
+    def _plain_batches(self) -> Iterator[pa.RecordBatch]:
+        """The batches; of several queries with text in place of each batch's own dictionary."""
+        return map(with_plain_strings, self.batches()) if self.others else self.batches()
 
 
 def _answers(geography: Geography, level: str, query: Query, values: Any, variance: Any) -> Answers:

@@ -196,7 +196,7 @@ def _require_size(config: RunConfig, counts: Counts) -> None:
     if config.by_family and size > _LARGEST_HISTOGRAMS:
         raise ConfigError(
             f"{counts.geography.n_nodes:,} nodes x {len(counts.cells):,} cells are {size:,} numbers, and a run of "
-            f"several queries or with limits holds some ten tables of these: up to {_LARGEST_HISTOGRAMS:,} it does; "
+            f"several queries or with limits holds several tables of these: up to {_LARGEST_HISTOGRAMS:,} it does; "
             "beyond, take td.measure and td.project_whole in Python, which hold records and not cells"
         )
 

@@ -15,7 +15,7 @@ from topdown.uncertainty.regions import Regions, Weights
 from topdown.wording import shown, shown_path
 from topdown.workload import Query
 
-COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
+QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
 
 
 def query_release(
@@ -29,7 +29,7 @@ def query_release(
     share_of: str | None = None,
     confidence: float = 0.9,
 ) -> pd.DataFrame:
-    """One row per region and cell, as `COLUMNS`: of the sum over ``units``, and of every district of ``districts``.
+    """One row per region and cell, as `QUERY_COLUMNS`: of the sum of ``units``, and of every district of ``districts``.
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
     block assignment files have them. ``share_of``: units separated by commas, or a query. Raises `ConfigError` and
@@ -49,7 +49,7 @@ def query_release(
                 confidence=confidence,
             )
             rows.append((name, query, cell if cell is not None else query, *found))
-    return pd.DataFrame(rows, columns=list(COLUMNS))
+    return pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
 
 
 def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:

@@ -17,7 +17,7 @@ from topdown.planning.allocation import Bound, Found, cheapest, locally_cheapest
 from topdown.planning.expected import Expected, deviations_within, expected_errors
 from topdown.planning.precision import Answered, Precisions, kinds
 from topdown.planning.targets import Target
-from topdown.privacy.plan import Plan
+from topdown.privacy.plan import MEASURE, Plan
 from topdown.privacy.shares import Key, Shares
 from topdown.projection.components import Components
 from topdown.wording import shown
@@ -75,11 +75,13 @@ def smallest_budget(
     share and 1 / variance concave in precision; of the Laplace mechanisms the best local solution from several starts.
     Shares are exact fractions and the budget has four digits, rounded up until every target holds.
 
-    Raises `ConfigError` for targets that cannot be read or that no division of the budget meets, and for noise within
-    bounds; `BudgetError` where plan, levels and schema disagree.
+    Raises `ConfigError` for targets that cannot be read or that no division of the budget meets, for noise within
+    bounds, and where single children move up; `BudgetError` where plan, levels and schema disagree.
     """
     if plan.bounds.any:
         raise ConfigError("the errors of noise within bounds depend on the counts; give a plan without bounds")
+    if plan.only_child != MEASURE:
+        raise ConfigError("only_child = 'move-up' gives units of one level different noise; leave it out of the search")
     expected = Expected.of(plan, geography, schema)
     asked = [
         one if isinstance(one, Target) else Target.parse(one, geography.levels, expected.schema) for one in targets

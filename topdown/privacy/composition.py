@@ -21,7 +21,7 @@ from topdown.errors import BudgetError, require_known
 from topdown.privacy.accounting import Event, ExactEvent, PureAccountant
 from topdown.privacy.numbers import Number, exact_number
 
-METHODS = ("optimal", "advanced", "sum")
+COMPOSITIONS = ("optimal", "advanced", "sum")
 _MOST_SUMS = 100_000
 
 
@@ -86,7 +86,7 @@ class ComposedAccountant:
     def __init__(
         self, events: Iterable[Event] = (), *, delta: float, method: str = "optimal", limit: Number | None = None
     ) -> None:
-        require_known(method, METHODS, "method")
+        require_known(method, COMPOSITIONS, "method")
         self.delta, self.method = _checked_delta(delta), method
         self._limit = None if limit is None else exact_number(limit, "the limit of epsilon")
         self._pure = PureAccountant()

@@ -75,12 +75,14 @@ def component_optimality(
     component: Component,
     taken: list[dict[Query, FloatArray]],
     measured: list[dict[Query, Answers]],
+    largest: list[dict[Query, FloatArray]],
     components: Components,
     tree: Tree,
 ) -> Residuals:
     """As `histogram_optimality`, over the whole tree, of one component's ``coordinates`` (nodes, copies, m).
 
-    ``taken``: by level what the answers say of it, from which the gradient is computed and not from how it was solved.
+    ``largest``: of what was measured at every node the number that is furthest from 0 (`largest_of`). ``taken``: by
+    level what the answers say of it, from which the gradient is computed and not from how it was solved.
     A family's sum: (copies * m, families).
     """
     size = np.abs(coordinates).max(axis=(1, 2), initial=0.0)
@@ -93,8 +95,8 @@ def component_optimality(
     for index, level in enumerate(taken):
         nodes = tree.level(index)
         for query in level:
-            values, variance = measured[index][query]
-            said = math.sqrt(query.n_answers) * np.where(np.isfinite(variance), np.abs(values).max(axis=1), 0.0)
+            variance = measured[index][query].variance
+            said = math.sqrt(query.n_answers) * largest[index][query]
             found.rounding[0, nodes] += _ROUNDING * said
             told[nodes] = np.maximum(told[nodes], said)
             precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
@@ -121,6 +123,17 @@ def component_optimality(
         members = most[families.parents] + families.total(most[families.children])
         found.sums[:, families.parents] = _ROUNDING * cells * members
     return found
+
+
+def largest_of(measured: list[dict[Query, Answers]]) -> list[dict[Query, FloatArray]]:
+    """How far from 0 the furthest of every query's answers at a node (nodes,) is, by level; 0 where none was made."""
+    return [
+        {
+            query: np.where(np.isfinite(variance), np.maximum(values.max(axis=1), -values.min(axis=1)), 0.0)
+            for query, (values, variance) in level.items()
+        }
+        for level in measured
+    ]
 
 
 def _range_of(rows: FloatArray) -> FloatArray:

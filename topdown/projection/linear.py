@@ -22,7 +22,7 @@ from topdown.projection.linear_solver import Solver, System, equality, factor, i
 from topdown.projection.linear_solver import nonnegative as active_set
 from topdown.theory.linear import checked_constraints, checked_variances, linear_projection_covariance
 
-ENGINES = ("active-set", "cvxpy")
+LINEAR_ENGINES = ("active-set", "cvxpy")
 
 _EPSILON = float(np.finfo(np.float64).eps)
 _CONTRADICTION = 1e-9
@@ -96,7 +96,7 @@ def project_linear(
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", programs (P),
     (P+).
     """
-    require_known(engine, ENGINES, "engine")
+    require_known(engine, LINEAR_ENGINES, "engine")
     matrix: Any = sp.csr_array(A, dtype=np.float64) if is_sparse(A) else checked_constraints(A)
     near, total = _columns("y", y, matrix.shape[1]), _columns("b", b, matrix.shape[0])
     if total.shape[1] not in (1, near.shape[1]):

@@ -20,7 +20,7 @@ from topdown.measurements.measurements import Answers, Measurements
 from topdown.projection.certificate import Certificate, certify, require_certificate, worst_of
 from topdown.projection.components import Component, Components
 from topdown.projection.estimate import Answer
-from topdown.projection.histogram_certificate import component_optimality
+from topdown.projection.histogram_certificate import component_optimality, largest_of
 from topdown.projection.histograms import Covariance, covariance, finite, solve_blocks
 from topdown.projection.invariants import Contradiction
 from topdown.projection.several import answers_by_level, in_words
@@ -78,6 +78,7 @@ def linear_answers(measurements: Measurements, queries: Iterable[Query]) -> Line
     measured = answers_by_level(measurements)
     geography, tree = measurements.geography, measurements.geography.tree
     components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
+    largest = largest_of(measured)
     sets = dict.fromkeys(_kept(query) for query in asked)
     found: dict[tuple[int, ...], tuple[Component, FloatArray]] = {}
     certificates = []
@@ -89,7 +90,7 @@ def linear_answers(measurements: Measurements, queries: Iterable[Query]) -> Line
             for place, component in enumerate(wanted):
                 own = [{q: level[q][place] for q in level if q in component.queries} for level in taken]
                 coordinates, _ = solve_blocks(tree, component, component.copies, own, measured, upward=True)
-                residuals = component_optimality(coordinates, component, own, measured, components, tree)
+                residuals = component_optimality(coordinates, component, own, measured, largest, components, tree)
                 table = coordinates.reshape(tree.n_nodes, -1).T
                 certificates.append(certify(table, residuals, variances, tree, nonnegative=False))
                 found[component.deviating] = component, coordinates

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
+from topdown.privacy.only_child import gain, groups, law_of, levels_taken
 from topdown.privacy.plan import Plan
 from topdown.release.answer_tables import paths_of
 from topdown.wording import escaped
@@ -248,17 +249,28 @@ def _column_rows(files: Mapping[str, Path], own: Own) -> Iterator[str]:
 
 
 def _noise_rows(plan: Plan, geography: Geography) -> Iterator[str]:
+    taken = levels_taken(plan, geography)
     for level in geography.levels:
         if not plan.queries(level):
             yield f"| {_cell(level)} | | not measured | |"
         for query in plan.queries(level):
             if plan.is_exact(level, query):
-                law, variance = "none: published exactly, not protected", "0"
-            else:
-                law = f"{plan.mechanism}, {plan.noise.parameter} {plan.parameter(level, query)}"
-                law += "" if plan.bounds.at(level).kind == "none" else f", {plan.bounds.at(level).in_words()}"
-                variance = f"{plan.variance(level, query):.6g}"
-            yield f"| {_cell(level)} | {_cell(query)} | {law} | {variance} |"
+                yield f"| {_cell(level)} | {_cell(query)} | none: published exactly, not protected | 0 |"
+                continue
+            for kind, _ in groups(taken, geography.level_slice(level)):
+                yield _noise_row(plan, geography, level, query, kind)
+
+
+def _noise_row(plan: Plan, geography: Geography, level: str, query: str, taken: int) -> str:
+    """The law at the units of a level that took so many levels' shares of single children."""
+    noise = law_of(plan, geography.levels, level, query, taken)
+    if noise is None:
+        return f"| {_cell(level)}, single children | {_cell(query)} | not measured: their parent is | |"
+    parameter = plan.parameter(level, query) / gain(plan, geography.levels, level, taken)
+    law = f"{plan.mechanism}, {plan.noise.parameter} {parameter}"
+    law += "" if plan.bounds.at(level).kind == "none" else f", {plan.bounds.at(level).in_words()}"
+    units = _cell(level) + (f", with single children down {taken} levels" if taken else "")
+    return f"| {units} | {_cell(query)} | {law} | {noise.variance:.6g} |"
 
 
 def _plain(text: str) -> str:

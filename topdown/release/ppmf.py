@@ -22,7 +22,7 @@ from topdown.release.histograms import HistogramRelease
 from topdown.wording import FAILED, listed, reason, shown_path
 from topdown.workload.redistricting import PERSONS
 
-COLUMNS = (
+PPMF_COLUMNS = (
     "SCHEMA_TYPE_CODE",
     "SCHEMA_BUILD_ID",
     "TABBLKST",
@@ -73,10 +73,10 @@ def write_ppmf(release: HistogramRelease, path: str | Path) -> Path:
     block = np.repeat(np.arange(geography.n_leaves), np.diff(release.starts[leaves.start :]))
     try:
         with whole_file(path) as partial:
-            schema = pa.schema([(name, pa.string()) for name in COLUMNS])
+            schema = pa.schema([(name, pa.string()) for name in PPMF_COLUMNS])
             options = pacsv.WriteOptions(include_header=False, quoting_style="none")
             with partial.open("wb") as file:
-                file.write((",".join(COLUMNS) + "\n").encode())  # Arrow would quote the names
+                file.write((",".join(PPMF_COLUMNS) + "\n").encode())  # Arrow would quote the names
                 with pacsv.CSVWriter(file, schema, write_options=options) as writer:
                     for batch in _batches(blocks, block, release.cells[begin:], counts):
                         writer.write_batch(batch)
@@ -107,7 +107,7 @@ def _batches(blocks: pa.Array, block: IntArray, cells: IntArray, counts: IntArra
             "CENHISP": _text(hispanic + 1),
             "CENRACE": pc.utf8_lpad(_text(race + 1), 2, "0"),
         }
-        yield pa.RecordBatch.from_pydict({name: columns[name] for name in COLUMNS})
+        yield pa.RecordBatch.from_pydict({name: columns[name] for name in PPMF_COLUMNS})
 
 
 def _text(numbers: IntArray) -> pa.Array:
@@ -116,7 +116,7 @@ def _text(numbers: IntArray) -> pa.Array:
 
 def _require_equal(path: Path, blocks: pa.Array, keys: IntArray, counts: IntArray) -> None:
     """Refuse records that, read back, are others than the entries ``keys`` (block * cells + cell) with their counts."""
-    kinds = pacsv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.string()))
+    kinds = pacsv.ConvertOptions(column_types=dict.fromkeys(PPMF_COLUMNS, pa.string()))
     found = np.zeros(len(keys), np.int64)
     with pacsv.open_csv(path, convert_options=kinds) as reader:
         for batch in reader:
@@ -124,7 +124,7 @@ def _require_equal(path: Path, blocks: pa.Array, keys: IntArray, counts: IntArra
             code = pc.binary_join_element_wise(*(batch[name] for name in parts), "")
             place = pc.index_in(code, value_set=blocks)
             cell = np.zeros(batch.num_rows, np.int64)
-            for name, size, first in zip(COLUMNS[9:], PERSONS.shape, (0, 1, 1, 1), strict=True):
+            for name, size, first in zip(PPMF_COLUMNS[9:], PERSONS.shape, (0, 1, 1, 1), strict=True):
                 cell = cell * size + batch[name].cast(pa.int64()).to_numpy() - first
             key = place.to_numpy(zero_copy_only=False) * PERSONS.n_cells + cell
             entry = np.minimum(np.searchsorted(keys, key), max(0, len(keys) - 1))

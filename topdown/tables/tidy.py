@@ -138,9 +138,13 @@ def write_parquet(
     # Identifiers and estimates are others in almost every row: a dictionary of them is made in vain.
     once = {f.name for f in schema if f.name == "geoid" or pa.types.is_floating(f.type)} - {"variance"}
     repeats = [name for name in schema.names if name not in once]
+    # Every group of rows has every cell: what the first and the last of them are called leads no reader past one.
+    statistics = [name for name in schema.names if name != "cell"]
     with (
         whole_file(path, private=private) as partial,
-        pq.ParquetWriter(partial, schema, compression="zstd", use_dictionary=repeats) as writer,
+        pq.ParquetWriter(
+            partial, schema, compression="zstd", use_dictionary=repeats, write_statistics=statistics
+        ) as writer,
     ):
         while batch is not None:
             writer.write_batch(batch.replace_schema_metadata(dict(metadata)))

@@ -49,7 +49,7 @@ class Interval(NamedTuple):
         return np.where(x <= 0, 1.0, np.exp(found))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=8192)
 def interval(shape: Shape, alpha: float) -> Interval:
     """The inversion of the test of every truth theta that accepts x from theta - q(s alpha) to theta + q((1 - s)
     alpha), s = s(theta) as `tail_share` has it, q(p) the upper p-quantile of the law.

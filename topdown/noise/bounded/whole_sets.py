@@ -32,7 +32,7 @@ from topdown.noise.bounded.parameters import (
     whole_as_given,
     whole_numbers,
 )
-from topdown.noise.exact_numbers import enclose_exp, exact_fraction
+from topdown.noise.exact_numbers import LARGEST_WHOLE, enclose_exp, exact_fraction
 from topdown.noise.randomness import Source, uint64
 from topdown.noise.sampling import Size
 from topdown.wording import shown
@@ -244,6 +244,6 @@ def _whole(end: Any) -> float:
     if isinstance(end, bool):
         raise ConfigError("not a number")
     number = exact_fraction(end)
-    if number.denominator != 1 or abs(number) > 2**53:
+    if number.denominator != 1 or abs(number) > LARGEST_WHOLE:
         raise ConfigError("not a whole number")
     return float(number)
