@@ -18,7 +18,7 @@ from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.components import Components
 from topdown.projection.histograms import Covariance, covariance
-from topdown.projection.several import EXACT
+from topdown.projection.several import EXACT as NEXT_TO_NOTHING
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -65,7 +65,7 @@ class Expected:
         found, place = self.covariance.variance_by_class(
             Query.parse(query, self.schema), self.geography.level_slice(level)
         )
-        found = np.where(found < EXACT * self._largest_noise, 0.0, found)
+        found = np.where(found < NEXT_TO_NOTHING * self._largest_noise, 0.0, found)
         return found, np.bincount(place, minlength=found.shape[1]).astype(np.float64)
 
     @property
