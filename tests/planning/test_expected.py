@@ -134,7 +134,7 @@ def test_exact_and_undetermined_levels_say_so() -> None:
 
 def test_what_exact_answers_imply_is_exact_and_not_nearly_so() -> None:
     one = td.Geography.from_geoids(["0101", "0102", "0103"], widths={"state": 2, "county": 4}, root_level="us")
-    shares = {"us": {"sex": "1/4"}, "state": {"total": "1/4"}, "county": {"detailed": "1/2"}}
+    shares = {"us": {"minor": "1/4"}, "state": {"total": "1/8", "age": "1/8"}, "county": {"detailed": "1/2"}}
     plan = td.Plan("discrete-gaussian", rho="1/9", shares=shares, invariants={"us": ["total"]})
     table = plan.errors(one, SCHEMA, queries=["total", "sex"]).set_index(["level", "query"])
     assert table.loc[("state", "total"), ["sd", "margin_largest", "law"]].tolist() == [0, 0, "exact"]
