@@ -30,6 +30,9 @@ _BATCH_TEXT = 1 << 24
 _FILE_BUFFERS, _FILE_BUFFERS_PER_ROW = 14 << 20, 120
 """Pages of a Parquet file's columns, and dictionaries of those that have one: so much at most, less in a short file."""
 
+_INTERVAL_OF_ROW = 45.0
+"""What the three columns of an interval take in a row that is written."""
+
 _SORTED_AT_ONCE = 1 << 20
 _FAMILY_GROUP = 1 << 16
 _LARGE_FAMILY = 1 << 18
@@ -47,7 +50,8 @@ class Work:
     ``rows``: of the confidential table. ``row_bytes``: what the columns of a row take that its counts are read from.
     ``units_text``: bytes of the identifiers of all nodes, ``names_text``: of their names. ``bounds``: kinds of bounded
     noise. ``on_grid``: whether noise is continuous, on a grid. ``invariants``: whether a level is exact,
-    ``unmeasured``: whether one is not measured. ``threads``: how many work at the same time.
+    ``unmeasured``: whether one is not measured. ``margins``: whether there are intervals. ``threads``: how many work at
+    the same time.
     """
 
     rows: int
@@ -61,6 +65,7 @@ class Work:
     on_grid: bool
     invariants: bool
     unmeasured: bool
+    margins: bool
     threads: int
 
 
@@ -92,8 +97,11 @@ def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
         "drawing noise": 2 * table + _drawing(tree, work),
         "projecting": 3 * table + kept + _projecting(tree, work),
         "rounding": 4 * table + 2 * kept + _rounding(tree, work),
-        "writing": 4 * table + 2 * kept + _writing(tree, work),
+        "writing": (4 + 3 * work.margins) * table + 2 * kept + _writing(tree, work),
     }
+    if work.margins:
+        by_node = 15.5 + 11.5 * _block_cells(tree, work)
+        needed["margins of error"] = 7 * table + 2 * kept + _WORD * by_node * tree.n_nodes
     return {stage: int(size) for stage, size in needed.items()}
 
 
@@ -162,6 +170,8 @@ def _writing(tree: Tree, work: Work) -> float:
         files = [60.0, 30.0, 30.0] + [35.0] * work.csv
     else:
         files = [85 + 1.9 * letters, 75 + 1.9 * letters, 75 + 1.9 * letters] + [75 + 2.8 * letters] * work.csv
+    # The measurements, which come second, have no intervals.
+    files = [one + _INTERVAL_OF_ROW * (work.margins and place != 1) for place, one in enumerate(files)]
     files.append((45.0 + 1.9 * letters) / work.cells)  # the table of units, a row a node
     at_once = min(work.threads, len(files))
     return rows * sum(sorted(files)[-at_once:]) + at_once * min(_FILE_BUFFERS, _FILE_BUFFERS_PER_ROW * rows)

@@ -334,6 +334,7 @@ def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers:
         on_grid=plan.released_grid_bits > 0,
         invariants=bool(plan.invariants),
         unmeasured=bool(np.isinf(variances).any()),
+        margins=not plan.bounds.any and not config.by_family,
         threads=available_workers() if workers is None else workers,
     )
 

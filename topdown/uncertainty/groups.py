@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import LatticeLaw
@@ -24,11 +25,14 @@ _LEAST_STEP, _LEAST_PART_OF_STEPS = 0.01, 1e-6
 """A further term of a smaller part is as good within the rest, but where its values lie further apart."""
 
 
+_NODES_AT_ONCE = 1 << 18
+
+
 class Groups(NamedTuple):
     """``shapes`` of laws, and of every node the number of its ``group`` (nodes,); -1 without noise, or undetermined."""
 
     shapes: tuple[Shape, ...]
-    group: IntArray
+    group: npt.NDArray[np.int32]
 
     def members(self) -> Iterator[tuple[Shape, IntArray]]:
         """Every shape with its nodes."""
@@ -46,9 +50,27 @@ def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:
     """
     noisy = np.flatnonzero((found.variance > 0) & np.isfinite(found.variance))
     fine = len(found.variance) <= FEW_NODES
+    group = np.full(len(found.variance), -1, np.int32)
+    known: dict[int, int] = {}
+    shapes: list[Shape] = []
+    for begin in range(0, len(noisy), _NODES_AT_ONCE):
+        nodes = noisy[begin : begin + _NODES_AT_ONCE]
+        columns = _rounded(found, terms, noise, nodes, fine=fine)
+        keys, first, which = np.unique(_mixed(columns), return_index=True, return_inverse=True)
+        for key, place in zip(keys.tolist(), first.tolist(), strict=True):
+            if key not in known:
+                known[key] = len(shapes)
+                shapes.append(_shape(columns[:, place].tolist(), noise, fine=fine))
+        numbers = np.array([known[key] for key in keys.tolist()], np.int32)
+        group[nodes] = numbers[which.reshape(-1)]
+    return Groups(tuple(shapes), group)
+
+
+def _rounded(found: Moments, terms: MainTerms, noise: KnownNoise, nodes: IntArray, *, fine: bool) -> IntArray:
+    """What the laws of ``nodes`` are like, in whole numbers: nodes with the same numbers are of one group."""
     kept = MAIN_TERMS if fine else 1
-    kind, number, coefficient, explained = (column[:kept, noisy] for column in terms)
-    spread = found.variance[noisy]
+    kind, number, coefficient, explained = (column[:kept, nodes] for column in terms)
+    spread = found.variance[nodes]
     part = np.clip(explained / spread, 0.0, 1.0)
     # What a draw that differs by one step moves: the steps of the law would be lost in a smooth rest.
     apart = np.array([2.0**-law.grid_bits if isinstance(law, LatticeLaw) else 0.0 for law in noise.laws])
@@ -57,17 +79,13 @@ def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:
     part[1:] = np.where((part < least)[1:] | (part[0] >= 1.0 - 1e-8), 0.0, part[1:])
     rest = np.maximum(1.0 - part.sum(axis=0), 0.0)
     taken = np.where(part > 0, number * coefficient**4 * noise.cumulants[kind], 0.0).sum(axis=0)
-    kurtosis = np.maximum(found.cumulant[noisy] - taken, 0.0) / spread**2
+    kurtosis = np.maximum(found.cumulant[nodes] - taken, 0.0) / spread**2
     excess = np.divide(kurtosis, rest**2, out=np.zeros_like(rest), where=rest > 1e-8)
     logit = _logit(part)
     place = np.stack([kind, number, np.rint(logit / _STEPS_OF_LOGIT[fine])]).astype(np.int64)
     place[:2, part <= 0] = 0
     last = np.rint(np.log1p(np.minimum(excess, _LARGEST_EXCESS)) / _STEPS_OF_EXCESS[fine]).astype(np.int64)
-    columns = np.concatenate([place.swapaxes(0, 1).reshape(3 * kept, -1), last[None]])
-    _, first, which = np.unique(_mixed(columns), return_index=True, return_inverse=True)
-    group = np.full(len(found.variance), -1, np.int64)
-    group[noisy] = which.reshape(-1)
-    return Groups(tuple(_shape(row.tolist(), noise, fine=fine) for row in columns[:, first].T), group)
+    return np.concatenate([place.swapaxes(0, 1).reshape(3 * kept, -1), last[None]])
 
 
 def _mixed(columns: IntArray) -> IntArray:

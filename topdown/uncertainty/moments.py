@@ -117,7 +117,8 @@ def _others(values: FloatArray, families: Families) -> FloatArray:
 
 
 class MainTerms(NamedTuple):
-    """The three largest independent parts of every pivot whose law is known exactly, each (3, nodes): ``coefficient`` x
+    """The three largest independent parts of every pivot whose law is known exactly, each (3, nodes), of a large tree
+    (1, nodes): ``coefficient`` x
     the sum of ``number`` draws of the ``kind`` of noise; coefficient 0 where there is none. ``explained``: their parts
     of the variance, in counts^2.
     """
@@ -144,7 +145,7 @@ def main_terms(
     noisy = (variance > 0) & np.isfinite(variance)
     like = noisy & (kind == levels)
     usable = np.where(np.isfinite(kind_variance), kind_variance, 0.0)
-    shape = (MAIN_TERMS, tree.n_nodes)
+    shape = (MAIN_TERMS if tree.n_nodes <= FEW_NODES else 1, tree.n_nodes)
     terms = MainTerms(np.zeros(shape, np.int64), np.ones(shape, np.int64), np.zeros(shape), np.zeros(shape))
     own = np.where(noisy, found.upward.own, 0.0)
     rest = np.where(found.inner < 1.0, 1.0 - found.inner, 0.0)

@@ -19,6 +19,9 @@ CAPPED_BELOW = 0.5
 """A parent limits a child whose standard deviation is more than twice its own."""
 
 
+_NODES_AT_ONCE = 1 << 18
+
+
 class Bounds(NamedTuple):
     """Intervals of every node and cell, both (cells x nodes)."""
 
@@ -93,9 +96,14 @@ def _finished(
     alpha: float,
     released: FloatArray | None,
 ) -> Bounds:
-    upper = np.where(limits.capped, np.minimum(bounds.upper, limits.limit), bounds.upper)
-    lower = np.where(_guarded(p_of_zero, variance, tree, alpha), 0.0, bounds.lower)
-    return _whole(x, variance, Bounds(lower, upper), released)
+    np.minimum(bounds.upper, limits.limit, out=bounds.upper, where=limits.capped)
+    bounds.lower[_guarded(p_of_zero, variance, tree, alpha)] = 0.0
+    for begin in range(0, x.shape[1], _NODES_AT_ONCE):
+        nodes = slice(begin, begin + _NODES_AT_ONCE)
+        inside = None if released is None else released[:, nodes]
+        lower, upper = bounds.lower[:, nodes], bounds.upper[:, nodes]
+        lower[...], upper[...] = _whole(x[:, nodes], variance[..., nodes], Bounds(lower, upper), inside)
+    return bounds
 
 
 class _Limits(NamedTuple):
