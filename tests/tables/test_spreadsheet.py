@@ -76,7 +76,7 @@ def test_a_release_holds_no_formula_and_says_how_it_is_written(tmp_path: Path) -
     public = pipeline.run(load_config(tmp_path / "run.toml")).public
     with (public / "release.csv").open(newline="") as file:
         rows = list(csv.reader(file))
-    assert rows[0] == ["geoid", "level", "parent", "name", "cell", "value"]
+    assert rows[0] == ["geoid", "level", "parent", "name", "cell", "value", "lower", "upper", "moe"]
     texts = {text for row in rows[1:] for text in row[:5]}
     assert not [text for text in texts if text[:1] in set("=+-@\t\r\n")]
     assert {"'=US", "'-1", "'+2", "'=a", "'\tb", "c", "'@nation", "'=n", "n", "'@b", "'Aiea"} <= texts

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -223,3 +225,35 @@ def test_a_release_of_other_units_is_refused() -> None:
     other = dataclasses.replace(release, cells=("houses",))
     with pytest.raises(DataError, match="other units or cells"):
         td.margins(measured(0), other)
+
+
+EXTREME = """
+import resource
+from fractions import Fraction
+import numpy as np
+import topdown as td
+resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+widths = {"area": 2, "place": 4}
+wide = td.Geography.from_geoids(["0101", "0102", "0201", "0202", "0203"], widths, root="all")
+chain = td.Geography.from_geoids(["0101"], widths, root="all")
+laws = [("geometric", "epsilon"), ("laplace", "epsilon"), ("discrete-gaussian", "rho")]
+for geography, (mechanism, currency) in [(one, law) for one in (wide, chain) for law in laws]:
+    leaves = np.arange(geography.n_leaves)[None] * 2**38
+    counts = td.Counts(geography, ("n",), geography.tree.aggregate(leaves).T)
+    for budget in ("1e-6", "1/3", "7", "100", "1000"):
+        for shares in (("1/5", "3/10", "1/2"), ("1/100", "49/100", "1/2")):
+            plan = td.Plan(mechanism, shares=dict(zip(geography.levels, shares)), **{currency: budget})
+            found = td.margins(td.measure(counts, plan, td.SeededSource(1)), confidence=0.99)
+            assert (found["lower"] <= found["upper"]).all()
+from topdown.uncertainty.error_law import Shape, Term, tail
+for scales in ((40, 30), (30, 40), (40, 5), (5, 40)):
+    terms = tuple(Term(td.noise.DiscreteLaplace(Fraction(1, k)), 1, p) for k, p in zip(scales, (0.9, 0.1)))
+    quantile = float(tail(Shape(terms, 0.0)).quantile(np.array([0.05]))[0])
+    assert 0 <= quantile < 5, (scales, quantile)
+"""
+
+
+def test_budgets_of_any_size_have_intervals_in_little_memory() -> None:
+    # Noise of one level is hardly ever there and that of another always: their laws have no common scale.
+    done = subprocess.run([sys.executable, "-W", "error", "-c", EXTREME], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

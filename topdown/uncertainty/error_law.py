@@ -124,7 +124,8 @@ def tail(shape: Shape) -> Tail:
 
 def _step(terms: tuple[Term, ...], rest: _Rest, reach: float) -> float:
     """The width of the grid's cells: a whole part of the first term's pitch, and nearly one of the others'."""
-    pitches = [term.pitch for term in terms if term.pitch >= _FINE_LATTICE]
+    # Of a law whose values but 0 lie beyond the grid all is in the first cell.
+    pitches = [term.pitch for term in terms if _FINE_LATTICE <= term.pitch <= reach]
     if not pitches:
         return _STEP
     wanted = min(_STEP, rest.std / _STEPS_OF_REST) if rest.std > _NO_REST else _STEP
@@ -155,7 +156,7 @@ def _wrapped(upper: npt.NDArray[Any], size: int) -> FloatArray:
 
 def _masses(term: Term, step: float, size: int) -> FloatArray:
     """The masses of the cells under one draw; a value between the centres of two cells is shared between these."""
-    if term.pitch < _FINE_LATTICE:
+    if term.pitch < max(_FINE_LATTICE, step):
         ends = (np.arange(size // 2) + 0.5) * step / term.coefficient
         return _of_tail(np.asarray(term.law.sf(ends)), size)
     assert isinstance(term.law, LatticeLaw)  # nosec B101 # narrows a type: another law has no pitch

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from topdown.release.release import Release
 
 
+_NO_NOISE = 1e-20
+"""A variance in counts^2 so small that noise which moves a whole number is never met: what it is on counts as exact."""
+
+
 @dataclass(frozen=True, eq=False)
 class Margins:
     """Intervals of every node and cell, each (nodes x cells): the least-squares ``estimate``, its standard deviation
@@ -135,4 +139,5 @@ def pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Moments, Floa
     variance = stated(measurements, "variance", nonnegative=False, cells=slice(0, 1)).variance.reshape(-1)
     cumulants = noise.cumulants[noise.kinds(geography.tree)]
     cumulant = np.where((variance > 0) & np.isfinite(variance), cumulants, 0.0)
-    return moments(variance, cumulant, geography.tree), variance
+    found = moments(variance, cumulant, geography.tree)
+    return found._replace(variance=np.where(found.variance <= _NO_NOISE, 0.0, found.variance)), variance
