@@ -41,7 +41,7 @@ from topdown.report.summary import summarise
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed
 from topdown.simulation.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
-from topdown.simulation.one_release import one_release
+from topdown.simulation.one_release import one_release, published_example
 from topdown.simulation.rules import FundShare, Level, Rule, Threshold
 from topdown.simulation.simulate import simulate
 from topdown.tables.tidy import write_parquet
@@ -157,6 +157,9 @@ def study(
             wanted=wanted,
             variants=variants,
             records=records,
+            published=None
+            if coverage is None
+            else published_example(counts, plan, config.projection.method, config.study.seed, coverage.confidence),
         )
         summary = summarise(results)
     with stages.stage("writing"), writing(directory):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from topdown.report.chart_parts import GREY, INK, LIGHTNESS, SHAPES, above, telling_apart
-from topdown.report.numbers import rows_of
+from topdown.report.chart_parts import GREY, INK, LIGHTNESS, PALE, SHAPES, above, telling_apart
+from topdown.report.numbers import rows_of, whole
 from topdown.report.results import StudyResults
 from topdown.report.section import Section, Summary, fragment
 from topdown.report.words import number, percent, percent_within
@@ -19,15 +20,22 @@ from topdown.simulation.discoveries import discoveries
 LAW_ERROR = 0.001
 """By how much a release says that the approximation of its errors' law may miss."""
 
+DOUBTFUL, UNRELIABLE = 0.2, 0.4
+"""Coefficients of variation above which planners grey a number out, and leave it out."""
+
+RELIABILITY = ("at most 20 %", "above 20 %", "above 40 %")
+
 _CELLS_SHOWN = 6
+_UNITS_SHOWN = 20
 
 
 def coverage_numbers(results: StudyResults) -> Summary:
     """``coverage``: the ``rows`` of the table of coverage, level by level, with whether each is ``below`` what is
-    stated by more than chance, and ``verdict``, that in words; nothing where intervals were not followed."""
+    stated by more than chance, and ``verdict``, that in words; ``one_release``: some units of one release with their
+    margins; None where intervals were not followed."""
     table = results.table
     if table.coverage is None or table.coverage.empty:
-        return {"coverage": None}
+        return {"coverage": None, "one_release": None}
     nominal = float(table.coverage["nominal"].iloc[0])
     rows = with_verdicts(table.coverage, table.replicates)
     places = {name: k for k, name in enumerate([*table.geography.levels, *table.cells])}
@@ -35,7 +43,8 @@ def coverage_numbers(results: StudyResults) -> Summary:
     rank = [(places[r["level"]], places[r["cell"]], kinds[r["by"]]) for r in rows_of(rows)]
     order = sorted(range(len(rank)), key=lambda k: rank[k])
     shown = min(len(table.cells), _CELLS_SHOWN)
-    return {"coverage": {"nominal": nominal, "cells_shown": shown, "rows": rows_of(rows.iloc[order])}}
+    found = {"nominal": nominal, "cells_shown": shown, "rows": rows_of(rows.iloc[order])}
+    return {"coverage": found, "one_release": _one_release(results)}
 
 
 def with_verdicts(coverage: pd.DataFrame, replicates: int) -> pd.DataFrame:
@@ -150,10 +159,75 @@ def _first_number(name: str) -> float:
     return float(first) if first.replace(".", "", 1).isdigit() else 0.0
 
 
+def _one_release(results: StudyResults) -> Summary | None:
+    """``units``: some of the lowest level, from the smallest to the largest, with their published counts and margins;
+    ``doubtful`` and ``unreliable``: from which coefficients of variation on they are called so."""
+    example, table = results.published, results.table
+    if example is None:
+        return None
+    leaves, names = table.geography.tree.leaves, table.geography.names
+    found = []
+    for k, cell in enumerate(table.cells[:_CELLS_SHOWN]):
+        order = np.argsort(table.truth[leaves, k], kind="stable")
+        for place in np.unique(np.linspace(0, len(order) - 1, _UNITS_SHOWN).astype(np.int64)).tolist():
+            node = leaves.start + int(order[place])
+            geoid = str(table.geography.identifiers[node])
+            cv = float(example.variation[node, k])
+            found.append(
+                {"unit": (str(names[node]) if names is not None and names[node].is_valid else "") or geoid}
+                | {"geoid": geoid, "cell": cell, "truth": table.truth[node, k], "published": example.values[node, k]}
+                | dict(
+                    zip(
+                        ("lower", "upper"),
+                        whole(np.array([example.lower[node, k], example.upper[node, k]])),
+                        strict=True,
+                    )
+                )
+                | {"cv": cv}
+                | {"reliability": RELIABILITY[int(cv > DOUBTFUL) + int(cv > UNRELIABLE)]}
+            )
+    return {"doubtful": DOUBTFUL, "unreliable": UNRELIABLE, "units": found}
+
+
+def one_release_chart(summary: Summary) -> alt.TopLevelMixin | None:
+    """Published counts with their intervals as bars and the true counts as crosses, a panel a cell; pale where the
+    coefficient of variation is large."""
+    found = summary["one_release"]
+    if found is None:
+        return None
+    panels = []
+    shades = alt.Scale(domain=list(RELIABILITY), range=[INK, GREY, PALE])
+    colour = alt.Color("reliability:N", title="coefficient of variation", scale=shades, legend=above())
+    for cell, part in pd.DataFrame(found["units"]).groupby("cell", sort=False):
+        # Two units may have one name.
+        y = alt.Y("geoid:N", title=None, sort=list(part["geoid"]), axis=alt.Axis(
+            labelLimit=200, labelExpr=_labels(part)))  # fmt: skip
+        x = alt.X("published:Q", title="count", scale=alt.Scale(type="symlog", constant=1), axis=alt.Axis(
+            values=[0, 1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000], labelExpr="format(datum.value, '~s')"
+        ))  # fmt: skip
+        tooltip = ["unit:N", "geoid:N", "published:Q", "lower:Q", "upper:Q", "cv:Q", "truth:Q"]
+        base = alt.Chart(part).encode(y=y)
+        bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q"), x2="upper:Q", color=colour, tooltip=tooltip)
+        points = base.mark_point(filled=True, size=46, opacity=1).encode(x=x, color=colour, tooltip=tooltip)
+        truth = base.mark_point(shape="cross", size=30, color=LIGHTNESS[1], filled=True).encode(x="truth:Q")
+        panels.append(
+            alt.layer(bars, points, truth).properties(
+                width=300, height=alt.Step(15), title=alt.Title(str(cell), anchor="start", fontSize=12)
+            )
+        )
+    return alt.concat(*panels, columns=2, spacing=28)
+
+
+def _labels(part: pd.DataFrame) -> str:
+    """A Vega expression from a unit's GEOID to its name."""
+    names = json.dumps(dict(zip(part["geoid"], part["unit"], strict=True)))
+    return f"({names})[datum.value]"
+
+
 SECTION = Section(
     name="coverage",
     template=fragment("coverage"),
     numbers=coverage_numbers,
-    charts={"coverage": coverage_chart},
+    charts={"coverage": coverage_chart, "one_release": one_release_chart},
     link="Margins",
 )
