@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from topdown.release.release import Release, round_counts
     from topdown.release.verify import verify_release
     from topdown.simulation import fairness
+    from topdown.simulation.coverage import CoverageOptions
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
@@ -43,6 +44,7 @@ __all__ = [
     "AnswerLimits",
     "Attribute",
     "Counts",
+    "CoverageOptions",
     "ErrorTable",
     "Estimate",
     "FundShare",
@@ -104,6 +106,7 @@ _HOMES = {
     "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
     "Counts": "topdown.confidential.counts",
+    "CoverageOptions": "topdown.simulation.coverage",
     "ErrorTable": "topdown.simulation.errors_table",
     "Estimate": "topdown.projection.estimate",
     "FundShare": "topdown.simulation.rules",

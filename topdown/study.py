@@ -23,6 +23,7 @@ from topdown.geography.geography import Geography
 from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.confidential_folder import confidential_directory, writing
+from topdown.pipeline.followed_margins import followed_margins
 from topdown.pipeline.group_columns import read_groupings
 from topdown.pipeline.limit_reading import read_limits, require_kept
 from topdown.pipeline.reading import read_input
@@ -40,7 +41,7 @@ from topdown.report.summary import summarise
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed
 from topdown.simulation.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
-from topdown.simulation.one_release import one_release
+from topdown.simulation.one_release import one_release, published_example
 from topdown.simulation.rules import FundShare, Level, Rule, Threshold
 from topdown.simulation.simulate import simulate
 from topdown.tables.tidy import write_parquet
@@ -76,9 +77,10 @@ def study(
 
     Leaves errors.parquet (every node, cell and method), rules.parquet (decisions by leaf), densities.parquet (residuals
     of the units that the report shows), records.parquet (one release by every non-negative method, with which the true
-    records are compared), report.html, summary.json (its numbers, for `topdown compare`) and, where the study has
-    variants of the noise, errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the
-    configuration's. An interrupt keeps the replicates that are finished.
+    records are compared), coverage.parquet (how often published intervals hold the truth, where the release has them),
+    report.html, summary.json (its numbers, for `topdown compare`) and, where the study has variants of the noise,
+    errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the configuration's. An interrupt keeps the
+    replicates that are finished.
 
     Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError` and
     `BudgetError`, also for whatever a release of the same plan would be refused for; all before the first replicate.
@@ -108,6 +110,7 @@ def study(
         )
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
     rules = _rules(config, geography, followed, groupings)
+    coverage = followed_margins(config, geography, followed, groupings, plan, limits)
     wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
     if queries is not None:
@@ -127,6 +130,7 @@ def study(
                 progress=stages.count,
                 queries=queries,
                 limits=limits,
+                coverage=coverage,
             )
         except KeyboardInterrupt:
             stages.say("stopped   before the first block of replicates was finished: nothing was written")
@@ -153,6 +157,9 @@ def study(
             wanted=wanted,
             variants=variants,
             records=records,
+            published=None
+            if coverage is None
+            else published_example(counts, plan, config.projection.method, config.study.seed, coverage.confidence),
         )
         summary = summarise(results)
     with stages.stage("writing"), writing(directory):
@@ -173,9 +180,11 @@ def study(
     return StudyOutcome(directory, report, table.replicates, wanted, stopped)
 
 
+_COVERAGE = "coverage.parquet"
 _BY_NOISE = "errors_by_noise.parquet"
 _RECORDS = "records.parquet"
-_FILES = ("errors.parquet", _BY_NOISE, _RECORDS, "rules.parquet", "densities.parquet", SUMMARY, "report.html")
+_TABLES = ("errors.parquet", _BY_NOISE, _COVERAGE, _RECORDS, "rules.parquet", "densities.parquet")
+_FILES = (*_TABLES, SUMMARY, "report.html")
 
 
 def _noise_name(plan: Plan) -> str:
@@ -264,6 +273,8 @@ def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> P
     write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), marks, private=True)
     densities = residual_rows(table, results.plan, results.released)
     write_parquet(directory / "densities.parquet", _batch(densities, table), marks, private=True)
+    if table.coverage is not None:
+        write_parquet(directory / _COVERAGE, _batch(table.coverage, table), marks, private=True)
     with whole_file(directory / SUMMARY, private=True) as partial:
         partial.write_text(kept(summary), encoding="utf-8")
     with whole_file(report, private=True) as partial:

@@ -142,6 +142,7 @@ def test_its_rows_are_the_cells_that_have_records(folder: Path) -> None:
     assert table.set_index("geoid")["adult"].to_dict() == by.xs("adult", level="age").to_dict()
 
 
+NORMAL_MARGIN = {0.9: 1.644854, 0.99: 2.575829}
 TABLES = '[output]\ntables = ["age * race", "total", "group"]\n'
 
 
@@ -169,8 +170,10 @@ def test_tables_are_a_row_per_unit_and_add_up(folder: Path) -> None:
     assert set(json.loads((public / "manifest.json").read_text())["tables"]) == {"age * race", "total", "group"}
 
 
-def test_the_standard_deviations_in_tables_are_those_of_least_squares(folder: Path) -> None:
-    public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+@pytest.mark.parametrize("confidence", [0.9, 0.99])
+def test_the_standard_deviations_in_tables_are_those_of_least_squares(folder: Path, confidence: float) -> None:
+    text = RUN + TABLES + ("" if confidence == 0.9 else f"confidence = {confidence}\n")
+    public = pipeline.run(load_config(configured(folder, text))).public
     measurements = td.read_release(public).measurements
     estimate = td.project(measurements, "gls")
     beside = pd.read_parquet(public / "tables" / "group_estimates.parquet")
@@ -180,7 +183,9 @@ def test_the_standard_deviations_in_tables_are_those_of_least_squares(folder: Pa
         assert answer.variance is not None
         assert mine["unbiased"].to_numpy() == pytest.approx(answer.values.ravel())
         assert mine["sd"].to_numpy() ** 2 == pytest.approx(answer.variance.ravel(), abs=1e-9)
-        assert (mine["moe"] / mine["sd"]).dropna().to_numpy() == pytest.approx(1.644854, abs=1e-6)
+        assert (mine["moe"] / mine["sd"]).dropna().to_numpy() == pytest.approx(NORMAL_MARGIN[confidence], abs=1e-6)
+    book = (public / "README.md").read_text(encoding="utf-8")
+    assert f"at {100 * confidence:g} %: {NORMAL_MARGIN[confidence]:.4g} sd" in book
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,7 @@ def test_all_files_are_internal(folder: Path) -> None:
     assert [p.name for p in folder.iterdir()] == ["internal"]
     names = sorted(p.name for p in (folder / "internal").iterdir())
     assert names == [
+        "coverage.parquet",
         "densities.parquet",
         "errors.parquet",
         "records.parquet",
@@ -202,6 +203,17 @@ def test_the_report_s_numbers_are_those_of_the_files(folder: Path) -> None:
     assert float(told[1].replace(",", "")) == pytest.approx(moved, rel=1e-3)
     densities = pd.read_parquet(folder / "internal" / "densities.parquet")
     np.testing.assert_allclose(densities["share"], densities["count"] / 60)
+
+
+def test_the_coverage_of_the_published_intervals_is_in_a_table_and_on_the_page(folder: Path) -> None:
+    coverage = pd.read_parquet(folder / "internal" / "coverage.parquet")
+    assert set(coverage["by"]) == {"all", "true count", "published count", "kind"}
+    by_kind = coverage[(coverage["by"] == "kind") & (coverage["cell"] == "x")].set_index("group")["units"]
+    assert by_kind.to_dict() == TABLE["kind"].value_counts().to_dict()
+    assert (coverage["nominal"] == 0.9).all()
+    page = (folder / "internal" / "report.html").read_text()
+    assert '<h2 id="coverage">' in page
+    assert "The intervals that the release would publish hold the true count" in page
 
 
 def test_a_public_input_is_said_to_be_public(tmp_path: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import pandas as pd
 import pytest
 
 import topdown as td
+from support.browser import IN_A_BROWSER, browsed, told
 from support.reported import EVIL, METHODS, outline_file, studied
 from topdown.report.geometry import read_outlines
 from topdown.report.groupings import SIZE_CLASS, Grouping
@@ -101,15 +99,6 @@ def test_a_single_node_gets_a_page() -> None:
 
 # -- in a browser -----------------------------------------------------------------------------------------------------
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-
-IN_A_BROWSER = pytest.mark.skipif(
-    CHROMIUM is None and os.environ.get("TOPDOWN_BROWSER") != "required",
-    reason="no chromium on this machine: the page is not drawn",
-)
-
 PROBE = """<script>
 const wait = () => document.body.dataset.drawn ? probe() : setTimeout(wait, 50);
 const all = (where, from = document) => [...from.querySelectorAll(where)];
@@ -137,31 +126,6 @@ const probe = () => {
 };
 wait();
 </script></body>"""
-
-
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr"),
-    *("--disable-dev-shm-usage", "--v=0", "--virtual-time-budget=20000", "--allow-file-access-from-files"),
-]
-
-
-def browsed(path: Path, profile: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    """What Chromium makes of the page at ``path``, which writes nothing to its console."""
-    assert CHROMIUM is not None, "a browser is required here, and there is none"
-    done = subprocess.run(
-        [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *more, path.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
-    return done
-
-
-def told(done: subprocess.CompletedProcess[str]) -> Any:
-    """The JSON that a probe left in the page."""
-    raw = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert raw is not None, done.stdout[-500:]
-    return json.loads(raw.group(1).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
 
 
 @IN_A_BROWSER

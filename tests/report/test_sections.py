@@ -130,6 +130,7 @@ def test_no_number_is_given_by_two_sections(study: Mapping[str, Any]) -> None:
         "notice",
         "public_input",
         "primary",
+        "released",
         "methods",
         "cells",
         "levels",

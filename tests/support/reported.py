@@ -12,6 +12,7 @@ import topdown as td
 from topdown.report.groupings import SIZE_CLASS, Grouping, by_size, group_means
 from topdown.report.results import StudyResults
 from topdown.report.summary import summarise
+from topdown.simulation.one_release import published_example
 
 EVIL = '<b>x</b>&"</script><script>document.title="taken"</script>'
 SIZES = {"A": 2, "B": 3, "C": 12}
@@ -45,6 +46,10 @@ def studied(plan: td.Plan = PLAN, methods: list[str] = METHODS, replicates: int 
     fund, cut = td.FundShare("x"), td.Threshold("x", 10.0)
     means = group_means(grouped, counts.cells, [fund, cut])
     outlines, seed = more.pop("outlines", None), more.pop("seed", 3)
+    example = None
+    if more.get("coverage") is not None:
+        bound = plan.for_levels(counts.geography.levels)
+        example = published_example(counts, bound, "gls-top-down", seed, more["coverage"].confidence)
     table = td.simulate(counts, plan, methods, replicates, seed, rules=[fund, cut, *means], **more)
     results = StudyResults(
         table,
@@ -57,6 +62,7 @@ def studied(plan: td.Plan = PLAN, methods: list[str] = METHODS, replicates: int 
         outlines=outlines,
         seed=seed,
         wanted=replicates,
+        published=example,
     )
     return {"table": table, "summary": summarise(results), "plan": plan, "results": results}
 

@@ -28,11 +28,15 @@ def test_every_linter_runs_and_none_is_excused() -> None:
 
 def test_a_page_that_could_be_drawn_is_drawn() -> None:
     assert RUN.index("chromium") < RUN.index("TOPDOWN_BROWSER=required") < RUN.index('bash -c "$test_command"')
-    page = (REPOSITORY / "tests" / "report" / "test_page.py").read_text(encoding="utf-8")
+    tests = REPOSITORY / "tests"
+    pages = [tests / "report" / "test_page.py", tests / "report" / "test_published_margins.py"]
+    page = "\n\n\n".join(path.read_text(encoding="utf-8") for path in pages)
     browsing = [test for test in re.split(r"\n\n\n", page) if "def test_" in test and "browsed(" in test]
-    assert len(browsing) >= 3
+    assert len(browsing) >= 4
     assert all(test.startswith("@IN_A_BROWSER\n") for test in browsing)
-    assert "skipif" not in page.replace("IN_A_BROWSER = pytest.mark.skipif", "")
+    assert "skipif" not in page
+    browser = (tests / "support" / "browser.py").read_text(encoding="utf-8")
+    assert "skipif" not in browser.replace("IN_A_BROWSER = pytest.mark.skipif", "")
 
 
 def test_an_exception_from_the_security_lint_names_its_test_and_its_reason() -> None:

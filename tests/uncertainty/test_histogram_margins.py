@@ -7,29 +7,9 @@ import pandas as pd
 import pytest
 
 import topdown as td
+from support.several_queries import LEAVES, SCHEMA, TREE, measured
 from support.trees import geography
 from topdown.errors import ConfigError
-from topdown.geography.tree import Tree
-
-TREE = Tree.from_family_sizes([[2], [3, 2]])
-SCHEMA = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["young", "old", "oldest"]})
-LEAVES = np.array(
-    [[40, 9, 0, 30, 2, 0], [0, 0, 0, 1, 0, 0], [5, 80, 3, 0, 0, 700], [0, 0, 0, 0, 0, 0], [9, 9, 9, 8, 8, 8]]
-)
-SHARES = {
-    "level 0": {"total": "0.1", "sex": "0.1"},
-    "level 1": {"age": "0.2", "detailed": "0.1"},
-    "level 2": {"total": "0.2", "detailed": "0.3"},
-}
-
-
-def measured(seed: int, mechanism: str = "discrete-gaussian", **budget: object) -> td.Measurements:
-    there = geography(TREE)
-    frame = pd.DataFrame(LEAVES, columns=list(SCHEMA.cells()))
-    frame["geoid"] = list(there.geoid[TREE.leaves])
-    counts = td.Counts.from_table(frame, there, geoid="geoid", cells=list(SCHEMA.cells()), schema=SCHEMA)
-    plan = td.Plan(mechanism, shares=SHARES, **(budget or {"rho": "0.1"}))  # type: ignore[arg-type]
-    return td.measure(counts, plan, source=td.SeededSource((5, seed)))
 
 
 def truth(frame: pd.DataFrame) -> np.ndarray:
@@ -82,8 +62,3 @@ def test_released_answers_are_within_and_together_they_are_longer() -> None:
 def test_other_noise_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"level 'level 0', query .*known for Gaussian noise, and this is geometric"):
         td.margins(measured(0, "geometric", epsilon="1"))
-
-
-def test_regions_of_several_queries_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"several queries were measured: td\.margins has their margins"):
-        td.region(measured(0), {"n1": 1})

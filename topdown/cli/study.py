@@ -23,8 +23,8 @@ def study(
     """Simulate the errors of the release that FILE describes, against the true counts.
 
     FILE is one that `run` takes, with a section \\[study]. Leaves a directory internal/ with report.html,
-    errors.parquet, rules.parquet, densities.parquet and summary.json, which are as confidential as the table. Ctrl-C
-    keeps the replicates that are finished, and ends with code 130.
+    errors.parquet, rules.parquet, coverage.parquet, densities.parquet and summary.json, which are as confidential as
+    the table. Ctrl-C keeps the replicates that are finished, and ends with code 130.
     """
     from topdown import study as job
     from topdown.config import load_study

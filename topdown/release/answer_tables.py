@@ -7,6 +7,7 @@ add up over units and over columns as these do.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +27,12 @@ FOLDER = "tables"
 ESTIMATED = "_estimates"
 """How the name of a table's file of estimates ends."""
 
-CONFIDENCE = 0.9
-_MARGIN = 1.6448536269514722
-"""The quantile of 95 % of the normal law: its margin of 90 %, in standard deviations."""
-
 _NUMBERS_AT_ONCE = 1 << 22
+
+
+def normal_margin(confidence: float) -> float:
+    """How many standard deviations a normal error stays within with probability ``confidence``."""
+    return NormalDist().inv_cdf((1.0 + confidence) / 2.0)
 
 
 def paths_of(table: AnswerTable) -> tuple[str, str]:
@@ -48,13 +50,18 @@ def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> It
 
 
 def estimate_batches(
-    table: AnswerTable, release: Release | HistogramRelease, linear_name: str, linear: Estimate | LinearAnswers
+    table: AnswerTable,
+    release: Release | HistogramRelease,
+    linear_name: str,
+    linear: Estimate | LinearAnswers,
+    confidence: float,
 ) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name, column, value, LINEAR, sd, moe`` for every unit and column of the table.
 
     ``value``: the released count; ``linear_name``: what the estimate by least squares is called; ``sd``: its standard
-    deviation, ``moe`` its margin of error of 90 % by the normal law, both missing where they are not known.
+    deviation, ``moe`` its margin of error at ``confidence`` by the normal law, both missing where they are not known.
     """
+    margin = normal_margin(confidence)
     names = pa.array([column.name for column in table.columns])
     for nodes in _parts(release.geography, table):
         values, variance = _estimated(table, linear, nodes)
@@ -68,7 +75,7 @@ def estimate_batches(
                 "value": pa.array(table_counts(table, release, nodes).reshape(-1)),
                 linear_name: pa.array(values.reshape(-1)),
                 "sd": pa.array(deviation, from_pandas=True),
-                "moe": pa.array(_MARGIN * deviation, from_pandas=True),
+                "moe": pa.array(margin * deviation, from_pandas=True),
             }
         )
 

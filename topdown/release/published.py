@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,16 @@ from topdown.workload import Query
 
 _KEYS = ["geoid", "cell"]
 
+OF_RELEASE = ("lower", "upper", "moe")
+OF_ESTIMATES = ("sd", "lower", "upper")
+"""The columns of margins of error that the tables of a release have, if any."""
+
 
 @dataclass(frozen=True, eq=False)
 class PublishedEstimates:
     """Estimates at every node, each (nodes x cells): ``linear`` by least squares, called ``linear_name`` ("unbiased",
     or "least_squares" where noise is bounded), with its ``variance`` (NaN where it is not known), and ``non_negative``.
+    ``margins``: the published intervals by column (``sd, lower, upper``), empty where the release has none.
     """
 
     geography: Geography
@@ -46,14 +51,20 @@ class PublishedEstimates:
     linear: FloatArray = field(repr=False)
     variance: FloatArray = field(repr=False)
     non_negative: FloatArray = field(repr=False)
+    margins: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
     def total(self) -> PublishedEstimates:
-        """The same of the sum over all cells, whose variances add up: cells have noise of their own."""
-        linear, variance, above = (one.sum(axis=1, keepdims=True) for one in self._columns().values())
+        """The same of the sum over all cells, whose variances add up: cells have noise of their own.
+
+        Intervals do not add up, so it has none; `topdown.region` gives those of sums.
+        """
+        summed = (self.linear, self.variance, self.non_negative)
+        linear, variance, above = (one.sum(axis=1, keepdims=True) for one in summed)
         return PublishedEstimates(self.geography, ("total",), self.linear_name, linear, variance, above)
 
     def _columns(self) -> dict[str, FloatArray]:
-        return {self.linear_name: self.linear, "variance": self.variance, "non_negative": self.non_negative}
+        known = {self.linear_name: self.linear, "variance": self.variance}
+        return {**known, **self.margins, "non_negative": self.non_negative}
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, parent, name, cell`` and the columns of estimates.parquet, in batches."""
@@ -114,8 +125,10 @@ def read_release(public: str | Path) -> PublishedRelease:
     names = [linear, "variance", "non_negative"]
     estimates = None
     if ESTIMATES in manifest["files"]:
-        values = _read(folder / ESTIMATES, geography, cells, names)
-        estimates = PublishedEstimates(geography, cells, linear, *(values[name] for name in names))
+        values = _read(folder / ESTIMATES, geography, cells, names, OF_ESTIMATES)
+        margins = {name: values[name] for name in OF_ESTIMATES if name in values}
+        estimate, variance, above = (values[name] for name in names)
+        estimates = PublishedEstimates(geography, cells, linear, estimate, variance, above, margins)
     if manifest.get("release_rows") == WITH_RECORDS:
         histograms = released_histograms(folder, manifest)
         held = Conditions.of(geography.tree, [source.measurements.at(level) for level in geography.levels])
@@ -123,7 +136,7 @@ def read_release(public: str | Path) -> PublishedRelease:
         return PublishedRelease(
             folder, geography, dense, estimates, source.measurements, source.plan, manifest, histograms
         )
-    released = _read(folder / RELEASE, geography, cells, ["value", "variance"])
+    released = _read(folder / RELEASE, geography, cells, ["value", "variance"], OF_RELEASE)
     try:
         release = Release(
             geography,
@@ -132,6 +145,7 @@ def read_release(public: str | Path) -> PublishedRelease:
             released["variance"] == 0,
             str(projections["non_negative"]["method"]),
             manifest["fit_for_release"] is True,
+            {name: released[name] for name in OF_RELEASE if name in released},
         )
     except (TopdownError, KeyError, TypeError) as error:
         said = error if isinstance(error, TopdownError) else reason(error)
@@ -139,11 +153,16 @@ def read_release(public: str | Path) -> PublishedRelease:
     return PublishedRelease(folder, geography, release, estimates, source.measurements, source.plan, manifest)
 
 
-def _read(path: Path, geography: Geography, cells: tuple[str, ...], names: list[str]) -> dict[str, FloatArray]:
-    """Columns of a tidy table, each (nodes x cells); one that is not there is NaN."""
+def _read(
+    path: Path, geography: Geography, cells: tuple[str, ...], names: Sequence[str], optional: Sequence[str]
+) -> dict[str, FloatArray]:
+    """Columns of a tidy table, each (nodes x cells): ``names``, NaN where one is not there, and ``optional`` ones that
+    are.
+    """
     shape = (geography.n_nodes, len(cells))
     try:
         there = pq.read_schema(path).names
+        names = [*names, *(name for name in optional if name in there)]
         table = pq.read_table(path, columns=[*_KEYS, *(name for name in names if name in there)])
         units = pa.array(geography.identifiers.take(pa.array(np.repeat(np.arange(shape[0]), shape[1]))))
         cell = pc.index_in(table["cell"].cast(pa.string()), value_set=pa.array(cells)).to_numpy()

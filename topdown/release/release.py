@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from topdown.errors import ProjectionError, require_known
 from topdown.geography.geography import Geography
-from topdown.geography.tree import IntArray
+from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import SecureSource, Source
 from topdown.projection.estimate import Estimate
 from topdown.projection.method import nonnegative_methods
@@ -28,7 +28,9 @@ class Release:
 
     ``values`` (nodes x cells) int64. ``exact`` (nodes x cells): which of them are published exactly (invariants and
     what they imply). ``method``: the projection that they come from. ``fit_for_release``: whether the noise was drawn
-    exactly, from operating-system entropy. Raises `ProjectionError` naming the node where this does not hold.
+    exactly, from operating-system entropy. ``margins``: the published intervals by column (``lower, upper, moe``, each
+    (nodes x cells)), of a release that was read from files which have them. Raises `ProjectionError` naming the node
+    where this does not hold.
     """
 
     geography: Geography
@@ -37,6 +39,7 @@ class Release:
     exact: npt.NDArray[np.bool_] = field(repr=False)
     method: str
     fit_for_release: bool
+    margins: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if self.values.dtype != np.int64 or self.values.shape != (self.geography.n_nodes, len(self.cells)):
@@ -74,21 +77,21 @@ class Release:
         return np.where(self.exact, 0.0, np.nan) if self.exact.any() else None
 
     def batches(self, more: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
-        """The tidy table ``geoid, level, parent, name, cell, value[, variance]`` in Arrow batches, with ``more``
-        columns (nodes x cells) after these.
+        """The tidy table ``geoid, level, parent, name, cell, value[, variance][, lower, upper, moe]`` in Arrow batches,
+        with ``more`` columns (nodes x cells) after these.
         """
         columns: dict[str, Any] = {"value": self.values}
         if self.exact.any():
             columns["variance"] = lambda nodes: np.where(self.exact[nodes], 0.0, np.nan)
-        columns |= more or {}
+        columns |= {**self.margins, **(more or {})}
         return tidy_batches(self.geography, self.cells, columns, units=True)
 
     def to_frame(self) -> pd.DataFrame:
-        """The tidy table ``geoid, level, parent, name, cell, value[, variance]``."""
+        """The tidy table ``geoid, level, parent, name, cell, value[, variance][, lower, upper, moe]``."""
         return to_frame(self.batches())
 
     def to_arrow(self) -> pa.Table:
-        """The tidy table ``geoid, level, parent, name, cell, value[, variance]``."""
+        """The tidy table ``geoid, level, parent, name, cell, value[, variance][, lower, upper, moe]``."""
         return to_arrow(self.batches())
 
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from topdown.report.groupings import SIZE_CLASS
+from topdown.report.sections.coverage import coverage_findings
 from topdown.report.words import many, number, percent, within
 from topdown.simulation.discoveries import at_least
 from topdown.simulation.errors_table import ErrorTable
@@ -13,7 +14,8 @@ from topdown.simulation.methods import StudiedMethod
 
 
 def findings(table: ErrorTable, primary: str, released: str, summary: dict[str, Any]) -> list[str]:
-    """What is found of the method ``primary`` and of no other: how accurate it is, how biased, and who gains.
+    """What is found of the method ``primary`` and of no other: how accurate it is, how biased, who gains, and
+    whether published intervals cover what they state, where they were followed.
 
     Every number is one of ``summary``'s, with half of its 95 % interval. ``released``: the projection of the release;
     the first sentence says so where the study does not have it as it would be released.
@@ -22,6 +24,7 @@ def findings(table: ErrorTable, primary: str, released: str, summary: dict[str, 
         _subject(primary, released) + _accuracy(table, primary, summary),
         _bias(primary, summary),
         _who_gains(primary, summary),
+        *coverage_findings(summary),
     ]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from topdown.geography.tree import FloatArray
+
 
 class Verbatim(dict[str, Any]):
     """A value that `rounded` leaves alone."""
@@ -30,6 +32,11 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return float(f"{value:.4g}") if math.isfinite(value) else None
     return value
+
+
+def whole(values: FloatArray) -> list[int | None]:
+    """Whole ``values`` (n,) with all their digits, which `rounded` keeps of integers alone; None for no end."""
+    return [int(one) if math.isfinite(one) else None for one in values.tolist()]
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from topdown.report.groupings import Groupings
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.noise_comparison import NoiseVariant
+from topdown.simulation.one_release import PublishedExample
 
 
 # Without a repr, which would show true counts.
@@ -25,6 +26,7 @@ class StudyResults:
     ``funds`` and ``thresholds``: labels of rules that the study followed. ``seed`` and ``wanted``: of the simulation,
     and the replicates that were asked for. ``variants``: the study itself and the same under other noise; empty or one
     where there is nothing to compare. ``records``: one release by each method, of `record_quality.records_frame`.
+    ``published``: one release by ``released``, with its margins of error, where it has them.
     """
 
     table: ErrorTable
@@ -39,6 +41,7 @@ class StudyResults:
     wanted: int | None = None
     variants: Sequence[NoiseVariant] = ()
     records: pd.DataFrame | None = None
+    published: PublishedExample | None = None
 
     @property
     def primary(self) -> str:

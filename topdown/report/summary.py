@@ -18,6 +18,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         "notice": table.notice,
         "public_input": table.public_input,
         "primary": results.primary,
+        "released": results.released,
         "methods": list(table.methods),
         "cells": list(table.cells),
         "levels": list(table.geography.levels),

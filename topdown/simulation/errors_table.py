@@ -59,7 +59,8 @@ class ErrorTable:
     over replicates. ``densities``: (method label) ->
     counts of residuals (nodes x cells, bins) with ``bin_width`` (nodes x cells,), the bins centred on 0; empty where
     distances were not computed. ``public_input``: whether the counts were declared public; if not, everything here is
-    confidential.
+    confidential. ``coverage``: how often the published intervals hold the truth, by level, cell and class, with the
+    columns of `coverage.COLUMNS`; None where they were not followed.
     """
 
     geography: Geography
@@ -79,6 +80,7 @@ class ErrorTable:
     public_input: bool = False
     of_query: tuple[str, ...] = ()
     theory: Mapping[str, FloatArray] = field(default_factory=dict, repr=False)
+    coverage: pd.DataFrame | None = field(default=None, repr=False)
 
     def __getitem__(self, key: tuple[str, str]) -> FloatArray:
         """``table[method, statistic]``: (nodes x cells). Raises `ConfigError` naming what there is."""

@@ -46,6 +46,7 @@ class Accumulated:
     """What replicates add up to. Rows are cells x nodes, cell by cell.
 
     ``powers``: label -> (4, rows), sums of e, e^2, e^3, e^4. ``zeros``: label -> (rows,), how many estimates were 0.
+    ``coverage``: sums of `FollowedIntervals.counted`, None where intervals are not followed.
     ``levels``: label -> (quantities of `LEVEL_QUANTITIES`, 2, cells, levels), sums of a level's means and of their
     squares. ``halves``: label -> histograms of two halves of the replicates (a task fills the first).
     """
@@ -55,6 +56,7 @@ class Accumulated:
     levels: dict[str, FloatArray] = field(default_factory=dict)
     halves: dict[str, list[Histogram | None]] = field(default_factory=dict)
     rules: dict[tuple[str, str], RuleSums] = field(default_factory=dict)
+    coverage: FloatArray | None = None
 
     @classmethod
     def empty(cls) -> Accumulated:
@@ -96,8 +98,14 @@ class Accumulated:
         totals = np.stack([lost + gained, lost, gained])
         sums.totals += np.stack([totals.sum(axis=1), (totals * totals).sum(axis=1)], axis=1)
 
+    def add_coverage(self, sums: FloatArray) -> None:
+        """Add the ``sums`` of `FollowedIntervals.counted`."""
+        self.coverage = sums if self.coverage is None else self.coverage + sums
+
     def merge(self, part: Accumulated, half: int) -> None:
         """Take in a task's sums, its histograms into half 0 or 1."""
+        if part.coverage is not None:
+            self.add_coverage(part.coverage)
         for label, sums in part.powers.items():
             self.powers[label] = self.powers[label] + sums if label in self.powers else sums
             self.zeros[label] = self.zeros[label] + part.zeros[label] if label in self.zeros else part.zeros[label]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measure
-from topdown.geography.tree import IntArray
+from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import SeededSource
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
@@ -16,6 +17,27 @@ from topdown.projection.project import project
 from topdown.release.histograms import project_whole
 from topdown.release.release import round_counts
 from topdown.simulation.methods import StudiedMethod
+from topdown.uncertainty.margins import node_margins
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedExample:
+    """One release with its margins of error, each (nodes x cells): whole ``values``, the standard deviation ``sd`` of
+    the unbiased estimates, and the interval from ``lower`` to ``upper``.
+    """
+
+    values: IntArray = field(repr=False)
+    sd: FloatArray = field(repr=False)
+    lower: FloatArray = field(repr=False)
+    upper: FloatArray = field(repr=False)
+
+    @property
+    def variation(self) -> FloatArray:
+        """The coefficient of variation (nodes x cells): sd by released count; 0 where nothing is uncertain, infinite
+        where 0 is published of what is.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.sd > 0, self.sd / self.values, 0.0)
 
 
 def one_release(
@@ -42,3 +64,14 @@ def one_release(
         name: round_counts(project(measurements, name), source=SeededSource((seed, "ties", name))).values
         for name in projections
     }
+
+
+def published_example(counts: Counts, plan: Plan, projection: str, seed: int, confidence: float) -> PublishedExample:
+    """The release of `one_release` by ``projection``, from the same draw, with its margins of error.
+
+    Not for release: the draw is seeded. Raises `ConfigError` as `margins` does.
+    """
+    measurements = measure(counts, plan, SeededSource((seed, "one release")))
+    release = round_counts(project(measurements, projection), source=SeededSource((seed, "ties", projection)))
+    found = node_margins(measurements, release, confidence=confidence)
+    return PublishedExample(release.values, found.sd, found.lower, found.upper)

@@ -20,6 +20,7 @@ from topdown.projection.patterns import Patterns
 from topdown.projection.problem import Problem
 from topdown.projection.several import descent_of_answers
 from topdown.projection.whole import FAMILY_ROUNDINGS, settler
+from topdown.simulation.coverage import FollowedIntervals
 from topdown.simulation.draws import Asked, draw_answers, measured_answers
 from topdown.simulation.followed import Followed
 from topdown.simulation.methods import StudiedMethod
@@ -50,6 +51,7 @@ class Simulation:
     limits: AnswerLimits | None
     seed: int
     chunk: int
+    intervals: FollowedIntervals | None = None
 
 
 def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
@@ -65,11 +67,23 @@ def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
             continue
         values = draw(study, chunk)[start:stop]
         problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
+        released = None
         for method in study.methods:
-            ties = SeededSource((study.seed, chunk, start, "ties", method.label))
-            _follow(study, method, study.followed.answers(method.apply(problem, ties)), found)
+            x = _applied(study, method, problem, chunk, start)
+            if study.intervals is not None and method == study.intervals.method:
+                released = x
+            _follow(study, method, study.followed.answers(x), found)
+        if study.intervals is not None:
+            if released is None:
+                released = _applied(study, study.intervals.method, problem, chunk, start)
+            found.add_coverage(study.intervals.counted(problem, released, study.truth))
         first += stop - start
     return found
+
+
+def _applied(study: Simulation, method: StudiedMethod, problem: Problem, chunk: int, start: int) -> FloatArray:
+    """The estimates (replicates, cells, nodes) of ``method``, with ties broken by a stream of its own."""
+    return method.apply(problem, SeededSource((study.seed, chunk, start, "ties", method.label)))
 
 
 def _run_histograms(study: Simulation, components: Components, chunk: int, rows: slice, found: Accumulated) -> None:

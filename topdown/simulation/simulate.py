@@ -20,6 +20,7 @@ from topdown.projection.components import Components
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.patterns import Patterns
+from topdown.simulation.coverage import CoverageOptions, FollowedIntervals
 from topdown.simulation.draws import asked_queries, drawn_law
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed, followed_noise
@@ -68,6 +69,7 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
     queries: Sequence[str] | None = None,
     limits: AnswerLimits | None = None,
+    coverage: CoverageOptions | None = None,
 ) -> ErrorTable:
     """Errors of ``methods`` over ``replicates`` replicates of drawing noise under ``plan`` and projecting.
 
@@ -80,7 +82,8 @@ def simulate(
     it. ``progress(done, replicates)`` is called as replicates are finished; a KeyboardInterrupt keeps what is finished,
     and the table says how many replicates that is. ``queries``: whose answers the errors are of, at every level; the
     cells themselves where it is left out. An answer is called "sex: female", the total "total". ``limits``: of answers,
-    within which the counts are and non-negative histograms stay.
+    within which the counts are and non-negative histograms stay. ``coverage``: the published intervals of which the
+    table is to say how often they hold the truth, where the cells alone are measured.
 
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
     were declared public. Raises `ConfigError` for an unknown method, query or reference, or no replicates;
@@ -94,7 +97,7 @@ def simulate(
     plan = measurable(plan, counts.geography.levels, counts.schema)
     require_room(counts, plan)
     followed = Followed.of(counts.schema, counts.cells, queries)
-    study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances, followed, limits)
+    study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances, followed, limits, coverage)
     tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
     total, done = Accumulated.empty(), 0
     try:
@@ -121,6 +124,7 @@ def _study(
     distances: bool | None,
     followed: Followed | None = None,
     limits: AnswerLimits | None = None,
+    coverage: CoverageOptions | None = None,
 ) -> Simulation:
     if plan.only_child != MEASURE:
         raise ConfigError(
@@ -141,6 +145,8 @@ def _study(
     settled = settled[0] if settled.ndim == 2 else settled
     answers = followed.answers(truth)
     wanted = answers.size <= _ROWS_WITH_DISTANCES if distances is None else distances
+    if coverage is not None and (asked or not followed.are_cells):
+        raise ConfigError("coverage is measured where the cells alone are measured and studied; leave it out")
     components = Components(counts.schema, tuple(dict.fromkeys(one.query for one in asked))) if asked else None
     return Simulation(
         tree=tree,
@@ -161,6 +167,7 @@ def _study(
         components=components,
         patterns=None if components is None else Patterns(components),
         limits=limits,
+        intervals=None if coverage is None else FollowedIntervals.of(coverage, plan, geography, counts.cells, truth),
     )
 
 
@@ -249,6 +256,9 @@ def _table(
         },
         bin_width=study.width.reshape(shape).T if study.width is not None else np.empty(0),
         public_input=public_input,
+        coverage=None
+        if study.intervals is None or total.coverage is None
+        else study.intervals.frame(total.coverage, done),
     )
 
 

@@ -50,8 +50,8 @@ def known_noise(measurements: Measurements) -> KnownNoise:
     require_pivot(measurements)
     if measurements.others:
         raise ConfigError(
-            "several queries were measured: td.margins has their margins under Gaussian noise, for their answers and "
-            "not for regions or files"
+            "several queries were measured: td.margins and td.region have their margins under Gaussian noise, and "
+            "files have none"
         )
     plan = measurements.plan
     assert plan is not None  # nosec B101 # narrows a type: `require_pivot` refuses

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,10 @@ from topdown.uncertainty.interval import interval
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.margins import pivots, require_confidence
 from topdown.wording import shown
-from topdown.workload import Query
+from topdown.workload import DETAILED, Query
+
+if TYPE_CHECKING:
+    from topdown.uncertainty.histogram_regions import HistogramSums
 
 UNDETERMINED = "undetermined: every share from 0 to 1 is within the margin"
 _SHARES = 2001
@@ -60,7 +63,9 @@ def region(
     set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
     exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
     ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval covers with probability
-    ``confidence``. Raises `ConfigError` as `margins` does, and `DataError` for units that are not there.
+    ``confidence``. Where several queries were measured, under Gaussian noise, sums and differences take one solve over
+    the whole tree each, and shares are refused. Raises `ConfigError` as `margins` does, and `DataError` for units that
+    are not there.
 
     Source: docs/margins.md; Fieller 1954 for shares.
     """
@@ -118,6 +123,14 @@ class Regions:
         for geoid, weight in ({} if minus is None else minus).items():
             whole[geoid] = whole.get(geoid, 0.0) - weight
         nodes, amounts = self._nodes(whole)
+        if self.measurements.others:
+            if share_of is not None:
+                raise ConfigError(
+                    "margins of shares are not known where several queries were measured; ask for the two sums"
+                )
+            answer = self._answer(query, cell)
+            value, normal = self._histograms.sum_of(nodes, amounts, *answer)
+            return _sum(value, normal, amounts, alpha, signed=minus is not None)
         if share_of is not None:
             return self._share(nodes, amounts, cells, share_of, alpha)
         found = combination(nodes, amounts[None], self.pivots)
@@ -140,6 +153,19 @@ class Regions:
             raise ConfigError(f"query {shown(asked.name)} has no cell {shown(cell)}; {suggest(cell, known)}")
         answers = asked.answers_of(np.arange(len(self.measurements.cells)))
         return np.flatnonzero(answers == (0 if cell is None else labels.index(cell)))
+
+    @cached_property
+    def _histograms(self) -> HistogramSums:
+        from topdown.uncertainty.histogram_regions import HistogramSums  # with a compiler
+
+        return HistogramSums(self.measurements)
+
+    def _answer(self, query: str, cell: str | None) -> tuple[str, int]:
+        """The query and the number of its answer that ``query`` and ``cell``, which are known, mean."""
+        if cell in self.measurements.cells and query == "total":
+            return DETAILED, self.measurements.cells.index(str(cell))
+        labels = Query.parse(query, self.measurements.schema).labels()
+        return query, 0 if cell is None else labels.index(cell)
 
     def _nodes(self, weights: Mapping[str, float]) -> tuple[IntArray, FloatArray]:
         geography = self.measurements.geography

@@ -5,18 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.report.numbers import whole
 from topdown.report.results import StudyResults
 from topdown.report.section import Section, Summary, fragment
 from topdown.simulation.discoveries import at_least
 from topdown.simulation.errors_table import ErrorTable
+from topdown.simulation.one_release import PublishedExample
 
 _MOST_ROWS = 12_000
 """Rows (nodes x cells) that the page's table holds; the file errors.parquet holds all."""
 
 
 def node_numbers(results: StudyResults) -> Summary:
-    """``nodes``: the table column by column; of a large study the inner nodes and the most biased of the leaves,
-    by the lower limit of their interval."""
+    """``nodes``: the table column by column, with one release's counts and margins where there are any
+    (``published``); of a large study the inner nodes and the most biased of the leaves, by the lower limit of their
+    interval."""
     table = results.table
     geography, shape = table.geography, table.truth.shape
     rows = np.arange(table.truth.size)
@@ -36,8 +39,19 @@ def node_numbers(results: StudyResults) -> Summary:
         "truth": table.truth.reshape(-1)[rows],
         "noise_variance": table.noise_variances[node, cell],
         "methods": {method: _columns(table, method, rows) for method in table.methods},
+        "published": None if results.published is None else _published(results.published, rows),
     }
     return {"nodes": found}
+
+
+def _published(example: PublishedExample, rows: IntArray) -> Summary:
+    """One release's counts with the ends of their intervals, and their coefficients of variation."""
+    return {
+        "count": example.values.reshape(-1)[rows],
+        "lower": whole(example.lower.reshape(-1)[rows]),
+        "upper": whole(example.upper.reshape(-1)[rows]),
+        "cv": example.variation.reshape(-1)[rows],
+    }
 
 
 def _columns(table: ErrorTable, method: str, rows: IntArray) -> dict[str, FloatArray]:

@@ -1,0 +1,103 @@
+"""Sums over units where several queries were measured: their variance is that of dense algebra."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import topdown as td
+from support.several_queries import LEAVES, SCHEMA, TREE, measured
+from support.trees import geography
+from topdown.errors import ConfigError
+
+PLACES = geography(TREE).geoid
+
+
+def dense(measurements: td.Measurements) -> tuple[np.ndarray, np.ndarray]:
+    """Least squares (nodes x cells, flat) from all leaves' cells and its covariance, by matrices."""
+    there, n_cells = measurements.geography, SCHEMA.n_cells
+    leaves = TREE.leaves
+    below = TREE.aggregate(np.eye(leaves.stop - leaves.start))  # (leaves, nodes): which leaf is below which node
+    rows, values, weights = [], [], []
+    for level, name in measurements.keys:
+        query, one = td.Query.parse(name, SCHEMA), measurements[level, name]
+        matrix = query.answers(np.eye(n_cells)).T  # (answers, cells)
+        for k, node in enumerate(range(*there.level_slice(level).indices(there.n_nodes))):
+            rows.append(np.kron(below[:, node], matrix))
+            values.append(one.values[k])
+            weights.append(1.0 / np.broadcast_to(one.variance[k], len(matrix)))
+    a, y, w = np.concatenate(rows), np.concatenate(values), np.concatenate(weights)
+    spread = np.linalg.inv(a.T @ (w[:, None] * a))
+    every = np.kron(below.T, np.eye(n_cells))
+    return every @ (spread @ (a.T @ (w * y))), every @ spread @ every.T
+
+
+@pytest.mark.parametrize(
+    ("weights", "minus", "query", "cell"),
+    [
+        ({3: 1, 5: 1, 7: 1}, {}, "total", None),
+        ({1: 1, 6: 2}, {}, "age", "old"),
+        ({4: 1}, {7: 1}, "sex", "f"),
+        ({2: 1, 3: 1, 4: 1}, {}, "detailed", "m.young"),
+        ({0: 1}, {}, "total", None),
+    ],
+)
+def test_a_sum_has_the_variance_of_dense_algebra(
+    weights: dict[int, float], minus: dict[int, float], query: str, cell: str | None
+) -> None:
+    measurements = measured(1)
+    asked = td.Query.parse(query, SCHEMA)
+    labels = asked.labels()
+    label = cell if cell is None or cell in labels else labels[3]
+    answer = 0 if label is None else labels.index(label)
+    row = asked.answers(np.eye(SCHEMA.n_cells))[:, answer]
+    functional = np.zeros((TREE.n_nodes, SCHEMA.n_cells))
+    for node, weight in weights.items():
+        functional[node] += weight * row
+    for node, weight in minus.items():
+        functional[node] -= weight * row
+    x, spread = dense(measurements)
+    found = td.region(
+        measurements,
+        {PLACES[node]: weight for node, weight in weights.items()},
+        query=query,
+        cell=label,
+        minus={PLACES[node]: weight for node, weight in minus.items()} or None,
+    )
+    flat = functional.ravel()
+    assert found.estimate == pytest.approx(flat @ x, rel=1e-9, abs=1e-6)
+    assert found.sd**2 == pytest.approx(flat @ spread @ flat, rel=1e-9)
+    assert found.lower <= (found.estimate if minus else max(found.estimate, 0.0)) <= found.upper
+
+
+def test_one_unit_has_the_deviation_of_its_margin() -> None:
+    measurements = measured(2)
+    margins = td.margins(measurements).query("level == 'level 1' and query == 'age' and cell == 'old'")
+    for _, row in margins.iterrows():
+        found = td.region(measurements, {row["geoid"]: 1}, query="age", cell="old")
+        assert found.estimate == pytest.approx(row["estimate"])
+        assert found.sd == pytest.approx(row["sd"])
+
+
+def test_what_is_exact_above_takes_no_part_in_the_error() -> None:
+    plan = td.Plan(
+        "discrete-gaussian",
+        rho="0.1",
+        shares={"level 1": {"age": "0.5"}, "level 2": {"detailed": "0.5"}},
+        invariants={"level 0": ["total"]},
+    )
+    measurements = measured(3, plan=plan)
+    whole = td.region(measurements, dict.fromkeys(PLACES[TREE.leaves], 1))
+    assert (whole.sd, whole.note) == (0, "exact")
+    assert whole.estimate == LEAVES.sum()
+    rest = td.region(measurements, dict.fromkeys(PLACES[TREE.leaves][1:], 1))
+    first = td.region(measurements, {PLACES[TREE.leaves.start]: 1})
+    assert rest.sd == pytest.approx(first.sd)
+    assert rest.estimate == pytest.approx(LEAVES.sum() - first.estimate)
+
+
+def test_what_is_not_known_is_refused() -> None:
+    with pytest.raises(ConfigError, match="margins of shares are not known where several queries"):
+        td.region(measured(1), {PLACES[3]: 1}, share_of={PLACES[0]: 1})
+    with pytest.raises(ConfigError, match="margins are known for Gaussian noise"):
+        td.region(measured(1, "geometric", epsilon="1"), {PLACES[3]: 1})
