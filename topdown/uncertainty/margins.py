@@ -49,9 +49,13 @@ class Margins:
     simultaneous: bool
 
     @property
-    def columns(self) -> dict[str, FloatArray]:
-        """``lower``, ``upper`` and ``moe``, half the length, as a release has them; missing where there is no end."""
-        return {"lower": self.lower, "upper": self.upper, "moe": (self.upper - self.lower) / 2.0}
+    def columns(self) -> dict[str, Any]:
+        """``lower``, ``upper`` and ``moe``, half the length, as a release has them, for `tidy_batches`: the last is
+        computed row by row as it is written."""
+        return {"lower": self.lower, "upper": self.upper, "moe": lambda nodes: self._lengths(nodes) / 2.0}
+
+    def _lengths(self, nodes: Any) -> FloatArray:
+        return np.asarray(self.upper[nodes] - self.lower[nodes])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, query, cell, estimate, sd, lower, upper`` in Arrow batches."""
