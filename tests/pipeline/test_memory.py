@@ -67,7 +67,8 @@ def test_a_run_on_a_small_table_takes_what_was_estimated() -> None:
 def work(**changes: object) -> Work:
     usual = {
         "rows": 10_000, "row_bytes": 24.0, "cells": 4, "units_text": 200_000, "names_text": 0, "method": "top-down",
-        "csv": False, "bounds": ("none",), "on_grid": False, "invariants": False, "unmeasured": False, "margins": False, "threads": 2,
+        "csv": False, "bounds": ("none",), "on_grid": False, "invariants": False, "unmeasured": False, "margins": False,
+        "threads": 2,
     }  # fmt: skip
     return Work(**{**usual, **changes})  # type: ignore[arg-type]
 
