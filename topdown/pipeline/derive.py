@@ -72,7 +72,9 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     measurements, limits = drawn.measurements, drawn.limits
     tables = answer_tables(config.output.tables, measurements.schema)
     made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
-    margins = made_margins(config, measurements, made.release)
+    with stages.stage("finding margins of error"):
+        margins = made_margins(config, measurements, made.release)
+        give_back()
     said = describe_margins(config.output.confidence, no_margins(measurements))
     with stages.stage("writing"), thread_pool(workers) as pool:
         publish(

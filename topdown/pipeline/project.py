@@ -16,7 +16,7 @@ from topdown.release.verify import verify_files
 from topdown.tables.readers import require_encodable
 from topdown.wording import FAILED, reason, shown_path
 
-STAGES = 5
+STAGES = 6
 """How many stages `project_measurements` has, for a progress bar."""
 
 

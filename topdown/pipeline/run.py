@@ -16,7 +16,7 @@ from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.tables.readers import require_encodable
 
-STAGES = 8
+STAGES = 9
 """How many stages `run` has, for a progress bar."""
 _MOST_MEANINGS = 40
 """Cells whose meaning is said."""
