@@ -151,8 +151,6 @@ def projected(
             # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
             beside["unbiased"] = linear_answers(measurements, (query for table in tables for query in table.queries))
             give_back()
-    # The order of what is drawn from the stream that breaks ties is as above.
-    seed = ties.spawn("cross-check", "non_negative")
     with stages.stage("rounding"):
         require_whole(measurements)
         rounding = FAMILY_ROUNDINGS["nearest"]
@@ -165,7 +163,7 @@ def projected(
         if options.cross_check:
             from topdown.projection.family_crosscheck import cross_check_families
 
-            rng, inner = _generator(seed), whole.histograms[: whole.descent.tree.n_families]
+            rng, inner = _generator(ties.spawn("cross-check", "non_negative")), whole.histograms[: whole.descent.tree.n_families]
             checks["non_negative"] = cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)
             _require_agreement(checks)
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
