@@ -163,7 +163,8 @@ def projected(
         if options.cross_check:
             from topdown.projection.family_crosscheck import cross_check_families
 
-            rng, inner = _generator(ties.spawn("cross-check", "non_negative")), whole.histograms[: whole.descent.tree.n_families]
+            rng = _generator(ties.spawn("cross-check", "non_negative"))
+            inner = whole.histograms[: whole.descent.tree.n_families]
             checks["non_negative"] = cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)
             _require_agreement(checks)
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
