@@ -68,7 +68,7 @@ SHUT_OUT = {
     "privacy",
 }
 
-DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project", "pipeline.query"}
+DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project", "pipeline.query", "pipeline.aggregate"}
 """What of the pipeline works on measurements alone."""
 
 

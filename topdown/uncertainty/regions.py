@@ -70,6 +70,20 @@ def region(
     )
 
 
+def no_sums(measurements: Measurements) -> str | None:
+    """Why margins of sums of ``measurements`` cannot be known; None where they can."""
+    try:
+        if measurements.others:
+            from topdown.uncertainty.histogram_margins import require_normal  # with a compiler
+
+            require_normal(measurements)
+        else:
+            known_noise(measurements)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
 @dataclass(frozen=True, eq=False)
 class Regions:
     """Many regions of the same measurements: what all have in common is computed once."""
@@ -169,7 +183,7 @@ class Regions:
         """`sums` where several queries were measured, whose errors are normal."""
         for cell in cells:
             self.cells(query, cell)
-        answers = [self._answer(query, cell) for cell in cells]
+        answers = [self.answer(query, cell) for cell in cells]
         known = {
             name: self._histograms.sums(sums, Query.parse(name, self.measurements.schema))
             for name in dict.fromkeys(name for name, _ in answers)
@@ -211,7 +225,7 @@ class Regions:
 
         return HistogramSums(self.measurements)
 
-    def _answer(self, query: str, cell: str | None) -> tuple[str, int]:
+    def answer(self, query: str, cell: str | None) -> tuple[str, int]:
         """The query and the number of its answer that ``query`` and ``cell``, which are known, mean."""
         if cell in self.measurements.cells and query == "total":
             return DETAILED, self.measurements.cells.index(str(cell))
