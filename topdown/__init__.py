@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
+    from topdown.release.noisy_write import write_noisy_measurements
     from topdown.release.pl94 import write_pl94
     from topdown.release.ppmf import write_ppmf
     from topdown.release.published import PublishedRelease, read_release
@@ -90,6 +91,7 @@ __all__ = [
     "synthesis",
     "theory",
     "verify_release",
+    "write_noisy_measurements",
     "write_pl94",
     "write_ppmf",
 ]
@@ -147,6 +149,7 @@ _HOMES = {
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",
     "verify_release": "topdown.release.verify",
+    "write_noisy_measurements": "topdown.release.noisy_write",
     "write_pl94": "topdown.release.pl94",
     "write_ppmf": "topdown.release.ppmf",
 }

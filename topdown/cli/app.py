@@ -17,6 +17,7 @@ from topdown.cli import ledger as cli_ledger
 from topdown.cli.aggregate import aggregate
 from topdown.cli.check import check
 from topdown.cli.compare import compare
+from topdown.cli.export import export
 from topdown.cli.init import init
 from topdown.cli.plan import plan
 from topdown.cli.project import project
@@ -51,7 +52,8 @@ app = typer.Typer(
         "[bold]topdown compare STUDY STUDY[/bold] sets two such studies side by side. "
         "[bold]topdown verify PUBLIC[/bold] checks a release that was received, "
         "[bold]topdown query PUBLIC[/bold] sums its units, with margins of error, "
-        "[bold]topdown aggregate PUBLIC --by FILE[/bold] by districts.\n\n"
+        "[bold]topdown aggregate PUBLIC --by FILE[/bold] by districts, "
+        "[bold]topdown export PUBLIC[/bold] writes it for other people's tools.\n\n"
         "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget, 130 stopped by Ctrl-C (143 by SIGTERM), "
         "74 standard output cannot be written, 70 a fault of topdown."
     ),
@@ -78,6 +80,7 @@ for command in (
     verify,
     query,
     aggregate,
+    export,
     schema,
 ):
     app.command()(command)
