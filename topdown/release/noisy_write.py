@@ -23,11 +23,9 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.several import answers_by_level
 from topdown.release.spine import Spine, spine_of
 from topdown.tables import noisy_measurements as layout
+from topdown.tables.noisy_partitions import OWN
 from topdown.wording import FAILED, reason, shown, shown_path
 from topdown.workload import Query
-
-OWN = "topdown"
-"""The key in the files' metadata under which lies what the layout has no place for."""
 
 _NUMBERS_AT_ONCE = 1 << 21
 
