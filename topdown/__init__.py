@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
+    from topdown.pipeline.aggregate import Aggregation, aggregate
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Aggregation",
     "AnswerLimits",
     "Attribute",
     "Counts",
@@ -69,6 +71,7 @@ __all__ = [
     "Threshold",
     "Workload",
     "__version__",
+    "aggregate",
     "errors",
     "expected_errors",
     "fairness",
@@ -108,6 +111,7 @@ _MODULES = {
     "theory": "topdown.theory",
 }
 _HOMES = {
+    "Aggregation": "topdown.pipeline.aggregate",
     "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
     "Counts": "topdown.confidential.counts",
@@ -133,6 +137,7 @@ _HOMES = {
     "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
+    "aggregate": "topdown.pipeline.aggregate",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",

@@ -35,9 +35,12 @@ class Families(NamedTuple):
     children: slice
     starts: IntArray
     sizes: IntArray
+    number: IntArray | None = None
 
     def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sum over each family of ``values``, whose last axis runs over the children."""
+        if self.number is not None:
+            values = values * self.number
         return np.add.reduceat(values, self.starts, axis=-1)
 
     def total_rows(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -66,7 +69,8 @@ class Families(NamedTuple):
         for first, last in itertools.pairwise(np.unique(bounds).tolist()):
             above = slice(self.parents.start + first, self.parents.start + last)
             below = slice(self.children.start + int(ends[first]), self.children.start + int(ends[last]))
-            parts.append(Families(above, below, self.starts[first:last] - ends[first], self.sizes[first:last]))
+            number = None if self.number is None else self.number[int(ends[first]) : int(ends[last])]
+            parts.append(Families(above, below, self.starts[first:last] - ends[first], self.sizes[first:last], number))
         return parts
 
 
@@ -75,11 +79,13 @@ class Tree:
     """A rooted tree whose leaves all stand at the last level.
 
     ``level_offsets`` (L + 1,) bounds the levels; ``child_offsets`` (inner nodes + 1,) bounds the children of every
-    inner node. Raises `GeographyError` where these do not describe such a tree.
+    inner node. ``number`` (nodes,): how many nodes each stands for in sums, as one of leaves that are alike may; None
+    where all are themselves. Raises `GeographyError` where these do not describe such a tree.
     """
 
     level_offsets: IntArray
     child_offsets: IntArray
+    number: IntArray | None = None
 
     def __post_init__(self) -> None:
         levels, children = self.level_offsets, self.child_offsets
@@ -147,7 +153,8 @@ class Tree:
         """The families whose parents stand at level ``index`` (0 to L - 2)."""
         parents, children = self.level(index), self.level(index + 1)
         bounds = self.child_offsets[parents.start : parents.stop + 1]
-        return Families(parents, children, bounds[:-1] - children.start, np.diff(bounds))
+        number = None if self.number is None else self.number[children]
+        return Families(parents, children, bounds[:-1] - children.start, np.diff(bounds), number)
 
     def families_down(self) -> Iterator[Families]:
         """The families level by level, from the root's."""
