@@ -12,6 +12,7 @@ import numpy as np
 from topdown.errors import DataError, TopdownError
 from topdown.geography.geography import Geography
 from topdown.measurements.measurements import Answers, Measurements
+from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import MOVE_UP, Plan
 from topdown.privacy.presets import PRESETS
@@ -33,7 +34,7 @@ def with_plan(
     """
     if own is None:
         plan = _of_production(measurements, product, run)
-        return measurements if plan is None else _under(measurements, plan)
+        return replace(measurements, mechanism=layout.MECHANISM) if plan is None else _under(measurements, plan)
     try:
         named = {layout_name: str(name) for layout_name, name in own["levels"].items()}
         geography = _renamed(measurements.geography, named)
@@ -42,6 +43,8 @@ def with_plan(
             measurements, geography=geography, others=others, fit_for_release=own["fit_for_release"] is True
         )
         plan = None if own["plan"] is None else Plan.from_dict(own["plan"])
+        if plan is None and own["mechanism"] is not None:
+            found = replace(found, mechanism=MECHANISMS[own["mechanism"]].name)
     except (KeyError, TypeError, ValueError, AttributeError, TopdownError):
         raise DataError("what Topdown wrote into the files' metadata is damaged; export them again") from None
     if plan is None:
@@ -62,26 +65,29 @@ def _renamed(geography: Geography, named: Mapping[str, str]) -> Geography:
 
 def _of_production(measurements: Measurements, product: layout.Product, run: str) -> Plan | None:
     """The plan of the production run with these variances, for the levels that are there; None where there is none."""
-    levels = [level for level in measurements.geography.levels if level != layout.WHOLE_STATE]
-    exact: dict[str, list[str]] = {}
-    for level in levels:
-        exact[level] = [query.name for query, one in measurements.at(level).items() if (one.variance == 0).all()]
+    levels = measurements.geography.levels
+    exact = {
+        level: [query.name for query, one in measurements.at(level).items() if (one.variance == 0).all()]
+        for level in levels
+    }
+    known = [level for level in levels if level != layout.WHOLE_STATE]
     try:
         plan = PRESETS[product.presets[run]].plan(
-            levels, invariants={level: queries for level, queries in exact.items() if queries}, only_child=MOVE_UP
+            known, invariants={level: exact[level] for level in known if exact[level]}, only_child=MOVE_UP
         )
     except TopdownError:
         return None
-    if len(levels) < len(measurements.geography.levels):
-        plan = _with_level_above(plan, measurements.geography.levels)
+    if levels[0] not in known:
+        plan = _with_level_above(plan, levels[0], exact[levels[0]])
     return plan if _is_of(measurements, plan) else None
 
 
-def _with_level_above(plan: Plan, levels: tuple[str, ...]) -> Plan:
-    """``plan`` with a share of 0 for the levels that it does not name."""
-    shares = () if plan.shares is None else plan.shares.items_
-    none = tuple(((level, DETAILED), Fraction(0)) for level in levels if level not in plan.levels)
-    return replace(plan, shares=Shares(none + shares))
+def _with_level_above(plan: Plan, level: str, exact: list[str]) -> Plan:
+    """``plan`` with a level of which nothing is measured, and the queries ``exact`` are published exactly."""
+    assert plan.shares is not None  # nosec B101 # narrows a type: presets have shares
+    none = () if exact else (((level, DETAILED), Fraction(0)),)
+    single = tuple((level, query) for query in exact)
+    return replace(plan, shares=Shares(none + plan.shares.items_), exact_queries=single + plan.exact_queries)
 
 
 def _is_of(measurements: Measurements, plan: Plan) -> bool:

@@ -46,6 +46,7 @@ def read_noisy_measurements(
     state: str | None = None,
     levels: Iterable[str] | None = None,
     *,
+    total: int | None = None,
     incomplete: bool = False,
 ) -> NoisyMeasurements:
     """The noisy measurement files in the folder ``root``: geography, measurements and limits.
@@ -59,8 +60,9 @@ def read_noisy_measurements(
 
     Values are whole numbers as they were drawn, negative ones too, variances those of the rows; 0 where a constraint
     says what the answer is, inf where a unit was not measured. Where all variances are those of a production run,
-    `Measurements.plan` is that run's, else None, unless Topdown wrote the files. ``incomplete``: whether to read
-    files in which measurements are missing; they are then inf.
+    `Measurements.plan` is that run's, else None, unless Topdown wrote the files. ``total``: of the root, where it was
+    published exactly elsewhere, as those of states were; it takes the place of what was measured. ``incomplete``:
+    whether to read files in which measurements are missing; they are then inf.
 
     Raises `ConfigError` for an unknown product, state or level, `DataError` naming the partition that is missing,
     damaged or incomplete, with the unit and the query at fault.
@@ -81,6 +83,12 @@ def read_noisy_measurements(
     own = next((found for one in files.every() if (found := one.own())), None)
     if own is None and not incomplete:
         files.require_complete(tables)
+    if total is not None:
+        if own is not None:
+            raise ConfigError(
+                "total is for files of which it is not known; what Topdown wrote holds it, if it is exact"
+            )
+        tables.hold_total(total)
     measurements = with_plan(tables.measurements(), kind, layout.run_of((state or "")[-2:]), own)
     limits = tables.limits(measurements.geography)
     return NoisyMeasurements(measurements.geography, measurements, limits, files.paths())

@@ -17,7 +17,7 @@ from topdown.projection.limits import AnswerLimits
 from topdown.tables import noisy_measurements as layout
 from topdown.tables.noisy_partitions import Partition, Rows
 from topdown.wording import shown
-from topdown.workload import DETAILED, Query
+from topdown.workload import DETAILED, TOTAL, Query
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,12 @@ class NoisyTables:
             values = self.detailed[nodes] if is_whole else np.zeros((count, query.n_answers), np.int64)
             self.measured[level, query] = Answers(values, np.full(count, np.inf))
         return self.measured[level, query]
+
+    def hold_total(self, total: int) -> None:
+        """The root's total is exactly ``total``."""
+        schema = self.product.schema
+        table = self._table(self.geography.levels[0], Query.parse(TOTAL, schema), layout.EXACT)
+        table.values[0], table.variance[0] = total, 0.0
 
     def measurements(self) -> Measurements:
         """What was measured, and what is exact in its place. Raises `DataError` where that is nothing."""

@@ -88,6 +88,7 @@ def _own(measurements: Measurements, spine: Spine) -> dict[str, Any]:
     """What the layout has no place for: the plan, what the levels are called, whether the noise is a release's."""
     return {
         "plan": None if measurements.plan is None else measurements.plan.to_dict(),
+        "mechanism": measurements.mechanism,
         "levels": {layout.LEVELS[name]: level for level, name in spine.names.items()},
         "fit_for_release": measurements.fit_for_release,
     }

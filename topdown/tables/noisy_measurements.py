@@ -35,6 +35,9 @@ LEVELS = dict(zip(SPINE, ("US", "State", "County", "Tract", "Block_Group", "Bloc
 WHOLE_STATE = "whole state"
 """The level of a state of which the spine has two parts, at the level "state"."""
 
+MECHANISM = "discrete-gaussian"
+"""By which all measurements were drawn."""
+
 PUERTO_RICO = "72"
 
 
