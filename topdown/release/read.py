@@ -20,6 +20,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
 from topdown.measurements.measurements import Answers, Measurements
+from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
@@ -62,9 +63,10 @@ def read_measurements(public: str | Path) -> Published:
         )
     geography = read_geography(folder / GEOGRAPHY)
     try:
-        stated = manifest["privacy"].get("measured")  # without a plan
-        plan = None if stated is not None else Plan.from_dict(manifest["privacy"])
-        known_mechanism = None if plan is not None else manifest["privacy"]["mechanism"]
+        privacy = dict(manifest["privacy"])
+        stated: Any = privacy.get("measured")  # without a plan
+        plan = Plan.from_dict(privacy) if stated is None else None
+        mechanism = None if plan is not None or privacy["mechanism"] is None else MECHANISMS[privacy["mechanism"]].name
         cells = tuple(str(cell) for cell in manifest["cells"])
         schema = None if manifest["schema"] is None else Schema.from_mapping(**manifest["schema"])
         ledger = None if manifest["ledger"] is None else LedgerEntry(**manifest["ledger"])
@@ -81,7 +83,7 @@ def read_measurements(public: str | Path) -> Published:
     try:
         entries = _stated_entries(stated) if plan is None else _entries_of(plan, geography)
         found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)
-        measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=known_mechanism)
+        measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism)
     except DataError:
         raise
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError, TopdownError) as error:
