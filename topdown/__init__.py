@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
+    from topdown.release.noisy_read import NoisyMeasurements, read_noisy_measurements
     from topdown.release.noisy_write import write_noisy_measurements
     from topdown.release.pl94 import write_pl94
     from topdown.release.ppmf import write_ppmf
@@ -56,6 +57,7 @@ __all__ = [
     "LinearEstimate",
     "MeasuredStatistic",
     "Measurements",
+    "NoisyMeasurements",
     "Plan",
     "PublishedRelease",
     "Query",
@@ -82,6 +84,7 @@ __all__ = [
     "project",
     "project_linear",
     "project_whole",
+    "read_noisy_measurements",
     "read_pl94",
     "read_release",
     "region",
@@ -121,6 +124,7 @@ _HOMES = {
     "LinearEstimate": "topdown.projection.linear",
     "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
+    "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
@@ -142,6 +146,7 @@ _HOMES = {
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
+    "read_noisy_measurements": "topdown.release.noisy_read",
     "read_pl94": "topdown.confidential.pl94",
     "read_release": "topdown.release.published",
     "region": "topdown.uncertainty.regions",

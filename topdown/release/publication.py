@@ -55,7 +55,7 @@ def publish(
     manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
     *,
     title: str,
-    plan: Plan,
+    plan: Plan | None,
     notices: Sequence[str],
     csv: bool,
     wide: bool = False,
@@ -138,9 +138,7 @@ def publish(
                     raise error
             written = {name: staging / name for name in writers}
             write_json(staging / DATAPACKAGE, data_package(title, written, notices, own))
-            write_text(
-                staging / README, in_words(title, plan, release.geography, written, notices, own, margins_in_words)
-            )
+            write_text(staging / README, in_words(title, plan, measurements, written, notices, own, margins_in_words))
             books = {name: staging / name for name in (DATAPACKAGE, README)}
             write_json(staging / "manifest.json", manifest(written | books))
     except (OSError, pa.ArrowException) as error:

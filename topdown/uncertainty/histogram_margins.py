@@ -10,6 +10,8 @@ import pandas as pd
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
+from topdown.noise import DiscreteGaussian
+from topdown.privacy.mechanism import EPSILON, MECHANISMS
 from topdown.projection.estimate import Estimate
 from topdown.projection.project import project
 from topdown.uncertainty.error_law import NORMAL
@@ -30,7 +32,9 @@ def require_normal(measurements: Measurements) -> None:
     """Raises `ConfigError` as `require_pivot` does, and naming level and query where noise is not as good as normal."""
     require_pivot(measurements)
     plan = measurements.plan
-    assert plan is not None  # nosec B101 # narrows a type: `require_pivot` refuses
+    if plan is None:
+        _require_gaussian(measurements)
+        return
     for level in measurements.geography.levels:
         for query in plan.queries(level):
             law = plan.law(level, query)
@@ -39,6 +43,22 @@ def require_normal(measurements: Measurements) -> None:
                     f"level {shown(level)}, query {shown(query)}: where several queries are measured, margins are "
                     f"known for Gaussian noise, and this is {plan.mechanism}; measure with mechanism = "
                     '"discrete-gaussian", or the cells alone'
+                )
+
+
+def _require_gaussian(measurements: Measurements) -> None:
+    """The same where a mechanism is known and no plan: the narrowest noise of a level's query is the least normal."""
+    mechanism = MECHANISMS[str(measurements.mechanism)]
+    for level in measurements.geography.levels:
+        for query, (_, variance) in measurements.at(level).items():
+            narrowest = float(variance[variance > 0].min(initial=np.inf))
+            if np.isinf(narrowest):
+                continue
+            law = DiscreteGaussian.from_variance(narrowest)
+            if mechanism.currency == EPSILON or fourth_cumulant(law) > _LARGEST_EXCESS * narrowest**2:
+                raise ConfigError(
+                    f"level {shown(level)}, query {shown(query.name)}: where several queries are measured, margins are "
+                    f"known for Gaussian noise, and this is {mechanism.name} of variance {narrowest:.3g}"
                 )
 
 
