@@ -64,6 +64,14 @@ class HistogramRelease:
     certificate: Certificate | None
     fit_for_release: bool
 
+    @classmethod
+    def of_release(cls, release: Release, schema: Schema) -> HistogramRelease:
+        """The same counts as a release of the cells; ``schema``: what these mean."""
+        nodes, cells = np.nonzero(release.values)
+        starts = np.searchsorted(nodes, np.arange(release.geography.n_nodes + 1))
+        counts = release.values[nodes, cells]
+        return cls(release.geography, schema, starts, cells, counts, release.method, None, release.fit_for_release)
+
     def __post_init__(self) -> None:
         nodes = self._nodes()
         wrong = np.flatnonzero((self.counts <= 0) | (self.cells < 0) | (self.cells >= self.schema.n_cells))
