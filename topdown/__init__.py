@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
+    from topdown.confidential.ppmf import read_ppmf
     from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
@@ -86,6 +87,7 @@ __all__ = [
     "project_whole",
     "read_noisy_measurements",
     "read_pl94",
+    "read_ppmf",
     "read_release",
     "region",
     "round_counts",
@@ -148,6 +150,7 @@ _HOMES = {
     "project_whole": "topdown.release.histograms",
     "read_noisy_measurements": "topdown.release.noisy_read",
     "read_pl94": "topdown.confidential.pl94",
+    "read_ppmf": "topdown.confidential.ppmf",
     "read_release": "topdown.release.published",
     "region": "topdown.uncertainty.regions",
     "round_counts": "topdown.release.release",
