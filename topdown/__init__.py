@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import Region, region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
@@ -54,6 +55,7 @@ __all__ = [
     "MeasuredStatistic",
     "Measurements",
     "Plan",
+    "PlausibleTables",
     "PublishedRelease",
     "Query",
     "Recode",
@@ -73,6 +75,7 @@ __all__ = [
     "measure",
     "measure_statistic",
     "noise",
+    "plausible_tables",
     "preset",
     "privacy",
     "project",
@@ -116,6 +119,7 @@ _HOMES = {
     "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
     "Plan": "topdown.privacy.plan",
+    "PlausibleTables": "topdown.uncertainty.plausible",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -131,6 +135,7 @@ _HOMES = {
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.confidential.statistic",
+    "plausible_tables": "topdown.uncertainty.plausible",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",

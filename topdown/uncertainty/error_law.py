@@ -53,7 +53,7 @@ class Term(NamedTuple):
     @property
     def reach(self) -> float:
         """Beyond which hardly anything is."""
-        return self.coefficient * (_reach(self.law) + 9.0 * math.sqrt(self.number - 1) * float(self.law.std))
+        return self.coefficient * (reach_of(self.law) + 9.0 * math.sqrt(self.number - 1) * float(self.law.std))
 
 
 class Shape(NamedTuple):
@@ -176,7 +176,7 @@ def _of_tail(beyond: FloatArray, size: int) -> FloatArray:
 
 
 @lru_cache(maxsize=256)
-def _reach(law: Law) -> float:
+def reach_of(law: Law) -> float:
     """Where hardly anything is beyond."""
     reach = float(law.std)
     while law.sf(reach) > _NEGLIGIBLE:
