@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
+    from topdown.pipeline.aggregate import Aggregation, aggregate
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
+    from topdown.release.noisy_write import write_noisy_measurements
     from topdown.release.pl94 import write_pl94
     from topdown.release.ppmf import write_ppmf
     from topdown.release.published import PublishedRelease, read_release
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Aggregation",
     "AnswerLimits",
     "Attribute",
     "Counts",
@@ -68,6 +71,7 @@ __all__ = [
     "Threshold",
     "Workload",
     "__version__",
+    "aggregate",
     "errors",
     "expected_errors",
     "fairness",
@@ -90,6 +94,7 @@ __all__ = [
     "synthesis",
     "theory",
     "verify_release",
+    "write_noisy_measurements",
     "write_pl94",
     "write_ppmf",
 ]
@@ -106,6 +111,7 @@ _MODULES = {
     "theory": "topdown.theory",
 }
 _HOMES = {
+    "Aggregation": "topdown.pipeline.aggregate",
     "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
     "Counts": "topdown.confidential.counts",
@@ -131,6 +137,7 @@ _HOMES = {
     "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
+    "aggregate": "topdown.pipeline.aggregate",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
@@ -147,6 +154,7 @@ _HOMES = {
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",
     "verify_release": "topdown.release.verify",
+    "write_noisy_measurements": "topdown.release.noisy_write",
     "write_pl94": "topdown.release.pl94",
     "write_ppmf": "topdown.release.ppmf",
 }

@@ -9,7 +9,7 @@ import os
 import signal
 from types import FrameType
 
-from topdown.machine.system import address_space_limit
+from topdown.machine.system import THREADS_OF_ALGEBRA, address_space_limit
 
 LEAST_ADDRESSES = 640 << 20
 """Bytes of address space without which numerical libraries wait for memory, without end, while they load."""
@@ -20,6 +20,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     _require_addresses()
+    # Threads of linear algebra would wait for those of Topdown, busily, on the same processors.
+    for name in THREADS_OF_ALGEBRA:
+        os.environ.setdefault(name, "1")
     from topdown.cli import main as command
 
     command()

@@ -91,6 +91,24 @@ def test_the_main_job_runs_where_these_are_missing_and_says_what_is_weaker(toy_r
     assert (toy_run.parent / "output" / "public" / "manifest.json").is_file()
 
 
+COMMAND = """
+import os, sys, types
+sys.modules["topdown.cli"] = types.SimpleNamespace(main=lambda: print(os.environ["OPENBLAS_NUM_THREADS"]))
+from topdown.entry import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("3", "3")], ids=["left alone", "given"])
+def test_the_command_keeps_linear_algebra_to_one_thread_where_nothing_else_is_asked(
+    given: str | None, expected: str
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    environment |= {} if given is None else {"OPENBLAS_NUM_THREADS": given}
+    done = subprocess.run([sys.executable, "-c", COMMAND], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
+
+
 def test_here_nothing_is_weaker() -> None:
     assert system.weaker_promises() == ()
 

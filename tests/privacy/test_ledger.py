@@ -540,7 +540,7 @@ def test_a_run_beyond_the_total_is_refused_before_any_draw(
         assert topdown("run", ledger_run, "-o", ledger_run.parent / "out3") == 5
     assert "to 4, beyond the total of 3; 0 is left. Nothing was drawn" in capsys.readouterr().err
     assert not (ledger_run.parent / "out3" / "public").exists()
-    assert not (ledger_run.parent / "out3" / "internal" / "measurements.arrow").exists()
+    assert not (ledger_run.parent / "out3" / "internal" / "draw.json").exists()
     assert ledger.account("census").spent == 3
     # What is released already is released, whatever is left.
     assert topdown("run", ledger_run, "-o", ledger_run.parent / "out0") == 0
@@ -572,7 +572,7 @@ def test_measurements_that_were_lost_are_not_drawn_again(
     config = load_config(ledger_run)
     public = pipeline.run(config).public
     shutil.rmtree(public)
-    kept = public.parent / "internal" / "measurements.arrow"
+    kept = public.parent / "internal" / "draw.json"
     away = kept.rename(kept.with_name("away"))
     with monkeypatch.context() as patch:
         patch.setattr(draw, "measure", None)

@@ -68,7 +68,14 @@ SHUT_OUT = {
     "privacy",
 }
 
-DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project", "pipeline.query"}
+DERIVES = {
+    "pipeline.derive",
+    "pipeline.rehearsal",
+    "pipeline.project",
+    "pipeline.query",
+    "pipeline.aggregate",
+    "pipeline.export",
+}
 """What of the pipeline works on measurements alone."""
 
 

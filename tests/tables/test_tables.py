@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import topdown as td
 from topdown.machine.files import whole_file
 from topdown.tables import tidy as tables
-from topdown.tables.tidy import tidy_batches, to_frame, write_csv, write_parquet
+from topdown.tables.tidy import tidy_batches, to_arrow, to_frame, write_csv, write_parquet
 
 
 def test_tidy_rows_node_by_node_and_cell_by_cell(geography: td.Geography) -> None:
@@ -57,6 +58,23 @@ def test_both_kinds_of_file_hold_the_same_rows(geography: td.Geography, tmp_path
     assert back.to_pydict() == table.to_pydict()
     assert table["parent"].to_pylist() == [None] * 2 + ["US"] * 4 + ["01", "01", "01", "01", "02", "02"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv", "t.parquet"]
+
+
+def test_identifiers_and_names_are_text_to_readers_though_a_unit_of_many_rows_is_kept_as_a_number(
+    geography: td.Geography, tmp_path: Path
+) -> None:
+    named = dataclasses.replace(geography, names=pa.array(["all", None, "two", "", None, "five"]))
+    values = np.arange(12).reshape(6, 2)
+    (batch,) = tidy_batches(named, ["a", "b"], {"value": values}, units=True)
+    assert pa.types.is_dictionary(batch["geoid"].type)
+    assert pa.types.is_dictionary(batch["name"].type)
+    write_parquet(tmp_path / "t.parquet", iter([batch]), {})
+    table = pq.read_table(tmp_path / "t.parquet")
+    assert [table.schema.field(name).type for name in ("geoid", "name")] == [pa.string()] * 2
+    assert pa.types.is_dictionary(table.schema.field("level").type)
+    assert table.equals(to_arrow(iter([batch])))
+    assert table["geoid"].to_pylist() == [code for code in geography.geoid.tolist() for _ in "ab"]
+    assert table["name"].to_pylist() == ["all"] * 2 + [None] * 2 + ["two"] * 2 + [""] * 2 + [None] * 2 + ["five"] * 2
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

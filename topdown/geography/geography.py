@@ -156,6 +156,23 @@ class Geography:
         graph.add_edges_from((geoids[p], geoids[c]) for c, p in enumerate(self.tree.parent.tolist()) if p >= 0)
         return graph
 
+    def part(self, siblings: slice) -> tuple[Geography, IntArray]:
+        """Some siblings with all below them, and their parent as the root, and the units' numbers in this geography."""
+        tree, nodes = self.tree.part(siblings)
+        return self._of(self.levels[self.tree.level_of(siblings.start) - 1 :], tree, nodes), nodes
+
+    def top(self, level: str) -> Geography:
+        """The units down to ``level``, which are its leaves; their numbers are those in this one."""
+        stop = self.level_slice(level).stop
+        kept = self.levels.index(level) + 1
+        inner = int(self.level_offsets[kept - 1])
+        tree = Tree(self.level_offsets[: kept + 1].copy(), self.child_offsets[: inner + 1].copy())
+        return self._of(self.levels[:kept], tree, np.arange(stop))
+
+    def _of(self, levels: tuple[str, ...], tree: Tree, nodes: IntArray) -> Geography:
+        names = None if self.names is None else self.names.take(nodes)
+        return Geography(levels, tree, self.identifiers.take(nodes), names)
+
     # -- the tree as arrays ---------------------------------------------------------------------------------------
 
     @cached_property

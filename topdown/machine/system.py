@@ -32,6 +32,10 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) |
 _HAS_RIGHTS = os.name == "posix"
 
 
+THREADS_OF_ALGEBRA = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+"""The environment's variables that say, before it is loaded, how many threads a library of linear algebra starts."""
+
+
 def weaker_promises() -> tuple[str, ...]:
     """What is promised elsewhere and cannot be here, in sentences; none on Linux and macOS."""
     if _HAS_RIGHTS:

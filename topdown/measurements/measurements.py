@@ -183,7 +183,7 @@ class Measurements:
             return lambda chosen: values[np.arange(self.geography.n_nodes)[chosen] - nodes.start]
 
         columns = {"query": query, "value": of_level(one.values), "variance": of_level(spread)}
-        return tidy_batches(self.geography, labels, columns, rows=rows)
+        return tidy_batches(self.geography, labels, columns, rows=rows, numbered_texts=True)
 
     def to_frame(self) -> pd.DataFrame:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError
+from topdown.pipeline.assignments import assigned_units
 from topdown.release.read import read_measurements
-from topdown.tables.readers import read_table, table_columns
+from topdown.tables.readers import require_file
 from topdown.uncertainty.regions import Regions, Weights
-from topdown.wording import shown, shown_path
+from topdown.wording import shown
 from topdown.workload import Query
 
 QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
@@ -80,17 +80,8 @@ def _each_once(units: Sequence[str]) -> dict[str, float]:
 
 def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
     """The districts of an assignment, in the order of their names. A unit without a district is in none."""
-    columns = table_columns(path)
-    if len(columns) < 2:
-        raise DataError(f"{shown_path(path)}: has one column; give units in the first and districts in the second")
-    frame = read_table(path, columns[:2]).to_pandas().astype(str)
-    frame.columns = ["unit", "district"]
-    frame = frame[~frame["district"].isin(["", "nan", "None"])]
-    repeated = frame["unit"].duplicated().to_numpy()
-    if repeated.any():
-        unit = str(frame["unit"].iloc[int(np.argmax(repeated))])
-        raise DataError(f"{shown_path(path)}: unit {shown(unit)} is assigned twice; assign every unit once")
-    for district, members in frame.groupby("district", sort=True)["unit"]:
+    frame = assigned_units(require_file(path))
+    for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
         yield str(district), dict.fromkeys(members.tolist(), 1.0)
 
 

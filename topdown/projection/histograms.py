@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -66,17 +67,34 @@ class Covariance:
     def variance_by_class(self, query: Query, nodes: slice) -> tuple[FloatArray, npt.NDArray[np.int64]]:
         """The variances (nodes x classes) of `variance`, and the class (answers,) of every answer: answers of one class
         have one variance at every node."""
-        seen = [self.components.answer_rows(query, component) for component in self.components]
-        _, first, place = np.unique(
-            np.stack([one.place for one in seen]), axis=1, return_index=True, return_inverse=True
-        )
+        known = self._known_classes.get(query)
+        seen, first, place = self._known_classes.setdefault(query, self._classes(query)) if known is None else known
         found = np.zeros((nodes.stop - nodes.start, len(first)))
-        for component, rows, known in zip(self.components, seen, self.blocks, strict=True):
-            of_component = _in_component(rows, component, known, nodes)
+        for component, rows, blocks in zip(self.components, seen, self.blocks, strict=True):
+            of_component = _in_component(rows, component, blocks, nodes)
             # A weight of 0 takes no part, also in what is undetermined.
             matters = rows.weight > _OPEN
             found += np.where(matters, rows.weight * np.where(matters, of_component, 0.0), 0.0)[:, rows.place[first]]
-        return found, place.reshape(-1)
+        return found, place
+
+    @cached_property
+    def _known_classes(self) -> dict[Query, _Classes]:
+        """The classes of every query that was asked for: they are the same at all nodes."""
+        return {}
+
+    def _classes(self, query: Query) -> _Classes:
+        seen = [self.components.answer_rows(query, component) for component in self.components]
+        together = np.stack([one.place for one in seen])
+        _, first, place = np.unique(together, axis=1, return_index=True, return_inverse=True)
+        return _Classes(seen, first, place.reshape(-1))
+
+
+class _Classes(NamedTuple):
+    """How a query's answers see every component, an answer of every class, and the class (answers,) of each."""
+
+    seen: list[AnswerRows]
+    first: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
 
 
 def _in_component(rows: AnswerRows, component: Component, known: Sequence[BlockCovariance], nodes: slice) -> FloatArray:

@@ -18,6 +18,7 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
+from topdown.tables.tidy import text_of
 from topdown.workload import Query
 from topdown.workload.answer_tables import AnswerTable
 
@@ -117,11 +118,13 @@ def _parts(geography: Geography, table: AnswerTable) -> Iterator[slice]:
 
 def _units(geography: Geography, nodes: slice, times: int) -> dict[str, pa.Array]:
     """The columns that say which unit a row is of, each unit ``times`` times."""
-    numbers = np.repeat(np.arange(nodes.start, nodes.stop), times)
+    numbers = np.arange(nodes.start, nodes.stop)
     level = (np.searchsorted(geography.level_offsets, numbers, side="right") - 1).astype(np.int8)
-    taken = pa.array(numbers)
+    known, several = geography.names, times > 1
     return {
-        "geoid": geography.identifiers.take(taken),
-        "level": pa.DictionaryArray.from_arrays(pa.array(level), pa.array(geography.levels)),
-        "name": pa.nulls(len(numbers), pa.string()) if geography.names is None else geography.names.take(taken),
+        "geoid": text_of(geography.identifiers, numbers, times, as_numbers=several),
+        "level": pa.DictionaryArray.from_arrays(pa.array(np.repeat(level, times)), pa.array(geography.levels)),
+        "name": pa.nulls(len(numbers) * times, pa.string())
+        if known is None
+        else text_of(known, numbers, times, as_numbers=several),
     }

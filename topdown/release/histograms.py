@@ -21,7 +21,7 @@ from topdown.projection.method import METHODS
 from topdown.projection.project import WEIGHTS
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, require_whole, whole_histograms
 from topdown.release.release import Release
-from topdown.tables.tidy import to_arrow, to_frame
+from topdown.tables.tidy import numbered, to_arrow, to_frame
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 
@@ -145,8 +145,11 @@ class HistogramRelease:
         level = (np.searchsorted(self.geography.level_offsets, nodes, side="right") - 1).astype(np.int8)
         for begin in range(0, max(1, len(nodes)), _ROWS_AT_ONCE):
             part = slice(begin, min(begin + _ROWS_AT_ONCE, len(nodes)))
+            here = nodes[part]
+            first, last = (int(here[0]), int(here[-1])) if len(here) else (0, 0)
+            known = self.geography.identifiers.slice(first, last - first + 1)
             columns = {
-                "geoid": self.geography.identifiers.take(pa.array(nodes[part])),
+                "geoid": numbered(known, (here - first).astype(np.int32)),
                 "level": pa.DictionaryArray.from_arrays(pa.array(level[part]), pa.array(self.geography.levels)),
             }
             places = np.unravel_index(self.cells[part], self.schema.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,12 @@ from topdown.tables.spreadsheet import as_plain_table
 _ROWS_PER_GROUP = 1 << 18
 _TEXT_PER_GROUP = 1 << 24
 _CSV_ROWS_AT_ONCE = 1 << 16
+_TEXTS = ("geoid", "name")
+"""Columns that say which unit a row is of: text to every reader, though of many rows a unit kept as numbers."""
+_REPEATED = ("variance", "sd", "moe")
+"""Fractions that are the same in many rows. Of others, and of identifiers, a dictionary would be made in vain."""
+_SOUGHT = ("geoid", "level", "parent", "query")
+"""Columns that rows are in the order of: the least and the greatest of a group of rows leads readers past others."""
 
 
 def tidy_batches(
@@ -32,19 +39,23 @@ def tidy_batches(
     *,
     rows: npt.NDArray[np.bool_] | None = None,
     units: bool = False,
+    numbered_texts: bool | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, [parent, name,] cell, *columns`` for every node and cell, node by node, in batches.
 
     ``columns``: for each a (nodes x cells) array, what gives it for an array of nodes, or a string that stands in every
     row. NaN becomes null. ``rows`` (nodes,) leaves nodes out. ``units``: whether to give the units' parents, null at
-    the root, and names, null where unknown.
+    the root, and names, null where unknown. ``numbered_texts``: whether these texts and ``geoid`` are numbers with a
+    dictionary, by default where there are several cells.
     """
+    as_numbers = len(cells) > 1 if numbered_texts is None else numbered_texts
     chosen = None if rows is None or rows.all() else np.flatnonzero(rows)
     n_chosen = geography.n_nodes if chosen is None else len(chosen)
     step = _nodes_at_once(geography, len(cells), units=units)
     for begin in range(0, n_chosen, step):
         bounds = slice(begin, min(begin + step, n_chosen))
-        yield _tidy_batch(geography, cells, columns, bounds if chosen is None else chosen[bounds], units=units)
+        nodes = bounds if chosen is None else chosen[bounds]
+        yield _tidy_batch(geography, cells, columns, nodes, units=units, as_numbers=as_numbers)
 
 
 def _nodes_at_once(geography: Geography, n_cells: int, *, units: bool) -> int:
@@ -61,6 +72,7 @@ def _tidy_batch(
     nodes: slice | IntArray,
     *,
     units: bool,
+    as_numbers: bool,
 ) -> pa.RecordBatch:
     """The rows of some nodes. A slice of nodes takes one copy of a value, an array of them two."""
     n_cells = len(cells)
@@ -68,13 +80,14 @@ def _tidy_batch(
     level = (np.searchsorted(geography.level_offsets, numbers, side="right") - 1).astype(np.int8)
     n_rows = len(numbers) * n_cells
     arrays = {
-        "geoid": _pick(geography.identifiers, numbers, n_cells),
+        "geoid": text_of(geography.identifiers, numbers, n_cells, as_numbers=as_numbers),
         "level": pa.DictionaryArray.from_arrays(pa.array(np.repeat(level, n_cells)), pa.array(geography.levels)),
     }
     if units:
         arrays["parent"] = parents_of(geography, numbers, n_cells)
         known = geography.names
-        arrays["name"] = pa.nulls(n_rows, pa.string()) if known is None else _pick(known, numbers, n_cells)
+        unnamed = pa.nulls(n_rows, pa.string())
+        arrays["name"] = unnamed if known is None else text_of(known, numbers, n_cells, as_numbers=as_numbers)
     for name, values in columns.items():
         if name == "cell":
             continue
@@ -99,20 +112,39 @@ def with_plain_strings(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def to_frame(batches: Iterator[pa.RecordBatch]) -> pd.DataFrame:
     """``batches`` as one DataFrame."""
-    frame: pd.DataFrame = pa.Table.from_batches(batches).to_pandas()
+    frame: pd.DataFrame = to_arrow(batches).to_pandas()
     return frame
 
 
 def to_arrow(batches: Iterator[pa.RecordBatch]) -> pa.Table:
     """``batches`` as one Arrow table."""
-    return pa.Table.from_batches(batches)
+    return pa.Table.from_batches(map(_with_texts, batches))
 
 
-def _pick(values: pa.Array, nodes: IntArray, times: int) -> pa.Array:
-    """``values`` at ``nodes``, each so many times; a slice, without a copy, where these are consecutive."""
-    if times == 1 and len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes):
-        return values.slice(int(nodes[0]), len(nodes))
-    return values.take(pa.array(np.repeat(nodes.astype(np.int32 if len(values) < 1 << 31 else np.int64), times)))
+def _with_texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    kept = [name for name in _TEXTS if name in batch.schema.names and pa.types.is_dictionary(batch[name].type)]
+    for name in kept:
+        batch = batch.set_column(batch.schema.get_field_index(name), name, batch[name].dictionary_decode())
+    return batch
+
+
+def text_of(values: pa.Array, nodes: IntArray, times: int, *, as_numbers: bool) -> pa.Array:
+    """``values``, text, at ``nodes``, each so many times, as numbers with a dictionary or as they are."""
+    if len(nodes) and nodes[-1] - nodes[0] + 1 == len(nodes):
+        chosen = values.slice(int(nodes[0]), len(nodes))
+    else:
+        chosen = values.take(pa.array(nodes.astype(np.int32 if len(values) < 1 << 31 else np.int64)))
+    places = np.repeat(np.arange(len(nodes), dtype=np.int32), times)
+    return numbered(chosen, places) if as_numbers else chosen if times == 1 else chosen.take(pa.array(places))
+
+
+def numbered(values: pa.Array, places: npt.NDArray[np.int32]) -> pa.DictionaryArray:
+    """``values``, text, at ``places``, as numbers with a dictionary; Parquet's has no null, and so it has none."""
+    missing = None
+    if values.null_count:
+        missing = values.is_null().to_numpy(zero_copy_only=False)[places]
+        values = values.fill_null("")
+    return pa.DictionaryArray.from_arrays(pa.array(places, mask=missing), values)
 
 
 def parents_of(geography: Geography, nodes: IntArray, times: int = 1) -> pa.DictionaryArray:
@@ -134,23 +166,33 @@ def write_parquet(
     ``private``: readable by its owner alone, as in `whole_file`.
     """
     batch = next(batches)
-    schema = batch.schema.with_metadata(dict(metadata))
-    # Identifiers and estimates are others in almost every row: a dictionary of them is made in vain.
-    once = {f.name for f in schema if f.name == "geoid" or pa.types.is_floating(f.type)} - {"variance"}
-    repeats = [name for name in schema.names if name not in once]
-    # Every group of rows has every cell: what the first and the last of them are called leads no reader past one.
-    statistics = [name for name in schema.names if name != "cell"]
+    schema = batch.schema
+    once = [f.name for f in schema if pa.types.is_floating(f.type) or (f.name, f.type) == ("geoid", pa.string())]
+    repeats = [name for name in schema.names if name not in once or name in _REPEATED]
     with (
         whole_file(path, private=private) as partial,
         pq.ParquetWriter(
-            partial, schema, compression="zstd", use_dictionary=repeats, write_statistics=statistics
+            partial,
+            schema,
+            compression="zstd",
+            use_dictionary=repeats,
+            write_statistics=[name for name in schema.names if name in _SOUGHT],
+            store_schema=False,
         ) as writer,
     ):
+        writer.add_key_value_metadata(_said_to_readers(schema, metadata))
         while batch is not None:
-            writer.write_batch(batch.replace_schema_metadata(dict(metadata)))
+            writer.write_batch(batch)
             del batch  # Before the next one is made.
             give_back()
             batch = next(batches, None)
+
+
+def _said_to_readers(schema: pa.Schema, metadata: Mapping[str, str]) -> dict[str, str]:
+    """``metadata``, and what Arrow keeps of the columns' kinds: of identifiers and names that they are text."""
+    plain = pa.schema([field.with_type(pa.string()) if field.name in _TEXTS else field for field in schema])
+    kinds = plain.with_metadata(dict(metadata)).serialize().to_pybytes()
+    return {**metadata, "ARROW:schema": base64.b64encode(kinds).decode()}
 
 
 def write_csv(path: Path, batches: Iterator[pa.RecordBatch]) -> None:

@@ -70,6 +70,10 @@ class Shape(NamedTuple):
         return max(1.0 - sum(term.part for term in self.terms), 0.0)
 
 
+NORMAL = Shape((), 0.0)
+"""The shape of a normal law."""
+
+
 class Tail(NamedTuple):
     """P(X > x) of a symmetric law: ``log_tail`` (points,) at ``x`` (points,): 0, and the ends of equal cells of which
     the first is around 0. ``has_steps``: whether it falls in steps; ``is_sharp``: whether they are narrower than

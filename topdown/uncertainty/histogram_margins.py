@@ -12,7 +12,7 @@ from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.project import project
-from topdown.uncertainty.error_law import Shape
+from topdown.uncertainty.error_law import NORMAL
 from topdown.uncertainty.known_noise import fourth_cumulant, require_pivot
 from topdown.uncertainty.node_intervals import intervals_of_one_law
 from topdown.wording import shown
@@ -21,7 +21,6 @@ from topdown.workload import Query
 if TYPE_CHECKING:
     from topdown.release.histograms import HistogramRelease
 
-NORMAL = Shape((), 0.0)
 _LARGEST_EXCESS = 0.02
 """Of the noise's law: a normal law then misses within .0002 of nominal."""
 _EXACT = 1e-12
