@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import Region, region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
@@ -60,6 +61,7 @@ __all__ = [
     "Measurements",
     "NoisyMeasurements",
     "Plan",
+    "PlausibleTables",
     "PublishedRelease",
     "Query",
     "Recode",
@@ -80,6 +82,7 @@ __all__ = [
     "measure",
     "measure_statistic",
     "noise",
+    "plausible_tables",
     "preset",
     "privacy",
     "project",
@@ -128,6 +131,7 @@ _HOMES = {
     "Measurements": "topdown.measurements.measurements",
     "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
+    "PlausibleTables": "topdown.uncertainty.plausible",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -144,6 +148,7 @@ _HOMES = {
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.confidential.statistic",
+    "plausible_tables": "topdown.uncertainty.plausible",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
