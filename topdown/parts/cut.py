@@ -29,7 +29,8 @@ def parts_of(tree: Tree, level: int, leaves: int) -> list[slice]:
 def level_to_cut(tree: Tree, leaves: int) -> int:
     """The highest level below the root whose largest subtree has at most so many ``leaves``; the lowest that may be cut
     where there is none."""
-    for index in range(1, tree.n_levels - 2):
+    lowest = max(1, tree.n_levels - 2)
+    for index in range(1, lowest):
         if np.max(tree.leaf_counts[tree.level(index)]) <= leaves:
             return index
-    return max(1, tree.n_levels - 2)
+    return lowest
