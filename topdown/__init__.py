@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
+    from topdown.confidential.ppmf import read_ppmf
     from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import Region, region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
@@ -59,6 +61,7 @@ __all__ = [
     "Measurements",
     "NoisyMeasurements",
     "Plan",
+    "PlausibleTables",
     "PublishedRelease",
     "Query",
     "Recode",
@@ -79,6 +82,7 @@ __all__ = [
     "measure",
     "measure_statistic",
     "noise",
+    "plausible_tables",
     "preset",
     "privacy",
     "project",
@@ -86,6 +90,7 @@ __all__ = [
     "project_whole",
     "read_noisy_measurements",
     "read_pl94",
+    "read_ppmf",
     "read_release",
     "region",
     "round_counts",
@@ -126,6 +131,7 @@ _HOMES = {
     "Measurements": "topdown.measurements.measurements",
     "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
+    "PlausibleTables": "topdown.uncertainty.plausible",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -142,12 +148,14 @@ _HOMES = {
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.confidential.statistic",
+    "plausible_tables": "topdown.uncertainty.plausible",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
     "read_noisy_measurements": "topdown.release.noisy_read",
     "read_pl94": "topdown.confidential.pl94",
+    "read_ppmf": "topdown.confidential.ppmf",
     "read_release": "topdown.release.published",
     "region": "topdown.uncertainty.regions",
     "round_counts": "topdown.release.release",

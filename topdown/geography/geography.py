@@ -156,10 +156,10 @@ class Geography:
         graph.add_edges_from((geoids[p], geoids[c]) for c, p in enumerate(self.tree.parent.tolist()) if p >= 0)
         return graph
 
-    def part(self, node: int) -> tuple[Geography, IntArray]:
-        """The units at and below ``node`` as a geography of its own, and their numbers in this one."""
-        tree, nodes = self.tree.subtree(node)
-        return self._of(self.levels[self.tree.level_of(node) :], tree, nodes), nodes
+    def part(self, siblings: slice) -> tuple[Geography, IntArray]:
+        """Some siblings with all below them, and their parent as the root, and the units' numbers in this geography."""
+        tree, nodes = self.tree.part(siblings)
+        return self._of(self.levels[self.tree.level_of(siblings.start) - 1 :], tree, nodes), nodes
 
     def top(self, level: str) -> Geography:
         """The units down to ``level``, which are its leaves; their numbers are those in this one."""

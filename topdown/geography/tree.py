@@ -44,8 +44,8 @@ class Families(NamedTuple):
         return np.add.reduceat(values, self.starts, axis=-1)
 
     def total_rows(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Sum over each family of ``values``, whose first axis runs over the children."""
-        return np.add.reduceat(values, self.starts, axis=0)
+        """Sum over each family of ``values``, whose first axis runs over the children; of whole numbers as int64."""
+        return np.add.reduceat(values, self.starts, axis=0, dtype=np.int64 if values.dtype.kind == "i" else None)
 
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Each parent's entry of ``values`` (last axis), repeated for its children."""
@@ -209,10 +209,22 @@ class Tree:
 
     def subtree(self, node: int) -> tuple[Tree, IntArray]:
         """The subtree below ``node`` as a tree of its own, and the numbers of its nodes in this one."""
-        lo, hi = node, node + 1
+        sizes, ranges = self._below(node, node + 1)
+        return Tree.from_family_sizes(sizes), np.concatenate(ranges)
+
+    def part(self, siblings: slice) -> tuple[Tree, IntArray]:
+        """Some ``siblings`` with all that is below them and their parent as the root, as a tree of its own, and the
+        numbers of its nodes in this one."""
+        sizes, ranges = self._below(siblings.start, siblings.stop)
+        root = self.parent[siblings.start : siblings.start + 1]
+        return Tree.from_family_sizes([[siblings.stop - siblings.start], *sizes]), np.concatenate([root, *ranges])
+
+    def _below(self, lo: int, hi: int) -> tuple[list[IntArray], list[IntArray]]:
+        """Of nodes ``lo`` to ``hi`` of a level and what is below them, level by level: the sizes of their families, of
+        inner nodes alone, and their numbers."""
         ranges, sizes = [np.arange(lo, hi)], []
-        for _ in range(self.level_of(node), self.n_levels - 1):
+        for _ in range(self.level_of(lo), self.n_levels - 1):
             sizes.append(np.diff(self.child_offsets[lo : hi + 1]))
             lo, hi = int(self.child_offsets[lo]), int(self.child_offsets[hi])
             ranges.append(np.arange(lo, hi))
-        return Tree.from_family_sizes(sizes), np.concatenate(ranges)
+        return sizes, ranges

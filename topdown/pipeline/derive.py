@@ -42,15 +42,14 @@ from topdown.workload.answer_tables import answer_tables
 @dataclass(frozen=True)
 class Drawn:
     """What a release is derived from, without the counts: measurements, the stream that breaks ties of rounding, the
-    plan, None where it is not known, the ``origin`` that the manifest states, whether the public directory holds the
-    release already, and the public ``limits`` of answers, None where there are none.
+    plan, None where it is not known, the ``origin`` that the manifest states, and the public ``limits`` of answers,
+    None where there are none.
     """
 
     measurements: Measurements
     ties: KeyedSource = field(repr=False)
     plan: Plan | None
     origin: Origin
-    released: bool = False
     limits: AnswerLimits | None = None
 
 

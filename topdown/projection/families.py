@@ -187,20 +187,21 @@ def descend(
     solver: Solver,
     executor: Executor | None = None,
     settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None = None,
-    root: Sparse | None = None,
+    roots: Sequence[Sparse] | None = None,
 ) -> tuple[list[Sparse], list[Check]]:
     """Every node's histogram, root first, and every family's check (the root's first).
 
     ``settle``: what becomes of a family's solution before its children are solved, such as whole numbers; given the
-    level, the children's numbers in it, the program and the solution. ``root``: the root's histogram, where it is
-    known; there is nothing to be checked about it.
+    level, the children's numbers in it, the program and the solution. ``roots``: where the tree's root only stands for
+    what is elsewhere, the histograms of its children, of which nothing is then checked; its own is then empty.
     """
-    if root is None:
-        of_root, check = _one(descent, solver, settle, 0, slice(0, 1), None)
-        found, checks = list(of_root), [check]
+    if roots is None:
+        histograms, check = _one(descent, solver, settle, 0, slice(0, 1), None)
+        found, checks, below = list(histograms), [check], 1
     else:
-        found, checks = [root], [Check.of_nothing(1)]
-    for index in range(1, descent.tree.n_levels):
+        found, below = [Sparse(np.zeros(0, np.int64), np.zeros(0)), *roots], 2
+        checks = [Check.of_nothing(1), Check.of_nothing(len(roots))]
+    for index in range(below, descent.tree.n_levels):
         families = descent.tree.families(index - 1)
         above = descent.tree.level(index - 1).start
         tasks = [

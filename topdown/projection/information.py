@@ -193,10 +193,11 @@ def upward(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns)
 
 
 class Climbed(NamedTuple):
-    """What is known of every level, root first, and of the root itself, block by block, for whoever goes on from it."""
+    """What is known of every level, from the highest that was reached, and of that level block by block, for whoever
+    goes on from it."""
 
     levels: list[Information]
-    root: list[diffuse.Known]
+    highest: list[diffuse.Known]
 
 
 def climb(
@@ -204,8 +205,9 @@ def climb(
     measured: list[dict[Query, Answers]],
     patterns: Patterns,
     leaves: list[diffuse.Known] | None = None,
+    highest: int = 0,
 ) -> Climbed:
-    """`upward`, with what it ends with.
+    """`upward`, to the level ``highest``, with what it ends with.
 
     ``leaves``: what is known of the leaves, block by block, where they are the roots of subtrees that were climbed
     before; their own answers are part of it. Raises `Contradiction` for exact answers that no table has.
@@ -216,12 +218,12 @@ def climb(
     state = leaves or []
     if leaves is not None:
         found = [FromBelow.of_known(leaves, blocks, patterns)]
-    elif tree.n_levels == 1:
-        here = _rotated(measured[0], components)
+    elif highest == tree.n_levels - 1:
+        here = _rotated(measured[-1], components)
         for component, block in blocks:
-            state.append(diffuse.Known.nothing(1, component.copies, block.size))
-            _take(state[-1], here, component, block, components, 0)
-    for index in range(tree.n_levels - 2, -1, -1):
+            state.append(diffuse.Known.nothing(tree.n_leaves, component.copies, block.size))
+            _take(state[-1], here, component, block, components, tree.leaves.start)
+    for index in range(tree.n_levels - 2, highest - 1, -1):
         families, first = tree.families(index), tree.level(index).start
         here = _rotated(measured[index], components)
         sums = _Leaves.of(measured[-1], families, components) if not state else None

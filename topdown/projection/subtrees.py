@@ -2,7 +2,8 @@
 
 Least squares needs of a subtree what it says of its root, and families need of what is above a root its histogram. So a
 piece can be computed anywhere, alone, and the whole is what one pass over the whole tree gives, but for rounding in the
-last digit.
+last digit. A piece has any number of subtrees, siblings, and their parent in the place of a root, of which it knows
+nothing: small subtrees go together.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from topdown.projection.patterns import Patterns
 from topdown.workload import Query
 
 
-class Root(NamedTuple):
-    """What a subtree says of its root, of one node or of many side by side.
+class Roots(NamedTuple):
+    """What subtrees say of their roots, side by side.
 
-    ``known``: block by block what was measured at and below it says, for methods that go upward. ``answers``: its own
-    answers, for the others. ``limits``: of its answers, with what those below it imply. ``leaves``: how many there are.
+    ``known``: block by block what was measured at and below them says, for methods that go upward. ``answers``: their
+    own answers, for the others. ``limits``: of their answers, with what those below them imply. ``leaves``: how many
+    there are.
     """
 
     known: list[diffuse.Known]
@@ -35,35 +37,31 @@ class Root(NamedTuple):
     leaves: IntArray
 
     @classmethod
-    def side_by_side(cls, roots: Sequence[Root]) -> Root:
-        """The roots of several subtrees, in the order of their nodes."""
-        blocks = range(len(roots[0].known))
+    def side_by_side(cls, pieces: Sequence[Roots]) -> Roots:
+        """The roots of several pieces, in the order of their nodes."""
         known = [
-            diffuse.Known(*(np.concatenate([getattr(r.known[k], part) for r in roots]) for part in diffuse.PARTS))
-            for k in blocks
+            diffuse.Known(*(np.concatenate([getattr(p.known[k], part) for p in pieces]) for part in diffuse.PARTS))
+            for k in range(len(pieces[0].known))
         ]
         answers = {
             query: Answers(
-                np.concatenate([r.answers[query].values for r in roots]),
-                np.concatenate([r.answers[query].variance for r in roots]),
+                np.concatenate([p.answers[query].values for p in pieces]),
+                np.concatenate([p.answers[query].variance for p in pieces]),
             )
-            for query in roots[0].answers
+            for query in pieces[0].answers
         }
-        limits = {
-            query: Limits(
-                np.concatenate([_limits(r, query).low for r in roots]),
-                np.concatenate([_limits(r, query).high for r in roots]),
-            )
-            for query in dict.fromkeys(q for r in roots for q in r.limits)
-        }
-        return cls(known, answers, limits, np.concatenate([r.leaves for r in roots]))
+        limits = {}
+        for query in dict.fromkeys(q for p in pieces for q in p.limits):
+            each = [p.limits.get(query) or _without_limits(query, len(p.leaves)) for p in pieces]
+            limits[query] = Limits(*(np.concatenate([getattr(one, side) for one in each]) for side in Limits._fields))
+        return cls(known, answers, limits, np.concatenate([p.leaves for p in pieces]))
 
 
 class Climbed(NamedTuple):
-    """A subtree that went up: what its way down needs, and what it says of its root."""
+    """A piece that went up: what its way down needs, and what it says of its roots."""
 
     descent: Descent
-    root: Root
+    roots: Roots
 
 
 def climb(
@@ -73,25 +71,25 @@ def climb(
     method: Method,
     limits: Mapping[Query, Limits] | None = None,
 ) -> Climbed:
-    """A subtree's way up; ``measured`` level by level, its root's first, with one variance per node; ``patterns``: of
-    all queries that are measured anywhere in the whole tree; ``limits`` (nodes x answers) of its nodes.
+    """A piece's way up; the root of ``tree`` is the parent of the subtrees, of which nothing is known.
 
-    Raises `Contradiction` for exact answers and limits that cannot be, with the number of the subtree's node.
+    ``measured``: level by level, the parent's first, which is empty, with one variance per node; ``patterns``: of all
+    queries that are measured anywhere in the whole tree; ``limits`` (nodes x answers) of its nodes. Raises
+    `Contradiction` for exact answers and limits that cannot be, with the number of the piece's node.
     """
     conditions = Conditions.of(tree, measured, limits)
-    known, answers, root = information.own(tree, measured, patterns), measured[0], list[diffuse.Known]()
+    levels, known, answers = information.own(tree, measured, patterns), list[diffuse.Known](), measured[1]
     if method.upward:
-        (known, root), answers = information.climb(tree, measured, patterns), {}
-    cells, leaves = patterns.components.schema.possible_cells(), tree.leaf_counts
-    return Climbed(
-        Descent(tree, known, conditions, patterns, cells, leaves), Root(root, answers, conditions.limits[0], leaves[:1])
-    )
+        climbed = information.climb(tree, measured, patterns, highest=1)
+        levels, known, answers = [levels[0], *climbed.levels], climbed.highest, {}
+    descent = Descent(tree, levels, conditions, patterns, patterns.components.schema.possible_cells(), tree.leaf_counts)
+    return Climbed(descent, Roots(known, answers, conditions.limits[1], tree.leaf_counts[tree.level(1)]))
 
 
 def above(
     tree: Tree,
     measured: list[dict[Query, Answers]],
-    roots: Root,
+    roots: Roots,
     patterns: Patterns,
     method: Method,
     limits: Mapping[Query, Limits] | None = None,
@@ -103,20 +101,17 @@ def above(
     own = [*measured, roots.answers]
     given = {query: Limits(one.low.copy(), one.high.copy()) for query, one in (limits or {}).items()}
     for query, one in roots.limits.items():
-        if query not in given:
-            shape = (tree.n_nodes, query.n_answers)
-            given[query] = Limits(np.zeros(shape), np.full(shape, np.inf))
-        given[query].low[tree.leaves], given[query].high[tree.leaves] = one
+        within = given.setdefault(query, _without_limits(query, tree.n_nodes))
+        within.low[tree.leaves], within.high[tree.leaves] = one
     if method.upward:
-        known = information.climb(tree, own, patterns, roots.known).levels
+        levels = information.climb(tree, own, patterns, roots.known).levels
     else:
-        known = information.own(tree, own, patterns)
+        levels = information.own(tree, own, patterns)
     cells = patterns.components.schema.possible_cells()
-    return Descent(tree, known, Conditions.of(tree, own, given), patterns, cells, tree.aggregate(roots.leaves))
+    return Descent(tree, levels, Conditions.of(tree, own, given), patterns, cells, tree.aggregate(roots.leaves))
 
 
-def _limits(root: Root, query: Query) -> Limits:
-    """A root's limits of a query's answers, which say nothing where there are none."""
-    if query in root.limits:
-        return root.limits[query]
-    return Limits(np.zeros((1, query.n_answers)), np.full((1, query.n_answers), np.inf))
+def _without_limits(query: Query, nodes: int) -> Limits:
+    """Limits that say nothing."""
+    shape = (nodes, query.n_answers)
+    return Limits(np.zeros(shape), np.full(shape, np.inf))
