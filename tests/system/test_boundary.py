@@ -75,6 +75,7 @@ DERIVES = {
     "pipeline.query",
     "pipeline.aggregate",
     "pipeline.export",
+    "pipeline.tabulation",
 }
 """What of the pipeline works on measurements alone."""
 
