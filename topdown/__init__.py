@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
+    from topdown.release.noisy_read import NoisyMeasurements, read_noisy_measurements
     from topdown.release.noisy_write import write_noisy_measurements
     from topdown.release.pl94 import write_pl94
     from topdown.release.ppmf import write_ppmf
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import Region, region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
@@ -57,7 +59,9 @@ __all__ = [
     "LinearEstimate",
     "MeasuredStatistic",
     "Measurements",
+    "NoisyMeasurements",
     "Plan",
+    "PlausibleTables",
     "PublishedRelease",
     "Query",
     "Recode",
@@ -78,11 +82,13 @@ __all__ = [
     "measure",
     "measure_statistic",
     "noise",
+    "plausible_tables",
     "preset",
     "privacy",
     "project",
     "project_linear",
     "project_whole",
+    "read_noisy_measurements",
     "read_pl94",
     "read_ppmf",
     "read_release",
@@ -123,7 +129,9 @@ _HOMES = {
     "LinearEstimate": "topdown.projection.linear",
     "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
+    "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
+    "PlausibleTables": "topdown.uncertainty.plausible",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -140,10 +148,12 @@ _HOMES = {
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.confidential.statistic",
+    "plausible_tables": "topdown.uncertainty.plausible",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
+    "read_noisy_measurements": "topdown.release.noisy_read",
     "read_pl94": "topdown.confidential.pl94",
     "read_ppmf": "topdown.confidential.ppmf",
     "read_release": "topdown.release.published",

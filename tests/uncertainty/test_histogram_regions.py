@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
-import pandas as pd
 import pytest
 
 import topdown as td
@@ -11,7 +12,7 @@ from support.several_queries import LEAVES, SCHEMA, TREE, measured
 from support.trees import geography
 from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
-from topdown.uncertainty.histogram_regions import HistogramSums
+from topdown.uncertainty.histogram_regions import HistogramSums, Part
 
 PLACES = geography(TREE).geoid
 
@@ -101,58 +102,58 @@ def test_what_is_exact_above_takes_no_part_in_the_error() -> None:
     assert rest.estimate == pytest.approx(LEAVES.sum() - first.estimate)
 
 
-def test_what_is_not_known_is_refused() -> None:
-    with pytest.raises(ConfigError, match="margins of shares are not known where several queries"):
-        td.region(measured(1), {PLACES[3]: 1}, share_of={PLACES[0]: 1})
-    with pytest.raises(ConfigError, match="margins are known for Gaussian noise"):
-        td.region(measured(1, "geometric", epsilon="1"), {PLACES[3]: 1})
-
-
-RECODED = td.Schema.from_mapping(
-    {"sex": ["f", "m"], "age": ["young", "old", "oldest"]},
-    recodes={"age": {"grown": {"no": ["young"], "yes": ["old", "oldest"]}}},
+@pytest.mark.parametrize(
+    ("part", "query", "cell", "whole"),
+    [
+        ({3: 1, 5: 1}, "age", "old", "total"),
+        ({1: 1}, "detailed", "m.young", "total"),
+        ({4: 1, 3: 1}, "sex", "f", {1: 1}),
+        ({3: 1}, "total", None, {0: 1}),
+        ({6: 1}, "detailed", "f.old", {6: 1, 7: 1, 3: 2}),
+    ],
 )
-ONE_CHILD = Tree.from_family_sizes([[2], [1, 3]])
-
-
-def of_groups_and_only_children(seed: int) -> td.Measurements:
-    """Groups of unequal sizes, so that a block is no scalar; a unit whose child gave it its share."""
-    there = geography(ONE_CHILD)
-    frame = pd.DataFrame(LEAVES[:4], columns=list(RECODED.cells()))
-    frame["geoid"] = list(there.geoid[ONE_CHILD.leaves])
-    counts = td.Counts.from_table(frame, there, geoid="geoid", cells=list(RECODED.cells()), schema=RECODED)
-    shares = {
-        "level 0": {"grown": "0.1", "sex": "0.1"},
-        "level 1": {"grown": "0.2", "detailed": "0.1"},
-        "level 2": {"grown * sex": "0.2", "total": "0.1", "detailed": "0.2"},
-    }
-    plan = td.Plan("discrete-gaussian", rho="0.1", shares=shares, only_child="move-up")
-    return td.measure(counts, plan, source=td.SeededSource((7, seed)))
-
-
-@pytest.mark.parametrize("query", ["total", "grown", "age * sex", "detailed"])
-def test_many_sums_at_once_are_each_that_of_dense_algebra(query: str) -> None:
-    measurements = of_groups_and_only_children(1)
-    asked = td.Query.parse(query, RECODED)
-    sums = [({3: 1.0}, 1.0), ({3: 1.0, 4: 1.0}, 1.0), ({4: 1.0, 5: 1.0, 6: 1.0}, 1.0), ({1: 0.5, 6: -2.0, 0: 1.0}, 1.0)]
-    rows = [(np.array(list(one)), np.array(list(one.values()))) for one, _ in sums]
-    values, variance = HistogramSums(measurements).sums(rows, asked)
-    x, spread = dense(measurements, ONE_CHILD, RECODED)
-    for row, (nodes, amounts) in enumerate(rows):
-        for answer in range(asked.n_answers):
-            functional = np.zeros((ONE_CHILD.n_nodes, RECODED.n_cells))
-            functional[nodes] = amounts[:, None] * asked.answers(np.eye(RECODED.n_cells))[:, answer]
-            flat = functional.ravel()
-            assert values[row, answer] == pytest.approx(flat @ x, rel=1e-9, abs=1e-6)
-            assert variance[row, answer] == pytest.approx(flat @ spread @ flat, rel=1e-9)
-
-
-def test_a_sum_that_was_not_measured_is_said_to_be_undetermined() -> None:
-    plan = td.Plan(
-        "discrete-gaussian", rho="0.1", shares={"level 0": "0", "level 1": {"age": "0.5"}, "level 2": {"total": "0.5"}}
+def test_a_share_has_fiellers_set_of_dense_algebra(
+    part: dict[int, float], query: str, cell: str | None, whole: str | dict[int, float]
+) -> None:
+    measurements = measured(1)
+    x, spread = dense(measurements)
+    query_of_whole, of_whole = ("total", part) if isinstance(whole, str) else (query, whole)
+    functionals = []
+    for name, label, weights in ((query, cell, part), (query_of_whole, cell, of_whole)):
+        asked = td.Query.parse(name, SCHEMA)
+        label = asked.labels()[3] if name == "detailed" else label
+        row = asked.answers(np.eye(SCHEMA.n_cells))[:, asked.labels().index(label) if asked.n_answers > 1 else 0]
+        functional = np.zeros((TREE.n_nodes, SCHEMA.n_cells))
+        for node, weight in weights.items():
+            functional[node] += weight * row
+        functionals.append(functional.ravel())
+    both = np.stack(functionals)
+    (a, b), errors = both @ x, both @ spread @ both.T
+    label = td.Query.parse(query, SCHEMA).labels()[3] if query == "detailed" else cell
+    found = td.region(
+        measurements,
+        {PLACES[node]: weight for node, weight in part.items()},
+        query=query,
+        cell=label,
+        share_of=whole if isinstance(whole, str) else {PLACES[node]: weight for node, weight in whole.items()},
+        confidence=0.95,
     )
-    measurements = measured(3, plan=plan)
-    found = td.region(measurements, {PLACES[3]: 1}, query="age", cell="old")
-    assert (found.sd, found.note) == (np.inf, "not determined by what was measured")
-    family = dict.fromkeys(PLACES[TREE.children(1)], 1)
-    assert td.region(measurements, family, query="age", cell="old").sd < np.inf
+    assert found.estimate == pytest.approx(a / b, rel=1e-8)
+    shares = np.linspace(0.0, 1.0, 200_001)
+    sd = np.sqrt(errors[0, 0] - 2.0 * shares * errors[0, 1] + shares**2 * errors[1, 1])
+    kept = shares[np.abs(a - shares * b) <= NormalDist().inv_cdf(0.975) * sd]
+    assert 0 < len(kept) < len(shares)
+    assert [found.lower, found.upper] == pytest.approx([kept.min(), kept.max()], abs=2e-4)
+
+
+def test_a_share_of_what_it_is_no_part_of_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a share is of the same answer at other units, or of the total"):
+        HistogramSums(measured(1)).share(*(
+            Part((np.array([node]), np.ones(1)), td.Query.parse(query, SCHEMA), 1)
+            for node, query in ((3, "age"), (3, "sex"))
+        ))  # fmt: skip
+
+
+def test_noise_that_is_nearly_never_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"level 'level 0', query .* falls in steps"):
+        td.region(measured(1, "geometric", epsilon="30"), {PLACES[3]: 1})

@@ -43,12 +43,13 @@ from topdown.workload.answer_tables import answer_tables
 @dataclass(frozen=True)
 class Drawn:
     """What a release is derived from, without the counts: measurements, the stream that breaks ties of rounding, the
-    plan, the ``origin`` that the manifest states, and the public ``limits`` of answers, None where there are none.
+    plan, None where it is not known, the ``origin`` that the manifest states, and the public ``limits`` of answers,
+    None where there are none.
     """
 
     measurements: Measurements
     ties: KeyedSource = field(repr=False)
-    plan: Plan
+    plan: Plan | None
     origin: Origin
     limits: AnswerLimits | None = None
 

@@ -26,6 +26,7 @@ from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, ta
 from topdown.release.catalogue import CSVW, DCAT, UNKNOWN, Catalogue, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
+from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import SCHEMA_VERSION, described_file
 from topdown.release.release import Release
 from topdown.release.wide import wide_batches
@@ -56,7 +57,7 @@ def publish(
     manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
     *,
     title: str,
-    plan: Plan,
+    plan: Plan | None,
     notices: Sequence[str],
     catalogue: Catalogue = UNKNOWN,
     csv: bool,
@@ -142,19 +143,17 @@ def publish(
             package = data_package(title, written, notices, own)
             write_json(staging / DATAPACKAGE, package)
             write_json(staging / CSVW, csvw(package["title"], package, catalogue))
-            statement = plan.describe(release.geography.levels)
+            statement = STATEMENT if plan is None else plan.describe(release.geography.levels)
             levels = release.geography.levels
             known = {name: described_file(path) for name, path in written.items()}
             write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
-            write_text(
-                staging / README, in_words(title, plan, release.geography, written, notices, own, margins_in_words)
-            )
+            write_text(staging / README, in_words(title, plan, measurements, written, notices, own, margins_in_words))
             books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
             write_json(staging / "manifest.json", manifest(written | books))
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
-            "and run again: no noise will be drawn again"
+            "and run again: the noise will be the same"
         ) from None
 
 

@@ -80,7 +80,8 @@ class PublishedEstimates:
 
 @dataclass(frozen=True, eq=False)
 class PublishedRelease:
-    """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``.
+    """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``; ``plan`` is None
+    where it is not known.
 
     ``estimates``: of every cell, None where the release has none; ``histograms``: the counts of a release of several
     queries, kept as the cells that have records; else None.
@@ -91,7 +92,7 @@ class PublishedRelease:
     release: Release
     estimates: PublishedEstimates | None
     measurements: Measurements
-    plan: Plan
+    plan: Plan | None
     manifest: dict[str, Any] = field(repr=False)
     histograms: HistogramRelease | None = None
 

@@ -35,6 +35,9 @@ LEVELS = dict(zip(SPINE, ("US", "State", "County", "Tract", "Block_Group", "Bloc
 WHOLE_STATE = "whole state"
 """The level of a state of which the spine has two parts, at the level "state"."""
 
+MECHANISM = "discrete-gaussian"
+"""By which all measurements were drawn."""
+
 PUERTO_RICO = "72"
 
 
@@ -44,7 +47,8 @@ class Product:
 
     ``folder``: the product's folder, with the run's name, "US" or "PR", in the place of "{}". ``listing``: the query by
     which units without a constraint of their own are listed. ``constraints``: names by query and sign that are not
-    made by the rule. ``zero``: name and columns of the constraint that says what the schema's zeros say.
+    made by the rule. ``presets``: the plan of every run. ``zero``: name and columns of the constraint that says what
+    the schema's zeros say.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Product:
     schema: Schema
     listing: str
     constraints: Mapping[tuple[str, str], str]
+    presets: Mapping[str, str]
     zero: tuple[str, Mapping[str, str]] | None = None
 
     def constraint(self, query: str, sign: str) -> str:
@@ -88,12 +93,20 @@ PRODUCTS: dict[str, Product] = {
             PERSONS,
             "hhgq",
             {("hhgq", AT_LEAST): "hhgq_total_lb_con", ("hhgq", AT_MOST): "hhgq_total_ub_con"},
+            {"US": "pl94-2020-us", "PR": "pl94-2020-pr"},
             (
                 "nurse_nva_0_con",
                 {"hhgq": "gqNursingTotal", "votingage": "nonvoting", "hispanic": SUMMED_OUT, "cenrace": SUMMED_OUT},
             ),
         ),
-        Product("pl94-units", "{}_Unit_PL_PROD", UNITS, "total", {}),
+        Product(
+            "pl94-units",
+            "{}_Unit_PL_PROD",
+            UNITS,
+            "total",
+            {},
+            {"US": "pl94-2020-units", "PR": "pl94-2020-units-pr"},
+        ),
     )
 }
 """Every product by its name."""
@@ -123,6 +136,11 @@ def level_folder(level: str) -> str:
 def partition(part: str) -> str:
     """The folder of a part of a state, "0" or "1" and the state's two digits."""
     return f"State={part}"
+
+
+def county_geoid(geocode: str) -> str | None:
+    """The GEOID, 5 digits, of a county of the spine, or that it is a part of; None where it is no county's."""
+    return geocode[1:3] + geocode[5:8] if geocode[3:5] == "10" else None
 
 
 def block_geoid(geocode: str) -> str:

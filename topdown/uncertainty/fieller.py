@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 from topdown.geography.tree import FloatArray
@@ -15,31 +18,56 @@ _NEAR = 12.0
 _ROUNDING = 1e-9
 
 
-def fieller(
+class Ratio(NamedTuple):
+    """Two estimates, the ``part`` A and the ``whole`` B, the variances of their errors, and the covariance."""
+
+    part: float
+    whole: float
+    of_part: float
+    of_whole: float
+    of_both: float
+
+
+def ratio_of(
     found: Combination, known: Pivots, part: float, whole: float, numbers: tuple[int, int, int], alpha: float
 ) -> tuple[float, float, float, float, str]:
-    """The estimate of the share A / B of two combinations, its standard deviation, the ends of the set, cut to [0, 1],
-    and what has to be known of it.
+    """`fieller` of two combinations.
 
     ``numbers``: of cells that both have, that A alone has, and that B alone has; their errors are independent with the
     same law.
     """
     spread = covariance(found, known)
     in_both, in_part, in_whole = numbers
-    of_part, of_whole, of_both = (in_both + in_part) * spread[0, 0], (in_both + in_whole) * spread[1, 1], spread[0, 1]
+    ratio = Ratio(
+        part,
+        whole,
+        (in_both + in_part) * float(spread[0, 0]),
+        (in_both + in_whole) * float(spread[1, 1]),
+        in_both * float(spread[0, 1]),
+    )
+    return fieller(ratio, lambda share: _reach(found, known, share, numbers, alpha))
+
+
+def fieller(ratio: Ratio, reach_at: Callable[[float], float]) -> tuple[float, float, float, float, str]:
+    """The estimate of the share A / B, its standard deviation, the ends of the set, cut to [0, 1], and what has to be
+    known of it.
+
+    ``reach_at``: of a share, how many of its standard deviations A - share x B stays within.
+    """
+    part, whole, of_part, of_whole, of_both = ratio
     estimate = part / whole if whole > 0 else float("nan")
-    if not np.isfinite(spread).all():
+    if not np.isfinite([of_part, of_whole, of_both]).all():
         return (estimate, np.inf, 0.0, 1.0, UNDETERMINED)
     sd_of_share = float("inf")
     if whole > 0:
-        sd_of_share = max(of_part - 2.0 * estimate * in_both * of_both + estimate**2 * of_whole, 0.0) ** 0.5 / whole
+        sd_of_share = max(of_part - 2.0 * estimate * of_both + estimate**2 * of_whole, 0.0) ** 0.5 / whole
     shares = np.linspace(0.0, 1.0, _SHARES)
     if np.isfinite(sd_of_share):
         near = estimate + sd_of_share * np.linspace(-_NEAR, _NEAR, _SHARES)
         shares = np.unique(np.concatenate([shares, near[(near >= 0.0) & (near <= 1.0)]]))
-    sd = np.sqrt(np.maximum(of_part - 2.0 * shares * in_both * of_both + shares**2 * of_whole, 0.0))
+    sd = np.sqrt(np.maximum(of_part - 2.0 * shares * of_both + shares**2 * of_whole, 0.0))
     some = np.linspace(0.0, 1.0, _LAWS_OF_SHARES)
-    reach = np.interp(shares, some, [_reach(found, known, share, numbers, alpha) for share in some])
+    reach = np.interp(shares, some, [reach_at(share) for share in some.tolist()])
     kept = np.abs(part - shares * whole) <= reach * sd + _ROUNDING
     if kept.all():
         return (estimate, sd_of_share, 0.0, 1.0, UNDETERMINED)

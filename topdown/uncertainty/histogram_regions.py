@@ -1,4 +1,4 @@
-"""Sums over any nodes where several queries were measured with Gaussian noise: exact variances, of many sums at once.
+"""Sums over any nodes where several queries were measured: exact variances, of many sums at once.
 
 The space of histograms falls into components and blocks (`projection.components`), and in each the errors of least
 squares on the tree obey x_c = G_c x_p + r_c, with rests r of different families uncorrelated and, of the upward
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.projection import diffuse
@@ -25,7 +26,10 @@ from topdown.projection.components import Block, Component, Components
 from topdown.projection.histograms import BlockCovariance, Covariance
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.several import EXACT, answers_by_level
-from topdown.uncertainty.histogram_margins import require_normal
+from topdown.uncertainty.error_law import AnyShape
+from topdown.uncertainty.fieller import Ratio
+from topdown.uncertainty.histogram_margins import shape_of_answers
+from topdown.wording import shown
 from topdown.workload import Query
 
 _NUMBERS_AT_ONCE = 1 << 22
@@ -55,11 +59,19 @@ class Weighted(NamedTuple):
         return np.where(found > 0, found, 1.0)
 
 
+class Part(NamedTuple):
+    """The sum of one answer to a query: ``sum``, its nodes and amounts."""
+
+    sum: tuple[IntArray, FloatArray]
+    query: Query
+    answer: int
+
+
 @dataclass(frozen=True, eq=False)
 class HistogramSums:
-    """Sums of answers over nodes, of measurements of several queries; their errors are normal.
+    """Sums of answers over nodes, of measurements of several queries; their errors have laws of one ``shape``.
 
-    Raises `ConfigError` as `histogram_margins.require_normal` does.
+    Raises `ConfigError` as `histogram_margins.shape_of_answers` does.
     """
 
     measurements: Measurements
@@ -67,8 +79,13 @@ class HistogramSums:
     _spreads: dict[tuple[int, int], diffuse.Spread] = field(default_factory=dict, repr=False)
 
     @cached_property
+    def shape(self) -> AnyShape:
+        """That of the law of every sum's error."""
+        return shape_of_answers(self.measurements)
+
+    @cached_property
     def _measured(self) -> list[dict[Query, Answers]]:
-        require_normal(self.measurements)
+        self.shape  # noqa: B018 # refuses what has no margin
         return answers_by_level(self.measurements)
 
     @cached_property
@@ -82,6 +99,45 @@ class HistogramSums:
         """
         asked = Weighted.many(sums)
         return self._values(asked, query), self._variances(asked, query)
+
+    def share(self, part: Part, whole: Part) -> Ratio:
+        """``part`` beside ``whole``: two sums of answers, by least squares, with their variances and covariance.
+
+        Raises `ConfigError` unless both are of one answer of one query, or the whole is of all cells.
+        """
+        (a,), (of_a,) = (column[:, part.answer] for column in self.sums([part.sum], part.query))
+        (b,), (of_b,) = (column[:, whole.answer] for column in self.sums([whole.sum], whole.query))
+        if (part.query, part.answer) == (whole.query, whole.answer):
+            together, apart = (_combined(part.sum, whole.sum, sign) for sign in (1.0, -1.0))
+            of_both = self.sums([together, apart], part.query)[1][:, part.answer] @ np.array([0.25, -0.25])
+        elif whole.query.n_answers == 1 and np.array_equal(whole.sum[0], part.sum[0]):
+            of_both = self._with_total(part, whole)
+        else:
+            raise ConfigError(
+                f"query {shown(part.query.name)}: a share is of the same answer at other units, or of the total at the "
+                f"same units; ask for the two sums"
+            )
+        return Ratio(float(a), float(b), float(of_a), float(of_b), float(of_both))
+
+    def _with_total(self, part: Part, whole: Part) -> float:
+        """The covariance of an answer with the sum of all cells over the same nodes, with the same amounts.
+
+        The sum of all cells deviates in no attribute, so that no other component has any of it.
+        """
+        asked = Weighted.many([part.sum])
+        largest = float(asked.largest[0])
+        asked = asked._replace(amount=asked.amount / largest)
+        found = 0.0
+        for number, component in enumerate(self._components):
+            if component.deviating:
+                continue
+            of_part, of_whole = (self._components.answer_rows(one.query, component) for one in (part, whole))
+            for k, block in enumerate(component.blocks):
+                a = of_part.rows[of_part.place[part.answer]] @ block.basis
+                b = of_whole.rows[of_whole.place[whole.answer]] @ block.basis
+                spread = self._in_block(asked, (number, k), component, block)
+                found += float(a @ spread.finite[0] @ b)
+        return found * largest**2
 
     def _values(self, asked: Weighted, query: Query) -> FloatArray:
         if query not in self._estimates:
@@ -132,6 +188,16 @@ class HistogramSums:
             ]
             self._spreads[place] = diffuse.spread(tree, levels, block.size)
         return covariances(asked, self._spreads[place], tree, block.size)
+
+
+def _combined(
+    one: tuple[IntArray, FloatArray], other: tuple[IntArray, FloatArray], sign: float
+) -> tuple[IntArray, FloatArray]:
+    """One sum and ``sign`` times the other, each node once."""
+    nodes, place = np.unique(np.concatenate([one[0], other[0]]), return_inverse=True)
+    amounts = np.zeros(len(nodes))
+    np.add.at(amounts, place.reshape(-1), np.concatenate([one[1], sign * other[1]]))
+    return nodes, amounts
 
 
 def _variances_of(level: dict[Query, Answers]) -> list[FloatArray]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.uncertainty.error_law import Shape
+from topdown.uncertainty.error_law import AnyShape
 from topdown.uncertainty.groups import Groups
 from topdown.uncertainty.interval import CAP_PART, Interval, interval
 
@@ -56,7 +56,7 @@ def node_intervals(
 
 
 def intervals_of_one_law(
-    x: FloatArray, variance: FloatArray, shape: Shape, tree: Tree, alpha: float, released: FloatArray | None
+    x: FloatArray, variance: FloatArray, shape: AnyShape, tree: Tree, alpha: float, released: FloatArray | None
 ) -> Bounds:
     """As `node_intervals`, where all errors have a law of one ``shape``; ``variance`` (cells x nodes)."""
     deviation = np.sqrt(variance)
@@ -74,7 +74,7 @@ def intervals_of_one_law(
     return _finished(x, variance, bounds, limits, p_of_zero, tree, alpha, released)
 
 
-def _rules(members: IntArray, costs: Mask, shape: Shape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
+def _rules(members: IntArray, costs: Mask, shape: AnyShape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
     """``members`` with the rule for them: for those whose parent's limit ``costs`` a part of alpha, the rest of it."""
     if not costs.all():
         yield members[~costs], interval(shape, alpha)

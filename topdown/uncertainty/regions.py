@@ -14,19 +14,17 @@ from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.invariants import Contradiction, settle
-from topdown.uncertainty.combination import Law, Pivots, combination, law_of
-from topdown.uncertainty.error_law import NORMAL
-from topdown.uncertainty.fieller import fieller
-from topdown.uncertainty.interval import interval
+from topdown.uncertainty.combination import Pivots, combination, law_of
+from topdown.uncertainty.error_law import tail
+from topdown.uncertainty.fieller import fieller, ratio_of
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.margins import pivots, require_confidence
+from topdown.uncertainty.sums import sum_margin
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
 if TYPE_CHECKING:
     from topdown.uncertainty.histogram_regions import HistogramSums
-
-_ROUNDING = 1e-9
 
 Weights = Mapping[str, float]
 
@@ -60,8 +58,8 @@ def region(
     set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
     exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
     ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval covers with probability
-    ``confidence``. Where several queries were measured, under Gaussian noise, shares are refused. Raises `ConfigError`
-    as `margins` does, and `DataError` for units that are not there.
+    ``confidence``. Where several queries were measured a share is of the same answer at other units, or of the total at
+    the same units. Raises `ConfigError` as `margins` does, and `DataError` for units that are not there.
 
     Source: docs/margins.md; Fieller 1954 for shares.
     """
@@ -74,9 +72,9 @@ def no_sums(measurements: Measurements) -> str | None:
     """Why margins of sums of ``measurements`` cannot be known; None where they can."""
     try:
         if measurements.others:
-            from topdown.uncertainty.histogram_margins import require_normal  # with a compiler
+            from topdown.uncertainty.histogram_margins import shape_of_answers  # with a compiler
 
-            require_normal(measurements)
+            shape_of_answers(measurements)
         else:
             known_noise(measurements)
     except ConfigError as error:
@@ -135,16 +133,15 @@ class Regions:
         nodes, amounts = self._nodes(whole)
         if self.measurements.others:
             if share_of is not None:
-                raise ConfigError(
-                    "margins of shares are not known where several queries were measured; ask for the two sums"
-                )
+                return self._share_of_answers((nodes, amounts), query, cell, share_of, alpha)
             (row,) = self._sums_of_answers([(nodes, amounts)], query, [cell], alpha, signed=minus is not None)
             return row[0]
         if share_of is not None:
             return self._share(nodes, amounts, cells, share_of, alpha)
         found = combination(nodes, amounts[None], self.pivots)
         law = law_of(found, self.pivots, np.ones(1), len(cells))
-        return _sum(float(amounts @ self.estimates(cells)[nodes]), law, amounts, alpha, signed=minus is not None)
+        value = float(amounts @ self.estimates(cells)[nodes])
+        return Region(*sum_margin(value, *law, amounts, alpha, signed=minus is not None))
 
     def sums(
         self,
@@ -165,8 +162,8 @@ class Regions:
             laws = {n: law_of(together, self.pivots, np.ones(1), n) for n in {len(one) for one in summed}}
             found.append(
                 [
-                    _sum(float(amounts @ self.estimates(one)[nodes]), laws[len(one)], amounts, alpha, signed=False)
-                    for one in summed
+                    Region(*sum_margin(float(amounts @ x[nodes]), *laws[len(one)], amounts, alpha, signed=False))
+                    for one, x in zip(summed, map(self.estimates, summed), strict=True)
                 ]
             )
         return found
@@ -180,7 +177,7 @@ class Regions:
         *,
         signed: bool = False,
     ) -> list[list[Region]]:
-        """`sums` where several queries were measured, whose errors are normal."""
+        """`sums` where several queries were measured."""
         for cell in cells:
             self.cells(query, cell)
         answers = [self.answer(query, cell) for cell in cells]
@@ -190,17 +187,40 @@ class Regions:
         }
         return [
             [
-                _sum(
-                    float(known[name][0][row, answer]),
-                    Law(float(known[name][1][row, answer]), NORMAL),
-                    amounts,
-                    alpha,
-                    signed=signed,
+                Region(
+                    *sum_margin(
+                        float(known[name][0][row, answer]),
+                        float(known[name][1][row, answer]),
+                        self._histograms.shape,
+                        amounts,
+                        alpha,
+                        signed=signed,
+                    )
                 )
                 for name, answer in answers
             ]
             for row, (_, amounts) in enumerate(sums)
         ]
+
+    def _share_of_answers(
+        self,
+        part: tuple[IntArray, FloatArray],
+        query: str,
+        cell: str | None,
+        share_of: Weights | str,
+        alpha: float,
+    ) -> Region:
+        """As `_share`, where several queries were measured."""
+        from topdown.uncertainty.histogram_regions import Part  # with a compiler
+
+        name, answer = self.answer(query, cell)
+        own = Part(part, Query.parse(name, self.measurements.schema), answer)
+        whole = own._replace(sum=self._nodes(share_of)) if not isinstance(share_of, str) else own
+        if isinstance(share_of, str):
+            self.cells(share_of, None)
+            whole = Part(part, Query.parse(share_of, self.measurements.schema), 0)
+        reach = float(tail(self._histograms.shape).quantile(np.array([alpha / 2.0]))[0])
+        return Region(*fieller(self._histograms.share(own, whole), lambda share: reach))
 
     def cells(self, query: str, cell: str | None) -> IntArray:
         """The cells that the answer ``cell`` of ``query`` is the sum of.
@@ -266,28 +286,4 @@ class Regions:
         whole = float(others @ self.estimates(of_whole)[other])
         common = len(np.intersect1d(cells, of_whole))
         numbers = (common, len(cells) - common, len(of_whole) - common)
-        return Region(*fieller(found, self.pivots, part, whole, numbers, alpha))
-
-
-def _sum(estimate: float, law: Law, weights: FloatArray, alpha: float, *, signed: bool) -> Region:
-    if np.isinf(law.variance) or np.isnan(law.variance):
-        return Region(estimate, np.inf, -np.inf if signed else 0.0, np.inf, "not determined by what was measured")
-    sd = float(np.sqrt(max(law.variance, 0.0)))
-    if sd <= _ROUNDING * max(1.0, abs(estimate)):
-        exact = float(np.rint(estimate)) if _whole(weights) else estimate
-        return Region(exact, 0.0, exact, exact, "exact")
-    rule = interval(law.shape, alpha)
-    if signed or (weights < 0).any():
-        lower, upper = estimate - rule.symmetric * sd, estimate + rule.symmetric * sd
-    else:
-        lower = float(rule.lower(np.array(estimate / sd))) * sd
-        upper = float(rule.upper(np.array(estimate / sd))) * sd
-    if _whole(weights):
-        slack = _ROUNDING * max(1.0, abs(estimate))
-        inward = float(np.ceil(lower - slack)), float(np.floor(upper + slack))
-        lower, upper = inward if inward[0] <= inward[1] else (float(np.rint(estimate)),) * 2
-    return Region(estimate, sd, lower, upper)
-
-
-def _whole(weights: FloatArray) -> bool:
-    return bool((weights == np.rint(weights)).all())
+        return Region(*ratio_of(found, self.pivots, part, whole, numbers, alpha))
