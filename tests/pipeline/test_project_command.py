@@ -162,6 +162,8 @@ def test_several_queries_are_read_back(tmp_path: Path) -> None:
 
     from topdown.release.manifest import describe_release
     from topdown.release.publication import publish
+    from topdown.uncertainty.error_law import NORMAL
+    from topdown.uncertainty.reach import Reach
 
     assert measurements.plan is not None
     config, settled = load_project(_derivation(tmp_path)), measurements.plan
@@ -169,7 +171,7 @@ def test_several_queries_are_read_back(tmp_path: Path) -> None:
     def manifest(files: Any) -> dict[str, Any]:
         return describe_release(config, measurements, settled, estimates, {}, release, files)
 
-    words: dict[str, Any] = {"title": "", "plan": settled, "notices": ()}
+    words: dict[str, Any] = {"title": "", "plan": settled, "notices": (), "reach": Reach(0.1, NORMAL)}
     publish(tmp_path / "public", measurements, estimates, release, manifest, csv=False, **words)
     found = read_measurements(tmp_path / "public").measurements
     assert found.keys == measurements.keys

@@ -22,7 +22,7 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, table_batches
+from topdown.release.answer_tables import FOLDER, Reach, estimate_batches, paths_of, table_batches
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
 from topdown.release.manifest import SCHEMA_VERSION
@@ -57,6 +57,7 @@ def publish(
     title: str,
     plan: Plan,
     notices: Sequence[str],
+    reach: Reach,
     csv: bool,
     wide: bool = False,
     estimates_csv: bool = False,
@@ -70,19 +71,17 @@ def publish(
     """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
-    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``confidence``: that of
-    the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any; ``margins_in_words``:
-    what the codebook says of them. ``executor``: where files are written at the same time. Raises `DataError` when
-    something cannot be written; nothing then has a final name.
+    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``confidence`` and
+    ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any;
+    ``margins_in_words``: what the codebook says of them. ``executor``: where files are written at the same time. Raises
+    `DataError` when something cannot be written; nothing then has a final name.
     """
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
     linear_name = next(iter(linear), "unbiased")
     of_cells = {name: one for name, one in estimates.items() if isinstance(one, Estimate)}
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
-    own = {
-        **own,
-        **{file: said for table in tables for file, said in answer_table(table, linear_name, confidence).items()},
-    }
+    for table in tables:
+        own = {**own, **answer_table(table, linear_name, confidence, reach)}
     marks = {
         "software": f"topdown {version_of()}",
         "schema version": SCHEMA_VERSION,
@@ -125,12 +124,12 @@ def publish(
             for table in tables:
                 counts, beside = paths_of(table)
                 writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-                rows = estimate_batches(table, release, linear_name, linear[linear_name], confidence)
+                rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
                 writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
                 if csv:
                     writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
                 if estimates_csv:
-                    rows = estimate_batches(table, release, linear_name, linear[linear_name], confidence)
+                    rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
                     writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
             # Every writer ends before the folder goes away beneath one that is still at work.
             for error in list(map_ordered(_failure, list(writers.values()), executor)):

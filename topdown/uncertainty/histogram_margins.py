@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,32 +32,47 @@ _EXACT = 1e-12
 
 
 def shape_of_answers(measurements: Measurements) -> AnyShape:
-    """The shape of the law of every answer's error, which is a sum of much noise of any coefficients.
+    """The shape of the law of every answer's error, as `bounding_shape` has it.
 
-    Of Gaussian noise it is normal. Of Laplace and geometric noise it lies between a normal law, a Laplace law, and the
-    noise's own: at every point the largest of their tails is taken. Raises `ConfigError` as `require_pivot` does, and
-    for noise that falls in steps which no such law covers, naming level and query.
+    Raises `ConfigError` as `require_pivot` does, and for noise that falls in steps which no such law covers, naming
+    level and query.
     """
     require_pivot(measurements)
-    plan = measurements.plan
-    assert plan is not None  # nosec B101 # narrows a type: `require_pivot` refuses
-    others: dict[Law, float] = {}
-    for level in measurements.geography.levels:
-        for query in plan.queries(level):
-            law = plan.law(level, query)
-            excess = 0.0 if law is None else fourth_cumulant(law) / float(law.variance) ** 2
-            if law is not None and excess > _NORMAL_EXCESS:
-                others[law] = excess
-            if excess > _LARGEST_EXCESS:
-                raise ConfigError(
-                    f"level {shown(level)}, query {shown(query)}: noise of a standard deviation of "
-                    f"{0.0 if law is None else float(law.std):.3g} counts falls in steps, and where several queries "
-                    "are measured no margin is known for it; measure with less budget, or the cells alone"
-                )
+    for level, query, law in _laws(measurements):
+        if _excess(law) > _LARGEST_EXCESS:
+            raise ConfigError(
+                f"level {shown(level)}, query {shown(query)}: noise of a standard deviation of {float(law.std):.3g} "
+                "counts falls in steps, and where several queries are measured no margin is known for it; measure with "
+                "less budget, or the cells alone"
+            )
+    return bounding_shape(measurements)
+
+
+def bounding_shape(measurements: Measurements) -> AnyShape:
+    """A shape that reaches as far as any sum of the noise of ``measurements``, which have a plan.
+
+    Of Gaussian noise the normal one. Of Laplace and geometric noise the law lies between a normal law, a Laplace law
+    and the noise's own: at every point the largest of their tails is taken.
+    """
+    others = {law: _excess(law) for _, _, law in _laws(measurements) if _excess(law) > _NORMAL_EXCESS}
     if not others:
         return NORMAL
     laplace = Shape((), max(_LAPLACE_EXCESS, *others.values()))
     return Envelope((NORMAL, laplace, *(Shape((Term(law, 1, 1.0),), 0.0) for law in others)))
+
+
+def _laws(measurements: Measurements) -> Iterator[tuple[str, str, Law]]:
+    plan = measurements.plan
+    assert plan is not None  # nosec B101 # narrows a type: callers have one
+    for level in measurements.geography.levels:
+        for query in plan.queries(level):
+            law = plan.law(level, query)
+            if law is not None:
+                yield level, query, law
+
+
+def _excess(law: Law) -> float:
+    return fourth_cumulant(law) / float(law.variance) ** 2 if law.variance > 0 else 0.0
 
 
 def histogram_margins(
