@@ -22,7 +22,7 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, table_batches
+from topdown.release.answer_tables import FOLDER, Reach, estimate_batches, paths_of, table_batches
 from topdown.release.catalogue import CSVW, DCAT, UNKNOWN, Catalogue, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
@@ -59,6 +59,7 @@ def publish(
     title: str,
     plan: Plan | None,
     notices: Sequence[str],
+    reach: Reach,
     catalogue: Catalogue = UNKNOWN,
     csv: bool,
     wide: bool = False,
@@ -74,18 +75,16 @@ def publish(
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them, ``catalogue`` for catalogues;
     ``csv``, ``wide``, ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others.
-    ``confidence``: that of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any;
-    ``margins_in_words``: what the codebook says of them. ``executor``: where files are written at the same time. Raises
-    `DataError` when something cannot be written; nothing then has a final name.
+    ``confidence`` and ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*,
+    if any; ``margins_in_words``: what the codebook says of them. ``executor``: where files are written at the same
+    time. Raises `DataError` when something cannot be written; nothing then has a final name.
     """
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
     linear_name = next(iter(linear), "unbiased")
     of_cells = {name: one for name, one in estimates.items() if isinstance(one, Estimate)}
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
-    own = {
-        **own,
-        **{file: said for table in tables for file, said in answer_table(table, linear_name, confidence).items()},
-    }
+    for table in tables:
+        own = {**own, **answer_table(table, linear_name, confidence, reach)}
     marks = {
         "software": f"topdown {version_of()}",
         "schema version": SCHEMA_VERSION,
@@ -128,12 +127,12 @@ def publish(
             for table in tables:
                 counts, beside = paths_of(table)
                 writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-                rows = estimate_batches(table, release, linear_name, linear[linear_name], confidence)
+                rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
                 writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
                 if csv:
                     writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
                 if estimates_csv:
-                    rows = estimate_batches(table, release, linear_name, linear[linear_name], confidence)
+                    rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
                     writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
             # Every writer ends before the folder goes away beneath one that is still at work.
             for error in list(map_ordered(_failure, list(writers.values()), executor)):
