@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
     from topdown.pipeline.aggregate import Aggregation, aggregate
+    from topdown.pipeline.tabulation import tabulate
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
+    from topdown.tables.noisy_measurements import tabulation_units
     from topdown.uncertainty.margins import margins
     from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import Region, region
@@ -97,6 +99,8 @@ __all__ = [
     "simulate",
     "smallest_budget",
     "synthesis",
+    "tabulate",
+    "tabulation_units",
     "theory",
     "verify_release",
     "write_noisy_measurements",
@@ -161,6 +165,8 @@ _HOMES = {
     "round_counts": "topdown.release.release",
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",
+    "tabulate": "topdown.pipeline.tabulation",
+    "tabulation_units": "topdown.tables.noisy_measurements",
     "verify_release": "topdown.release.verify",
     "write_noisy_measurements": "topdown.release.noisy_write",
     "write_pl94": "topdown.release.pl94",

@@ -160,7 +160,7 @@ class _Files:
 
     def paths(self) -> tuple[Path, ...]:
         """The files of all partitions, sorted."""
-        return tuple(sorted(Path(fragment.path) for one in self.every() for fragment in one.fragments))
+        return tuple(sorted(path for one in self.every() for path in one.files))
 
     def codes(self) -> dict[str, pa.Array]:
         """The codes of every level's units."""

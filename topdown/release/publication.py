@@ -22,10 +22,12 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, table_batches
+from topdown.release.answer_tables import FOLDER, Reach, estimate_batches, paths_of, table_batches
+from topdown.release.catalogue import CSVW, DCAT, UNKNOWN, Catalogue, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
-from topdown.release.manifest import SCHEMA_VERSION
+from topdown.release.known_variances import STATEMENT
+from topdown.release.manifest import SCHEMA_VERSION, described_file
 from topdown.release.release import Release
 from topdown.release.wide import wide_batches
 from topdown.tables.geography_table import geography_batches
@@ -57,6 +59,8 @@ def publish(
     title: str,
     plan: Plan | None,
     notices: Sequence[str],
+    reach: Reach,
+    catalogue: Catalogue = UNKNOWN,
     csv: bool,
     wide: bool = False,
     estimates_csv: bool = False,
@@ -69,20 +73,18 @@ def publish(
 ) -> None:
     """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
 
-    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
-    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``confidence``: that of
-    the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any; ``margins_in_words``:
-    what the codebook says of them. ``executor``: where files are written at the same time. Raises `DataError` when
-    something cannot be written; nothing then has a final name.
+    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them, ``catalogue`` for catalogues;
+    ``csv``, ``wide``, ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others.
+    ``confidence`` and ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*,
+    if any; ``margins_in_words``: what the codebook says of them. ``executor``: where files are written at the same
+    time. Raises `DataError` when something cannot be written; nothing then has a final name.
     """
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
     linear_name = next(iter(linear), "unbiased")
     of_cells = {name: one for name, one in estimates.items() if isinstance(one, Estimate)}
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
-    own = {
-        **own,
-        **{file: said for table in tables for file, said in answer_table(table, linear_name, confidence).items()},
-    }
+    for table in tables:
+        own = {**own, **answer_table(table, linear_name, confidence, reach)}
     marks = {
         "software": f"topdown {version_of()}",
         "schema version": SCHEMA_VERSION,
@@ -125,21 +127,27 @@ def publish(
             for table in tables:
                 counts, beside = paths_of(table)
                 writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-                rows = estimate_batches(table, release, linear_name, linear[linear_name], confidence)
+                rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
                 writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
                 if csv:
                     writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
                 if estimates_csv:
-                    rows = estimate_batches(table, release, linear_name, linear[linear_name], confidence)
+                    rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
                     writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
             # Every writer ends before the folder goes away beneath one that is still at work.
             for error in list(map_ordered(_failure, list(writers.values()), executor)):
                 if error is not None:
                     raise error
             written = {name: staging / name for name in writers}
-            write_json(staging / DATAPACKAGE, data_package(title, written, notices, own))
+            package = data_package(title, written, notices, own)
+            write_json(staging / DATAPACKAGE, package)
+            write_json(staging / CSVW, csvw(package["title"], package, catalogue))
+            statement = STATEMENT if plan is None else plan.describe(release.geography.levels)
+            levels = release.geography.levels
+            known = {name: described_file(path) for name, path in written.items()}
+            write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
             write_text(staging / README, in_words(title, plan, measurements, written, notices, own, margins_in_words))
-            books = {name: staging / name for name in (DATAPACKAGE, README)}
+            books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
             write_json(staging / "manifest.json", manifest(written | books))
     except (OSError, pa.ArrowException) as error:
         raise DataError(

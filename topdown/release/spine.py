@@ -16,7 +16,7 @@ from topdown.tables import noisy_measurements as layout
 from topdown.wording import listed, shown
 from topdown.workload.redistricting import SPINE, spine_level
 
-_WIDTHS = {"state": (2,), "county": (5,), "tract": (11,), "block group": (12,), "block": (15, 16)}
+_WIDTHS = {level: (width, width + 1) if level == "block" else (width,) for level, width in layout.WIDTHS.items()}
 """How many digits the GEOIDs of a level have; those of blocks may say the block group twice, as the spine does."""
 
 
@@ -83,7 +83,9 @@ def _coded(geography: Geography, level: str, name: str, own: list[str], above: l
     if name == "county":
         return [f"{begin}10{geoid[2:]}1" for begin, geoid in zip(begins, own, strict=True)]
     if name == "block":
-        ends = [layout.with_block_group_twice(geoid) if len(geoid) == 15 else geoid for geoid in own]
+        ends = [
+            layout.with_block_group_twice(geoid) if len(geoid) == layout.WIDTHS["block"] else geoid for geoid in own
+        ]
         return [begin + end for begin, end in zip(begins, ends, strict=True)]
     number = np.arange(1, len(own) + 1) - np.searchsorted(parent, parent)
     width = max(2 if name == "block group" else 1, len(str(int(number.max()))))

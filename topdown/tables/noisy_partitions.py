@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import FloatArray
@@ -25,7 +26,7 @@ from topdown.workload import Query
 OWN = "topdown"
 """The key in the files' metadata under which lies what the layout has no place for."""
 
-_ROWS_AT_ONCE = 4096
+_ROWS_AT_ONCE = 512
 _STATE = "State"
 
 
@@ -50,15 +51,15 @@ class Partition:
     kind: str
     part: str
     folder: Path
-    fragments: tuple[Any, ...]
+    files: tuple[Path, ...]
 
     def __str__(self) -> str:
         return shown_path(self.folder / layout.partition(self.part) if self.part else self.folder)
 
     def own(self) -> dict[str, Any]:
         """What lies under `OWN` in the files' metadata, "levels" in it; nothing in files that others wrote."""
-        for fragment in self.fragments:
-            marks = self._schema(fragment).metadata or {}
+        for file in self.files:
+            marks = self._schema(file).metadata or {}
             if OWN.encode() in marks:
                 try:
                     found = json.loads(marks[OWN.encode()])
@@ -71,9 +72,9 @@ class Partition:
     def codes(self) -> pa.Array:
         """The codes of all its units, each once, in code-point order."""
         pieces = []
-        for fragment in self.fragments:
-            self._columns(fragment)
-            pieces += [self._codes(batch.column(0)) for batch in self._batches(fragment, [layout.GEOCODE])]
+        for file in self.files:
+            self._columns(file)
+            pieces += [self._codes(batch.column(0)) for batch in self._batches(file, [layout.GEOCODE])]
         found = pc.unique(pa.chunked_array(pieces, pa.string()))
         if not len(found):
             raise DataError(f"{self}: has no rows; fetch it again")
@@ -84,20 +85,20 @@ class Partition:
 
         Raises `DataError` naming the partition, and the unit and query where one is at fault.
         """
-        for fragment in self.fragments:
-            columns = self._columns(fragment)
-            for batch in self._batches(fragment, columns):
+        for file in self.files:
+            columns = self._columns(file)
+            for batch in self._batches(file, columns):
                 yield from self._by_query(batch)
 
-    def _schema(self, fragment: Any) -> pa.Schema:
+    def _schema(self, file: Path) -> pa.Schema:
         try:
-            return fragment.physical_schema
+            return pq.read_schema(file)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{self}: a file cannot be read: {reason(error)}; fetch it again") from None
 
-    def _columns(self, fragment: Any) -> list[str]:
+    def _columns(self, file: Path) -> list[str]:
         """The columns to read, of their kinds. The sign is absent from some partitions of measurements."""
-        there = self._schema(fragment)
+        there = self._schema(file)
         wanted = [layout.NAME, *self.product.schema.names, layout.SHAPE, layout.VALUE, layout.VARIANCE]
         for name in [layout.GEOCODE, *wanted]:
             if name not in there.names:
@@ -110,12 +111,11 @@ class Partition:
             raise DataError(f"{self}: has no column {shown(layout.SIGN)}; fetch it again")
         return [layout.GEOCODE, *wanted, *signed]
 
-    def _batches(self, fragment: Any, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, file: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
         try:
             # By the file's own schema: the widths of whole numbers are others from file to file.
-            yield from fragment.to_batches(
-                schema=fragment.physical_schema, columns=columns, batch_size=_ROWS_AT_ONCE, use_threads=False
-            )
+            with pq.ParquetFile(file) as opened:
+                yield from opened.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{self}: a file cannot be read: {reason(error)}; fetch it again") from None
 
@@ -262,12 +262,11 @@ def partitions(product: layout.Product, top: Path, level: str, kind: str) -> dic
         found = ds.dataset(folder, format="parquet", partitioning=scheme, schema=pa.schema([]))
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{shown_path(folder)}: cannot be read: {reason(error)}; fetch it again") from None
-    by_part: dict[str, list[Any]] = {}
+    by_part: dict[str, list[Path]] = {}
     for fragment in found.get_fragments():
-        by_part.setdefault(_part(fragment, folder, level), []).append(fragment)
+        by_part.setdefault(_part(fragment, folder, level), []).append(Path(fragment.path))
     return {
-        part: Partition(product, kind, part, folder, tuple(sorted(files, key=lambda one: one.path)))
-        for part, files in sorted(by_part.items())
+        part: Partition(product, kind, part, folder, tuple(sorted(files))) for part, files in sorted(by_part.items())
     }
 
 
