@@ -124,6 +124,8 @@ def test_the_same_files_elsewhere_give_the_same_release(folder: Path, tmp_path: 
     for name in ("release.parquet", "measurements.parquet", "tables/total_estimates.parquet"):
         one, other = (at / "output" / "public" / name for at in (folder, tmp_path))
         assert one.read_bytes() == other.read_bytes(), name
+    first, second = (manifest_of(at / "output" / "public") for at in (folder, tmp_path))
+    assert first["derived_from"] == second["derived_from"]
 
 
 def test_made_again_it_is_known(folder: Path, topdown: Command) -> None:

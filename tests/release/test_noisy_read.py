@@ -138,6 +138,12 @@ def test_the_production_run_is_known_by_its_variances(made: Path, tmp_path: Path
     assert float(found["block", "total"].variance[0, 0]) == found.plan.variance("block", "total")
 
 
+def test_variances_a_little_off_are_not_the_production_runs(made: Path, tmp_path: Path) -> None:
+    _MADE[:] = [made]
+    files.make(tmp_path / "nmf", lambda *asked: 1.00001 * production(*asked))
+    assert td.read_noisy_measurements(tmp_path / "nmf", state="44").measurements.plan is None
+
+
 def test_variances_that_differ_by_row_are_kept(tmp_path: Path) -> None:
     def by_row(level: str, query: str, code: str) -> float:
         return files.rounded_production(level, query, code) * (1.5 if code.endswith("1") else 1.0)
