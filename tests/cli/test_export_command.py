@@ -39,7 +39,7 @@ def test_a_release_is_exported_as_noisy_measurement_files(public: Path, topdown:
 def test_an_unknown_format_is_refused_with_those_there_are(public: Path, topdown: Command, tmp_path: Path) -> None:
     done = topdown("export", public, "--format", "nmv", "--output", tmp_path / "nmf")
     assert done.returncode == 2
-    assert "unknown format 'nmv': give 'nmf', 'pl94', 'ppmf'" in done.stderr
+    assert "unknown format 'nmv': give 'nmf', 'pl94', 'ppmf', 'geoparquet'" in done.stderr
 
 
 def test_an_output_that_is_there_is_refused(public: Path, topdown: Command) -> None:

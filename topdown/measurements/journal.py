@@ -230,7 +230,7 @@ def _code(key: NoiseKey, measurements: Measurements) -> str:
         # Answers lie one after another in memory, so that nothing is copied.
         by_answer = np.ascontiguousarray(values.T)
         code.update(json.dumps([level, query, by_answer.dtype.str, by_answer.shape]).encode("ascii"))
-        code.update(by_answer)
+        code.update(by_answer.data)
 
     take("", "", measurements.values)
     for (level, query), answers in sorted(measurements.others.items()):

@@ -28,6 +28,7 @@ from topdown.projection.method import METHODS
 from topdown.projection.project import project
 from topdown.projection.whole import FAMILY_ROUNDINGS, WholeProjection, require_whole, whole_histograms
 from topdown.release.answer_tables import paths_of
+from topdown.release.catalogue import Catalogue
 from topdown.release.histograms import HistogramRelease, project_whole, release_of
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import publish
@@ -94,6 +95,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 said,
             ),
             title=config.title,
+            catalogue=Catalogue(**config.catalogue.model_dump()),
             plan=drawn.plan,
             notices=drawn.origin.notices,
             csv=config.output.csv,

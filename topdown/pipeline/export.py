@@ -8,6 +8,7 @@ from pathlib import Path
 
 from topdown.errors import ConfigError, DataError, require_known
 from topdown.machine.files import make_folder, whole_folder
+from topdown.release.geoparquet import write_geoparquet
 from topdown.release.histograms import HistogramRelease
 from topdown.release.noisy_write import write_noisy_measurements
 from topdown.release.pl94 import STATES, write_pl94
@@ -22,11 +23,13 @@ from topdown.workload.redistricting import UNITS, spine_level
 @dataclass(frozen=True)
 class ExportOptions:
     """What a form may be told beside the release: the public directory of its housing ``units``, a geographic
-    ``header``, and which ``state`` of a nation.
+    ``header``, outlines (``geometry``), the ``query`` whose answers are written, and which ``state`` of a nation.
     """
 
     units: Path | None = None
     header: Path | None = None
+    geometry: Path | None = None
+    query: str | None = None
     state: str | None = None
 
     @property
@@ -75,6 +78,21 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
     return [output / name for name in named]
 
 
+def _geoparquet(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
+    if options.geometry is None:
+        raise ConfigError("format geoparquet needs outlines; name a file of them with --geometry")
+    found = read_release(public)
+    try:
+        make_folder(output.parent)
+        with whole_folder(output) as staging:
+            write_geoparquet(found, staging / "release.parquet", options.geometry, query=options.query)
+    except OSError as error:
+        raise DataError(
+            f"{shown_path(output)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
+        ) from None
+    return [output / "release.parquet"]
+
+
 def _microdata_name(release: HistogramRelease) -> str:
     """As the Census Bureau calls its own: 2020_ppmf_person_ri.csv, and _us.csv of several states."""
     geography = release.geography
@@ -107,6 +125,7 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
         ExportFormat(
             "ppmf", "persons, housing units as privacy-protected microdata, a row per record", _microdata, ("units",)
         ),
+        ExportFormat("geoparquet", "counts with the outlines of their units", _geoparquet, ("geometry", "query")),
     )
 }
 """Every form by its name: the only place where a name becomes one."""

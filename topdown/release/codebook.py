@@ -20,6 +20,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.privacy.only_child import gain, groups, law_of, levels_taken
 from topdown.privacy.plan import Plan
 from topdown.release.answer_tables import normal_margin, paths_of
+from topdown.release.catalogue import CSVW, DCAT
 from topdown.release.known_variances import STATEMENT, measured_queries
 from topdown.wording import escaped
 from topdown.workload import Schema
@@ -181,9 +182,12 @@ def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
         "title": title,
         "format": path.suffix.removeprefix("."),
         "mediatype": "text/csv" if is_text else "application/vnd.apache.parquet",
-        "bytes": path.stat().st_size,
-        "hash": f"sha256:{file_digest(path)}",
-        **({"encoding": "utf-8"} if is_text else {}),
+        # Of Parquet the Frictionless library counts no bytes, and then calls these wrong; the manifest has them.
+        **(
+            {"bytes": path.stat().st_size, "hash": f"sha256:{file_digest(path)}", "encoding": "utf-8"}
+            if is_text
+            else {}
+        ),
         "schema": {"fields": fields, "primaryKey": keys, "missingValues": [""]},
     }
 
@@ -214,7 +218,8 @@ def in_words(
     lines += [f"**{_plain(notice)}**\n" for notice in notices]
     lines += [
         f"Counts with differential privacy, made by Topdown {version_of()}. `manifest.json` says how, with the SHA-256 "
-        f"of every file; `{DATAPACKAGE}` says for programs what this file says in words.",
+        f"of every file; `{DATAPACKAGE}` (Frictionless Data), `{CSVW}` (CSV on the Web) and `{DCAT}` (catalogues) say "
+        "for programs what this file says in words.",
         "",
         "| file | what |",
         "|---|---|",

@@ -144,7 +144,7 @@ def describe_release(
         "margins": dict(margins or {"confidence": None, "statement": "There are no margins of error.", "rule": []}),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
-        "files": {name: _file(path) for name, path in files.items()},
+        "files": {name: described_file(path) for name, path in files.items()},
     }
 
 
@@ -182,7 +182,8 @@ def describe_units(digest: str | None) -> dict[str, Any]:
     }
 
 
-def _file(path: Path) -> dict[str, Any]:
+def described_file(path: Path) -> dict[str, Any]:
+    """SHA-256 and size of a file, and of a CSV file how its text is to be read."""
     facts = {"sha256": file_digest(path), "bytes": path.stat().st_size}
     return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
 
