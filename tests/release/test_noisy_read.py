@@ -404,6 +404,12 @@ def test_arguments_that_cannot_be_meant_are_refused(made: Path, options: dict[st
         td.read_noisy_measurements(made, **options)
 
 
+def test_values_that_do_not_fit_are_refused_before_they_are_read(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topdown.release.noisy_read.most_at_once", lambda: 500_000)
+    with pytest.raises(DataError, match=r"the values of 24 units take .* KiB, more than .*; read one state, or fewer"):
+        td.read_noisy_measurements(made, state="44")
+
+
 def test_a_state_that_is_not_there_is_refused(made: Path) -> None:
     with pytest.raises(DataError, match=r"State.parquet/Constraint/State=050: is not there"):
         td.read_noisy_measurements(made, state="50")
