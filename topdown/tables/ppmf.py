@@ -71,7 +71,8 @@ def file_of_schema(schema: Schema) -> Microdata | None:
 
 def file_of_columns(columns: list[str], what: str) -> Microdata:
     """The kind of file that has ``columns``. Raises `DataError` naming ``what``, and the columns that are missing."""
-    lacking = [(one, [name for name in one.columns if name not in columns and name != "EPNUM"]) for one in MICRODATA_FILES]
+    there = {*columns, "EPNUM"}
+    lacking = [(one, [name for name in one.columns if name not in there]) for one in MICRODATA_FILES]
     file, lacks = min(lacking, key=lambda pair: len(pair[1]))
     if lacks:
         raise DataError(
