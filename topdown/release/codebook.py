@@ -19,7 +19,7 @@ from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.only_child import gain, groups, law_of, levels_taken
 from topdown.privacy.plan import Plan
-from topdown.release.answer_tables import normal_margin, paths_of
+from topdown.release.answer_tables import Reach, paths_of
 from topdown.release.catalogue import CSVW, DCAT
 from topdown.release.known_variances import STATEMENT, measured_queries
 from topdown.wording import escaped
@@ -119,8 +119,8 @@ def sparse_release(schema: Schema) -> Own:
     return {"release.parquet": Described(title, columns), "release.csv": Described(FILES["release.csv"], columns)}
 
 
-def answer_table(table: AnswerTable, linear_name: str, confidence: float) -> Own:
-    """What the files of a table of answers are, whose margins of error are at ``confidence``."""
+def answer_table(table: AnswerTable, linear_name: str, confidence: float, reach: Reach) -> Own:
+    """What the files of a table of answers are, whose margins of error are at ``confidence``, as ``reach`` says."""
     counts, estimates = paths_of(table)
     columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
     beside: dict[str, tuple[str, str | None]] = {
@@ -129,8 +129,7 @@ def answer_table(table: AnswerTable, linear_name: str, confidence: float) -> Own
         linear_name: MEANINGS[linear_name],
         "sd": ("the standard deviation of the estimate by least squares; missing where it is not known", _COUNT),
         "moe": (
-            f"the margin of error of {linear_name}, not of value, at {100.0 * confidence:.6g} %: "
-            f"{normal_margin(confidence):.4g} sd, by the normal law, which is exact under Gaussian noise",
+            f"the margin of error of {linear_name}, not of value, at {100.0 * confidence:.6g} %: {reach.in_words}",
             _COUNT,
         ),
     }

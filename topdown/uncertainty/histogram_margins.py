@@ -33,24 +33,29 @@ _EXACT = 1e-12
 
 
 def shape_of_answers(measurements: Measurements) -> AnyShape:
-    """The shape of the law of every answer's error, which is a sum of much noise of any coefficients.
+    """The shape of the law of every answer's error, as `bounding_shape` has it.
 
-    Of Gaussian noise it is normal. Of Laplace and geometric noise it lies between a normal law, a Laplace law, and the
-    noise's own: at every point the largest of their tails is taken. Raises `ConfigError` as `require_pivot` does, and
-    for noise that falls in steps which no such law covers, naming level and query.
+    Raises `ConfigError` as `require_pivot` does, and for noise that falls in steps which no such law covers, naming
+    level and query.
     """
     require_pivot(measurements)
-    others: dict[Law, float] = {}
     for level, query, law in _laws(measurements):
-        excess = fourth_cumulant(law) / float(law.variance) ** 2
-        if excess > _LARGEST_EXCESS:
+        if _excess(law) > _LARGEST_EXCESS:
             raise ConfigError(
                 f"level {shown(level)}, query {shown(query)}: noise of a standard deviation of {float(law.std):.3g} "
                 "counts falls in steps, and where several queries are measured no margin is known for it; measure with "
                 "less budget, or the cells alone"
             )
-        if excess > _NORMAL_EXCESS:
-            others[law] = excess
+    return bounding_shape(measurements)
+
+
+def bounding_shape(measurements: Measurements) -> AnyShape:
+    """A shape that reaches as far as any sum of the noise of ``measurements``, whose mechanism is known.
+
+    Of Gaussian noise the normal one. Of Laplace and geometric noise the law lies between a normal law, a Laplace law
+    and the noise's own: at every point the largest of their tails is taken.
+    """
+    others = {law: _excess(law) for _, _, law in _laws(measurements) if _excess(law) > _NORMAL_EXCESS}
     if not others:
         return NORMAL
     laplace = Shape((), max(_LAPLACE_EXCESS, *others.values()))
@@ -76,6 +81,10 @@ def _laws(measurements: Measurements) -> Iterator[tuple[str, str, Law]]:
             narrowest = float(variance[variance > 0].min(initial=np.inf))
             if np.isfinite(narrowest):
                 yield level, query.name, DiscreteGaussian.from_variance(narrowest)
+
+
+def _excess(law: Law) -> float:
+    return fourth_cumulant(law) / float(law.variance) ** 2 if law.variance > 0 else 0.0
 
 
 def histogram_margins(
