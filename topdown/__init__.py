@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
+    from topdown.confidential.ppmf import read_ppmf
     from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
     from topdown.pipeline.aggregate import Aggregation, aggregate
+    from topdown.pipeline.tabulation import tabulate
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
+    from topdown.release.noisy_read import NoisyMeasurements, read_noisy_measurements
     from topdown.release.noisy_write import write_noisy_measurements
     from topdown.release.pl94 import write_pl94
     from topdown.release.ppmf import write_ppmf
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
+    from topdown.tables.noisy_measurements import tabulation_units
     from topdown.uncertainty.margins import margins
     from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import Region, region
@@ -57,6 +61,7 @@ __all__ = [
     "LinearEstimate",
     "MeasuredStatistic",
     "Measurements",
+    "NoisyMeasurements",
     "Plan",
     "PlausibleTables",
     "PublishedRelease",
@@ -85,13 +90,17 @@ __all__ = [
     "project",
     "project_linear",
     "project_whole",
+    "read_noisy_measurements",
     "read_pl94",
+    "read_ppmf",
     "read_release",
     "region",
     "round_counts",
     "simulate",
     "smallest_budget",
     "synthesis",
+    "tabulate",
+    "tabulation_units",
     "theory",
     "verify_release",
     "write_noisy_measurements",
@@ -124,6 +133,7 @@ _HOMES = {
     "LinearEstimate": "topdown.projection.linear",
     "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
+    "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
     "PlausibleTables": "topdown.uncertainty.plausible",
     "PublishedRelease": "topdown.release.published",
@@ -147,12 +157,16 @@ _HOMES = {
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
+    "read_noisy_measurements": "topdown.release.noisy_read",
     "read_pl94": "topdown.confidential.pl94",
+    "read_ppmf": "topdown.confidential.ppmf",
     "read_release": "topdown.release.published",
     "region": "topdown.uncertainty.regions",
     "round_counts": "topdown.release.release",
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",
+    "tabulate": "topdown.pipeline.tabulation",
+    "tabulation_units": "topdown.tables.noisy_measurements",
     "verify_release": "topdown.release.verify",
     "write_noisy_measurements": "topdown.release.noisy_write",
     "write_pl94": "topdown.release.pl94",

@@ -133,8 +133,12 @@ def test_the_noise_follows_the_law(size: int, monkeypatch: pytest.MonkeyPatch) -
     assert p[0.15] < 1e-12
 
 
-def test_single_children_are_told_apart_in_a_chunk(counts: td.Counts) -> None:
+@pytest.mark.parametrize("size", [10, 1 << 18])
+def test_single_children_are_told_apart_in_a_chunk(
+    counts: td.Counts, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nodes of one chunk that take other shares have streams of their own, so that none shares its noise with one."""
+    monkeypatch.setattr(keys, "DRAWS_PER_STREAM", size)
     plan = PLANS[1]
     added = noise(td.measure(counts, plan, key()), counts)
     single = np.diff(counts.geography.child_offsets)[1:] == 1
@@ -144,4 +148,5 @@ def test_single_children_are_told_apart_in_a_chunk(counts: td.Counts) -> None:
     given = td.measure(counts, plan, key())["county", "age"].values
     only = np.flatnonzero(np.repeat(single, np.diff(counts.geography.child_offsets)[1:]))
     assert not given[only].any()
+    assert (given != 0).any(axis=1).sum() > len(given) - len(only) - 3
     assert len(set(itertools.chain(*added["state", "age"].tolist()))) > 5

@@ -22,6 +22,7 @@ from support.places import REPOSITORY, RUN_TOML
 from topdown.cli import app as cli
 from topdown.config import load_config
 from topdown.errors import BudgetError, DataError
+from topdown.measurements.journal import Journal
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
 from topdown.privacy import ExactEvent, GaussianEvent, LaplaceEvent, PureEvent, ZCDPAccountant, event_to_dict
@@ -595,18 +596,25 @@ def test_a_damaged_secret_reserves_nothing(ledger_run: Path, ledger: Ledger, sec
     assert ledger.account("census").releases == ()
 
 
-def test_a_copied_reservation_makes_one_release(ledger_run: Path, ledger: Ledger) -> None:
+@pytest.mark.parametrize("stopped_at", ["begin", "keep"])
+def test_a_copied_reservation_makes_one_release(
+    ledger_run: Path, ledger: Ledger, stopped_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = load_config(ledger_run)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "measure", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, stopped_at, None)
         with pytest.raises(TypeError):
             pipeline.run(config)
     copy = ledger_run.parent / "copy"
     shutil.copytree(config.output_path, copy)
-    pipeline.run(config)
-    with pytest.raises(BudgetError, match="drew its noise"):
-        pipeline.run(config, copy)
-    assert not (copy / "public").exists()
+    public = pipeline.run(config).public
+    if stopped_at == "begin":
+        with pytest.raises(BudgetError, match="drew its noise"):
+            pipeline.run(config, copy)
+        assert not (copy / "public").exists()
+    else:  # both know what the noise follows from, and it is the same
+        copied = pipeline.run(config, copy).public
+        assert [p.read_bytes() for p in sorted(copied.iterdir())] == [p.read_bytes() for p in sorted(public.iterdir())]
     assert ledger.account("census").spent == 1
 
 

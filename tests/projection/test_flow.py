@@ -12,6 +12,7 @@ import topdown as td
 from support.histograms import SCHEMA
 from topdown.errors import ConfigError
 from topdown.projection.flow import chain, nearest, network, unbiased
+from topdown.projection.flow_kernel import straighten
 from topdown.workload import Query, Schema
 
 BOTH = pytest.mark.parametrize("rounding", [nearest, unbiased])
@@ -112,3 +113,12 @@ def test_the_chain_is_nested_and_holds_what_must_be_held() -> None:
     with pytest.raises(ConfigError, match=r"'b' and 'c' are exact or have limits.*hold 'b \* c'"):
         chain(SCHEMA, [by, Query.parse("c", SCHEMA)])
     assert [query.name for query in chain(Schema.of_cells(["x", "y"]))] == ["total", "detailed"]
+
+
+def test_where_two_arcs_meet_one_number_decides_on_both() -> None:
+    # From 0 by 1 to 2; from 0 to 3, at which an arc from 2 ends too; from 0 to 2; a loop between 4 and 5.
+    tail, head = np.array([0, 1, 0, 2, 0, 4, 5]), np.array([1, 2, 3, 3, 2, 5, 4])
+    chain, along, first, last, nodes = straighten(tail, head, 6)
+    assert chain.tolist() == [0, 0, 1, 1, 2, 3, 3]
+    assert along.tolist() == [True, True, True, False, True, True, True]
+    assert [first.tolist(), last.tolist(), nodes] == [[0, 0, 0, 2], [1, 1, 1, 2], 3]

@@ -41,7 +41,9 @@ TOML = RUN_TOML + '\n[ledger]\npath = "ledger.db"\ndataset = "census"\n[projecti
 SEAL_LETTERS = 64
 PUBLIC = {
     "README.md",
+    "csv-metadata.json",
     "datapackage.json",
+    "dcat.jsonld",
     "estimates.parquet",
     "geography.parquet",
     "manifest.json",

@@ -15,8 +15,13 @@ from topdown.wording import escaped
 def aggregate(
     public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
     by: Annotated[
-        list[Path], typer.Option("--by", help="A file of units and their districts (BLOCKID|DISTRICT); again for more.")
-    ],
+        list[Path] | None,
+        typer.Option("--by", help="A file of units and their districts (BLOCKID|DISTRICT); again for more."),
+    ] = None,
+    tabulation: Annotated[
+        list[str] | None,
+        typer.Option(help="state, county, tract or block group by GEOID, of a release from noisy measurement files."),
+    ] = None,
     asked: Annotated[str, typer.Option("--query", help="The query whose answers are summed.")] = "total",
     cell: Annotated[list[str] | None, typer.Option(help="The cell to sum; again for more. By default all.")] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval, above 0.5 and below 1.")] = 0.9,
@@ -37,11 +42,18 @@ def aggregate(
     Reads public files alone. A row per district and answer: the released count, the unbiased estimate and its margin of
     error. Units without a district make a row of their own, and are said on standard error.
     """
+    from topdown.errors import ConfigError
     from topdown.pipeline.aggregate import aggregate as aggregated
+    from topdown.release.published import read_release
+    from topdown.tables.noisy_measurements import tabulation_units
 
+    if bool(by) == bool(tabulation):
+        raise ConfigError("give files of units and their districts with --by, or levels with --tabulation, one of both")
+    release = read_release(public)
+    true_units = {level: tabulation_units(release.geography, level) for level in tabulation or ()}
     found = aggregated(
-        public,
-        by,
+        release,
+        by or true_units,
         query=asked,
         cells=cell or (),
         confidence=confidence,

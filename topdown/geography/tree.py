@@ -44,8 +44,8 @@ class Families(NamedTuple):
         return np.add.reduceat(values, self.starts, axis=-1)
 
     def total_rows(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Sum over each family of ``values``, whose first axis runs over the children."""
-        return np.add.reduceat(values, self.starts, axis=0)
+        """Sum over each family of ``values``, whose first axis runs over the children; of whole numbers as int64."""
+        return np.add.reduceat(values, self.starts, axis=0, dtype=np.int64 if values.dtype.kind == "i" else None)
 
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Each parent's entry of ``values`` (last axis), repeated for its children."""

@@ -35,6 +35,7 @@ _FILE = "draw.json"
 _SECRET = "key"  # nosec B105 # the name of the file that holds it
 _SEAL_LETTERS = 64
 _LARGEST = 1 << 12
+"""Bytes of a record at most; of a longer one the rest is not read, and its seal is then wrong."""
 _EARLIER = ("release", "measurements.arrow")
 """Files that earlier versions kept, which kept the noise itself."""
 
@@ -211,9 +212,9 @@ class Journal:
         if not path.is_file():
             raise DataError(f"{shown_path(path)}: the record of the noise is not a file; {_RESTORE}")
         with path.open("rb") as file:
-            text = file.read(_LARGEST + 1)
+            text = file.read(_LARGEST)
         content = text[:-_SEAL_LETTERS]
-        if len(text) > _LARGEST or not hmac.compare_digest(_seal(secret, content).encode(), text[-_SEAL_LETTERS:]):
+        if not hmac.compare_digest(_seal(secret, content).encode(), text[-_SEAL_LETTERS:]):
             raise DataError(
                 f"{shown_path(path)}: the record of the noise is not what was written: it is damaged, or another "
                 f"release's; {_RESTORE}"
@@ -229,7 +230,7 @@ def _code(key: NoiseKey, measurements: Measurements) -> str:
         # Answers lie one after another in memory, so that nothing is copied.
         by_answer = np.ascontiguousarray(values.T)
         code.update(json.dumps([level, query, by_answer.dtype.str, by_answer.shape]).encode("ascii"))
-        code.update(by_answer)
+        code.update(by_answer.data)
 
     take("", "", measurements.values)
     for (level, query), answers in sorted(measurements.others.items()):

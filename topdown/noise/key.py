@@ -71,6 +71,12 @@ def chunks(n_nodes: int, n_answers: int) -> Iterator[slice]:
     return (slice(first, min(first + step, n_nodes)) for first in range(0, n_nodes, step))
 
 
+def chunks_of(n_nodes: int, n_answers: int, first: int, stop: int) -> Iterator[tuple[int, slice]]:
+    """Those of `chunks` that have nodes from ``first`` to ``stop``, each with its number."""
+    step = max(1, DRAWS_PER_STREAM // n_answers)
+    return ((k, slice(k * step, min((k + 1) * step, n_nodes))) for k in range(first // step, -(-stop // step)))
+
+
 class KeyStream:
     """A stream of bytes: AES-256 in counter mode, from 0, under a ``key`` that no other stream has."""
 

@@ -15,6 +15,7 @@ from topdown.geography.tree import IntArray
 from topdown.machine.software import version_of
 from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.answer_tables import counted
+from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
 from topdown.tables.tidy import write_csv, write_parquet, write_text
 from topdown.uncertainty.regions import Region, Regions, no_sums
@@ -54,7 +55,13 @@ class Aggregation(NamedTuple):
         kinds = {
             ".csv": lambda: write_csv(path, batches),
             ".parquet": lambda: write_parquet(
-                path, batches, {"software": f"topdown {version_of()}", "notes": "\n".join(self.notes)}
+                path,
+                batches,
+                {
+                    "software": f"topdown {version_of()}",
+                    "schema version": SCHEMA_VERSION,
+                    "notes": "\n".join(self.notes),
+                },
             ),
             ".json": lambda: write_text(path, self.to_json()),
         }

@@ -12,14 +12,11 @@ import pandas as pd
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
-from topdown.tables.format import PLAIN, Format, kind_of
-from topdown.tables.readers import read_table, require_file, table_columns
+from topdown.tables.readers import read_table, separated, table_columns
 from topdown.wording import column_names, joined, shown, shown_path
 
 Given = str | Path | Mapping[str, str]
 """A file, or the district of every unit."""
-
-_SIGNS = ("|", ",", "\t", ";")
 
 
 class Assignment(NamedTuple):
@@ -54,7 +51,7 @@ def assigned_units(path: Path, district: Sequence[str] = ()) -> pd.DataFrame:
     Text may be separated by "|", commas, tabs or semicolons. Raises `DataError` for a table of one column, of more than
     two where none is named, and for a unit that is given twice.
     """
-    form = _form(path)
+    form = separated(path)
     columns = table_columns(path, form)
     wanted = list(district) or columns[1:2]
     if len(columns) < 2:
@@ -78,14 +75,6 @@ def assigned_units(path: Path, district: Sequence[str] = ()) -> pd.DataFrame:
 
 def _as_text(column: pd.Series[str]) -> pd.Series[str]:
     return column.astype(object).where(column.notna(), "").astype(str).str.strip()
-
-
-def _form(path: Path) -> Format:
-    """How the text at ``path`` is separated: as its first line has the most columns."""
-    if kind_of(require_file(path)) in (".parquet", ".xlsx"):
-        return PLAIN
-    forms = [Format(delimiter=sign) for sign in _SIGNS]
-    return max(forms, key=lambda form: len(table_columns(path, form)))
 
 
 def assignment(

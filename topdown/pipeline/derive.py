@@ -28,6 +28,7 @@ from topdown.projection.method import METHODS
 from topdown.projection.project import project
 from topdown.projection.whole import FAMILY_ROUNDINGS, WholeProjection, require_whole, whole_histograms
 from topdown.release.answer_tables import paths_of
+from topdown.release.catalogue import Catalogue
 from topdown.release.histograms import HistogramRelease, project_whole, release_of
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import publish
@@ -44,12 +45,13 @@ from topdown.workload.answer_tables import answer_tables
 @dataclass(frozen=True)
 class Drawn:
     """What a release is derived from, without the counts: measurements, the stream that breaks ties of rounding, the
-    plan, the ``origin`` that the manifest states, and the public ``limits`` of answers, None where there are none.
+    plan, None where it is not known, the ``origin`` that the manifest states, and the public ``limits`` of answers,
+    None where there are none.
     """
 
     measurements: Measurements
     ties: KeyedSource = field(repr=False)
-    plan: Plan
+    plan: Plan | None
     origin: Origin
     limits: AnswerLimits | None = None
 
@@ -100,6 +102,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 said,
             ),
             title=config.title,
+            catalogue=Catalogue(**config.catalogue.model_dump()),
             plan=drawn.plan,
             notices=drawn.origin.notices,
             reach=reach,

@@ -227,7 +227,7 @@ def _released(config: RunConfig, public: Path, *, recorded: bool) -> bool:
         )
     if not _exists(public) or _is_empty(public):
         return False
-    again = f"move {shown_path(public)} away and run again: the same release is made from the noise that was kept"
+    again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
     entry = verify_files(public, remedy=again)["ledger"]
     if config.ledger is not None and entry is not None:
         Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)

@@ -10,7 +10,6 @@ import pandas as pd
 from topdown.errors import ConfigError
 from topdown.pipeline.assignments import assigned_units
 from topdown.release.read import read_measurements
-from topdown.tables.readers import require_file
 from topdown.uncertainty.regions import Regions, Weights
 from topdown.wording import shown
 from topdown.workload import Query
@@ -80,7 +79,7 @@ def _each_once(units: Sequence[str]) -> dict[str, float]:
 
 def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
     """The districts of an assignment, in the order of their names. A unit without a district is in none."""
-    frame = assigned_units(require_file(path))
+    frame = assigned_units(path)
     for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
         yield str(district), dict.fromkeys(members.tolist(), 1.0)
 

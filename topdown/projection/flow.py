@@ -178,18 +178,20 @@ def unbiased(given: Network, source: Source) -> IntArray:
 
 def _made_whole(given: Network, cost: IntArray, coins: FloatArray) -> IntArray:
     """Whole histograms: by ``coins`` where there are any, else those of least ``cost``."""
-    from topdown.projection.flow_kernel import cancel_cycles, round_cycles
+    from topdown.projection.flow_kernel import cancel_cycles, round_cycles, straighten
 
     fractional = np.flatnonzero(_is_fractional(given.flow) & (given.high > given.low))
     flow = np.clip(np.rint(given.flow).astype(np.int64), given.low, given.high)
     if len(fractional):
-        nodes, ends = np.unique(np.concatenate([given.tail[fractional], given.head[fractional]]), return_inverse=True)
-        tail, head = ends.reshape(2, -1)
-        part = given.flow[fractional]
-        round_cycles(tail, head, part, cost[fractional], coins, len(nodes))
-        whole = np.rint(part).astype(np.int64)
+        chain, along, tail, head, count = straighten(given.tail[fractional], given.head[fractional], given.nodes)
+        low = np.floor(given.flow[fractional])
+        fraction = given.flow[fractional] - low
+        part, of_chain = np.empty(len(tail)), np.zeros(len(tail), np.int64)
+        part[chain] = np.where(along, fraction, 1.0 - fraction)
+        np.add.at(of_chain, chain, np.where(along, cost[fractional], -cost[fractional]))
+        round_cycles(tail, head, part, of_chain, coins, count)
+        up = np.rint(part).astype(np.int64)
         if not len(coins):
-            low = np.floor(given.flow[fractional]).astype(np.int64)
-            cancel_cycles(tail, head, low, cost[fractional], whole, len(nodes))
-        flow[fractional] = whole
+            cancel_cycles(tail, head, np.zeros_like(up), of_chain, up, count)
+        flow[fractional] = low.astype(np.int64) + np.where(along, up[chain], 1 - up[chain])
     return np.asarray(given.base + flow[given.cells])

@@ -13,6 +13,62 @@ SNAP = 1e-6
 
 
 @compiled
+def _arcs_of_nodes(tail: Any, head: Any, nodes: int) -> tuple[Any, Any]:
+    """The arcs at every node: those of node k are ``at[starts[k]:starts[k + 1]]``."""
+    arcs = len(tail)
+    starts = np.zeros(nodes + 1, np.int64)
+    for arc in range(arcs):
+        starts[tail[arc] + 1] += 1
+        starts[head[arc] + 1] += 1
+    for node in range(nodes):
+        starts[node + 1] += starts[node]
+    filled, at = starts[:-1].copy(), np.empty(2 * arcs, np.int64)
+    for arc in range(arcs):
+        at[filled[tail[arc]]] = arc
+        filled[tail[arc]] += 1
+        at[filled[head[arc]]] = arc
+        filled[head[arc]] += 1
+    return starts, at
+
+
+@compiled
+def straighten(tail: Any, head: Any, nodes: int) -> tuple[Any, Any, Any, Any, int]:
+    """Chains of arcs on which one number decides: where two arcs meet and no third, what one brings the other takes.
+
+    Of every arc its ``chain`` (arcs,) and whether it leads ``along`` it; of every chain the nodes, numbered anew, from
+    which and to which it leads; how many nodes are left.
+    """
+    arcs = len(tail)
+    starts, at = _arcs_of_nodes(tail, head, nodes)
+    chain, along = np.full(arcs, -1), np.empty(arcs, np.bool_)
+    first, last, number = np.empty(arcs, np.int64), np.empty(arcs, np.int64), np.full(nodes, -1)
+    chains, ends = 0, 0
+    for loops in range(2):  # what is left when all other chains are found are loops, which begin anywhere
+        for node in range(nodes):
+            if starts[node + 1] - starts[node] == 2 and not loops:
+                continue
+            for place in range(starts[node], starts[node + 1]):
+                arc = at[place]
+                if chain[arc] >= 0:
+                    continue
+                if number[node] < 0:
+                    number[node], ends = ends, ends + 1
+                here = node
+                while True:
+                    chain[arc] = chains
+                    along[arc] = tail[arc] == here
+                    here = head[arc] if along[arc] else tail[arc]
+                    if number[here] >= 0 or starts[here + 1] - starts[here] != 2:
+                        break
+                    arc = at[starts[here]] if at[starts[here]] != arc else at[starts[here] + 1]
+                if number[here] < 0:
+                    number[here], ends = ends, ends + 1
+                first[chains], last[chains] = number[node], number[here]
+                chains += 1
+    return chain, along, first[:chains], last[:chains], ends
+
+
+@compiled
 def cancel_cycles(tail: Any, head: Any, low: Any, cost: Any, flow: Any, nodes: int) -> None:
     """Make whole ``flow``, between ``low`` and one more, of least cost, in place: by pushing along cycles of negative
     cost until there is none (Klein 1967).
@@ -23,8 +79,7 @@ def cancel_cycles(tail: Any, head: Any, low: Any, cost: Any, flow: Any, nodes: i
     distance, before, mark = np.zeros(nodes, np.int64), np.full(nodes, -1), np.zeros(nodes, np.int64)
     changed = True
     while changed:
-        distance[:] = 0
-        before[:] = -1
+        # Distances and predecessors stay: what a pushed cycle leaves of them is as good a beginning as any.
         changed, found = True, False
         while changed and not found:
             changed = False
@@ -70,18 +125,7 @@ def round_cycles(tail: Any, head: Any, flow: Any, cost: Any, coins: Any, nodes: 
     node with one fractional arc, so that whoever walks along them comes back to where he was.
     """
     arcs = len(tail)
-    starts = np.zeros(nodes + 1, np.int64)
-    for arc in range(arcs):
-        starts[tail[arc] + 1] += 1
-        starts[head[arc] + 1] += 1
-    for node in range(nodes):
-        starts[node + 1] += starts[node]
-    filled, at = starts[:-1].copy(), np.empty(2 * arcs, np.int64)
-    for arc in range(arcs):
-        at[filled[tail[arc]]] = arc
-        filled[tail[arc]] += 1
-        at[filled[head[arc]]] = arc
-        filled[head[arc]] += 1
+    starts, at = _arcs_of_nodes(tail, head, nodes)
     done = np.zeros(arcs, np.bool_)
     seen = np.full(nodes, -1)
     walk, way = np.empty(nodes + 1, np.int64), np.empty(nodes + 1, np.int64)

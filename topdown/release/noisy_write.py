@@ -23,11 +23,9 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.several import answers_by_level
 from topdown.release.spine import Spine, spine_of
 from topdown.tables import noisy_measurements as layout
+from topdown.tables.noisy_partitions import OWN
 from topdown.wording import FAILED, reason, shown, shown_path
 from topdown.workload import Query
-
-OWN = "topdown"
-"""The key in the files' metadata under which lies what the layout has no place for."""
 
 _NUMBERS_AT_ONCE = 1 << 21
 
@@ -90,6 +88,7 @@ def _own(measurements: Measurements, spine: Spine) -> dict[str, Any]:
     """What the layout has no place for: the plan, what the levels are called, whether the noise is a release's."""
     return {
         "plan": None if measurements.plan is None else measurements.plan.to_dict(),
+        "mechanism": measurements.mechanism,
         "levels": {layout.LEVELS[name]: level for level, name in spine.names.items()},
         "fit_for_release": measurements.fit_for_release,
     }

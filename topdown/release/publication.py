@@ -23,9 +23,11 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
 from topdown.release.answer_tables import FOLDER, Reach, estimate_batches, paths_of, table_batches
+from topdown.release.catalogue import CSVW, DCAT, UNKNOWN, Catalogue, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
-from topdown.release.manifest import SCHEMA_VERSION
+from topdown.release.known_variances import STATEMENT
+from topdown.release.manifest import SCHEMA_VERSION, described_file
 from topdown.release.release import Release
 from topdown.release.wide import wide_batches
 from topdown.tables.geography_table import geography_batches
@@ -55,9 +57,10 @@ def publish(
     manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
     *,
     title: str,
-    plan: Plan,
+    plan: Plan | None,
     notices: Sequence[str],
     reach: Reach,
+    catalogue: Catalogue = UNKNOWN,
     csv: bool,
     wide: bool = False,
     estimates_csv: bool = False,
@@ -70,11 +73,11 @@ def publish(
 ) -> None:
     """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
 
-    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
-    ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others. ``confidence`` and
-    ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any;
-    ``margins_in_words``: what the codebook says of them. ``executor``: where files are written at the same time. Raises
-    `DataError` when something cannot be written; nothing then has a final name.
+    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them, ``catalogue`` for catalogues;
+    ``csv``, ``wide``, ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others.
+    ``confidence`` and ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*,
+    if any; ``margins_in_words``: what the codebook says of them. ``executor``: where files are written at the same
+    time. Raises `DataError` when something cannot be written; nothing then has a final name.
     """
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
     linear_name = next(iter(linear), "unbiased")
@@ -136,16 +139,20 @@ def publish(
                 if error is not None:
                     raise error
             written = {name: staging / name for name in writers}
-            write_json(staging / DATAPACKAGE, data_package(title, written, notices, own))
-            write_text(
-                staging / README, in_words(title, plan, release.geography, written, notices, own, margins_in_words)
-            )
-            books = {name: staging / name for name in (DATAPACKAGE, README)}
+            package = data_package(title, written, notices, own)
+            write_json(staging / DATAPACKAGE, package)
+            write_json(staging / CSVW, csvw(package["title"], package, catalogue))
+            statement = STATEMENT if plan is None else plan.describe(release.geography.levels)
+            levels = release.geography.levels
+            known = {name: described_file(path) for name, path in written.items()}
+            write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
+            write_text(staging / README, in_words(title, plan, measurements, written, notices, own, margins_in_words))
+            books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
             write_json(staging / "manifest.json", manifest(written | books))
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
-            "and run again: no noise will be drawn again"
+            "and run again: the noise will be the same"
         ) from None
 
 

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from topdown.errors import DataError, require_known
-from topdown.wording import listed
+from topdown.geography.geography import Geography
+from topdown.wording import listed, shown
 from topdown.workload import Query, Schema
-from topdown.workload.redistricting import PERSONS, SPINE, UNITS
+from topdown.workload.redistricting import PERSONS, SPINE, UNITS, spine_level
 
 MEASURED, CONSTRAINED = "DPQuery", "Constraint"
 """The two kinds of partitions."""
@@ -35,6 +36,12 @@ LEVELS = dict(zip(SPINE, ("US", "State", "County", "Tract", "Block_Group", "Bloc
 WHOLE_STATE = "whole state"
 """The level of a state of which the spine has two parts, at the level "state"."""
 
+WIDTHS = dict(zip(SPINE[1:], (2, 5, 11, 12, 15), strict=True))
+"""How many digits the GEOIDs of a level have."""
+
+MECHANISM = "discrete-gaussian"
+"""By which all measurements were drawn."""
+
 PUERTO_RICO = "72"
 
 
@@ -44,7 +51,8 @@ class Product:
 
     ``folder``: the product's folder, with the run's name, "US" or "PR", in the place of "{}". ``listing``: the query by
     which units without a constraint of their own are listed. ``constraints``: names by query and sign that are not
-    made by the rule. ``zero``: name and columns of the constraint that says what the schema's zeros say.
+    made by the rule. ``presets``: the plan of every run. ``zero``: name and columns of the constraint that says what
+    the schema's zeros say.
     """
 
     name: str
@@ -52,6 +60,7 @@ class Product:
     schema: Schema
     listing: str
     constraints: Mapping[tuple[str, str], str]
+    presets: Mapping[str, str]
     zero: tuple[str, Mapping[str, str]] | None = None
 
     def constraint(self, query: str, sign: str) -> str:
@@ -88,12 +97,20 @@ PRODUCTS: dict[str, Product] = {
             PERSONS,
             "hhgq",
             {("hhgq", AT_LEAST): "hhgq_total_lb_con", ("hhgq", AT_MOST): "hhgq_total_ub_con"},
+            {"US": "pl94-2020-us", "PR": "pl94-2020-pr"},
             (
                 "nurse_nva_0_con",
                 {"hhgq": "gqNursingTotal", "votingage": "nonvoting", "hispanic": SUMMED_OUT, "cenrace": SUMMED_OUT},
             ),
         ),
-        Product("pl94-units", "{}_Unit_PL_PROD", UNITS, "total", {}),
+        Product(
+            "pl94-units",
+            "{}_Unit_PL_PROD",
+            UNITS,
+            "total",
+            {},
+            {"US": "pl94-2020-units", "PR": "pl94-2020-units-pr"},
+        ),
     )
 }
 """Every product by its name."""
@@ -125,10 +142,38 @@ def partition(part: str) -> str:
     return f"State={part}"
 
 
+def county_geoid(geocode: str) -> str | None:
+    """The GEOID, 5 digits, of a county of the spine, or that it is a part of; None where it is no county's."""
+    return geocode[1:3] + geocode[5:8] if geocode[3:5] == "10" else None
+
+
 def block_geoid(geocode: str) -> str:
     """The GEOID, 15 digits, of a block of the spine."""
     geocode16 = geocode[-16:]
     return geocode16[:11] + geocode16[12:]
+
+
+def tabulation_units(geography: Geography, level: str) -> dict[str, str]:
+    """The GEOID of the state, county, tract, block group or block (``level``) in which every block of the spine lies,
+    by the block's code.
+
+    The spine's own tracts and block groups are others, and its states and counties are in parts; these are sums of
+    blocks. Raises `ConfigError` for another level, `DataError` for a geography that does not end with the spine's
+    blocks.
+    """
+    name = spine_level(level)
+    require_known(name, WIDTHS, "level of tabulation units:")
+    if spine_level(geography.levels[-1]) != SPINE[-1]:
+        raise DataError(
+            f"the lowest level is {shown(geography.levels[-1])}; tabulation units are sums of blocks: read them too"
+        )
+    codes = geography.identifiers.slice(geography.tree.leaves.start).to_pylist()
+    if any(len(code) <= 16 or not code[-16:].isdecimal() for code in (codes[0], codes[-1])):
+        raise DataError(
+            "the blocks have no codes of the spine, whose last 16 characters are their GEOIDs with the block group "
+            "twice; blocks called by GEOIDs lie in tabulation units as they are"
+        )
+    return {code: block_geoid(code)[: WIDTHS[name]] for code in codes}
 
 
 def with_block_group_twice(geoid: str) -> str:

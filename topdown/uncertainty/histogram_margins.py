@@ -11,7 +11,8 @@ import pandas as pd
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
-from topdown.noise import Law
+from topdown.noise import DiscreteGaussian, Law
+from topdown.privacy.mechanism import EPSILON, MECHANISMS
 from topdown.projection.estimate import Estimate
 from topdown.projection.project import project
 from topdown.uncertainty.error_law import NORMAL, AnyShape, Envelope, Shape, Term
@@ -49,7 +50,7 @@ def shape_of_answers(measurements: Measurements) -> AnyShape:
 
 
 def bounding_shape(measurements: Measurements) -> AnyShape:
-    """A shape that reaches as far as any sum of the noise of ``measurements``, which have a plan.
+    """A shape that reaches as far as any sum of the noise of ``measurements``, whose mechanism is known.
 
     Of Gaussian noise the normal one. Of Laplace and geometric noise the law lies between a normal law, a Laplace law
     and the noise's own: at every point the largest of their tails is taken.
@@ -62,13 +63,24 @@ def bounding_shape(measurements: Measurements) -> AnyShape:
 
 
 def _laws(measurements: Measurements) -> Iterator[tuple[str, str, Law]]:
-    plan = measurements.plan
-    assert plan is not None  # nosec B101 # narrows a type: callers have one
+    """The law of every level's query that is noisy; where a mechanism is known and no plan, of its narrowest noise,
+    which is the least normal."""
+    plan, mechanism = measurements.plan, measurements.mechanism
+    if plan is None and MECHANISMS[str(mechanism)].currency == EPSILON:
+        raise ConfigError(
+            f"the noise is {mechanism}, and its plan is not known: where several queries are measured, margins are "
+            "then known for Gaussian noise"
+        )
     for level in measurements.geography.levels:
-        for query in plan.queries(level):
-            law = plan.law(level, query)
-            if law is not None:
-                yield level, query, law
+        for query, (_, variance) in measurements.at(level).items():
+            if plan is not None:
+                law = plan.law(level, query.name)
+                if law is not None:
+                    yield level, query.name, law
+                continue
+            narrowest = float(variance[variance > 0].min(initial=np.inf))
+            if np.isfinite(narrowest):
+                yield level, query.name, DiscreteGaussian.from_variance(narrowest)
 
 
 def _excess(law: Law) -> float:

@@ -100,6 +100,8 @@ def no_margins(measurements: Measurements) -> str | None:
 def require_pivot(measurements: Measurements) -> None:
     """Raises `ConfigError` unless estimate less truth is a known combination of noise whose law is known."""
     plan = measurements.plan
+    if plan is None and measurements.mechanism is not None:
+        return
     if plan is None:
         raise ConfigError(
             "these measurements come without a plan, and a variance alone does not say how far noise reaches; margins "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def normal_name(text: str) -> str:
     return f" {TIMES} ".join(part.strip() for part in text.split(TIMES))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Query:
     """A marginal of a histogram over ``schema``.
 
@@ -76,6 +77,9 @@ class Query:
             return DETAILED
         return f" {TIMES} ".join(part for part in self.kept if part is not None)
 
+    def __hash__(self) -> int:
+        return hash(self.kept)  # schemas are large, and those that are asked about together are the same
+
     def __str__(self) -> str:
         return self.name
 
@@ -113,6 +117,10 @@ class Query:
 
     def group_codes(self) -> list[IntArray | None]:
         """For every attribute the place of its categories in what is kept of it; None where it is summed out."""
+        return self._group_codes
+
+    @cached_property
+    def _group_codes(self) -> list[IntArray | None]:
         return [
             None if part is None else part.codes(attribute) if isinstance(part, Recode) else np.arange(size)
             for attribute, part, size in zip(self.schema.attributes, self.parts(), self.schema.shape, strict=True)
