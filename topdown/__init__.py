@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
+    from topdown.confidential.ppmf import read_ppmf
     from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
+    from topdown.pipeline.aggregate import Aggregation, aggregate
+    from topdown.pipeline.tabulation import tabulate
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.histograms import HistogramRelease, project_whole
+    from topdown.release.noisy_read import NoisyMeasurements, read_noisy_measurements
+    from topdown.release.noisy_write import write_noisy_measurements
     from topdown.release.pl94 import write_pl94
     from topdown.release.ppmf import write_ppmf
     from topdown.release.published import PublishedRelease, read_release
@@ -34,13 +39,16 @@ if TYPE_CHECKING:
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
+    from topdown.tables.noisy_measurements import tabulation_units
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import Region, region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
 
 __all__ = [
+    "Aggregation",
     "AnswerLimits",
     "Attribute",
     "Counts",
@@ -53,7 +61,9 @@ __all__ = [
     "LinearEstimate",
     "MeasuredStatistic",
     "Measurements",
+    "NoisyMeasurements",
     "Plan",
+    "PlausibleTables",
     "PublishedRelease",
     "Query",
     "Recode",
@@ -66,6 +76,7 @@ __all__ = [
     "Threshold",
     "Workload",
     "__version__",
+    "aggregate",
     "errors",
     "expected_errors",
     "fairness",
@@ -73,20 +84,26 @@ __all__ = [
     "measure",
     "measure_statistic",
     "noise",
+    "plausible_tables",
     "preset",
     "privacy",
     "project",
     "project_linear",
     "project_whole",
+    "read_noisy_measurements",
     "read_pl94",
+    "read_ppmf",
     "read_release",
     "region",
     "round_counts",
     "simulate",
     "smallest_budget",
     "synthesis",
+    "tabulate",
+    "tabulation_units",
     "theory",
     "verify_release",
+    "write_noisy_measurements",
     "write_pl94",
     "write_ppmf",
 ]
@@ -103,6 +120,7 @@ _MODULES = {
     "theory": "topdown.theory",
 }
 _HOMES = {
+    "Aggregation": "topdown.pipeline.aggregate",
     "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
     "Counts": "topdown.confidential.counts",
@@ -115,7 +133,9 @@ _HOMES = {
     "LinearEstimate": "topdown.projection.linear",
     "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
+    "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
+    "PlausibleTables": "topdown.uncertainty.plausible",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -127,21 +147,28 @@ _HOMES = {
     "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
+    "aggregate": "topdown.pipeline.aggregate",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.confidential.statistic",
+    "plausible_tables": "topdown.uncertainty.plausible",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.histograms",
+    "read_noisy_measurements": "topdown.release.noisy_read",
     "read_pl94": "topdown.confidential.pl94",
+    "read_ppmf": "topdown.confidential.ppmf",
     "read_release": "topdown.release.published",
     "region": "topdown.uncertainty.regions",
     "round_counts": "topdown.release.release",
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",
+    "tabulate": "topdown.pipeline.tabulation",
+    "tabulation_units": "topdown.tables.noisy_measurements",
     "verify_release": "topdown.release.verify",
+    "write_noisy_measurements": "topdown.release.noisy_write",
     "write_pl94": "topdown.release.pl94",
     "write_ppmf": "topdown.release.ppmf",
 }

@@ -1,22 +1,23 @@
 """Table 2 and Figure 3: the pMSE of synthetic data by method and epsilon, beside the paper's printed means.
 
-``python pipelines/paper/pmse_table_2.py [--repeats N] [--candidates K] [--steps S] [--spread deviation]``. pMSE is by a
-tree with cp 0.001, the mean over l synthetic sets (``--sets``), each for epsilon/l, within bounds of ``--bounds``
-standard deviations. The mechanism draws from candidates of the prior; with ``--steps`` the paper's random walk, with
-its flat prior and started away from the true parameters, is there too. It can be stopped and goes on where it was.
+``python pipelines/paper/pmse_table_2.py [--repeats N] [--candidates K] [--steps S --walks W] [--spread deviation]``.
+
+pMSE is by a tree with cp 0.001, the mean over l synthetic sets (``--sets``), each for epsilon/l, within bounds of
+``--bounds`` standard deviations. The mechanism draws from candidates of the prior; with ``--steps`` the paper's random
+walk, with its flat prior and started away from the true parameters, is there too, ``--walks`` times. It can be
+stopped and goes on where it was.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from common import print_table, save
 from matplotlib.figure import Figure
-from pmse_common import EPSILONS, TRUTH, bounds, family, flat_family, original, pmse_options
+from pmse_common import EPSILONS, bounds, family, judge, original, pmse_options, settings_of, walked
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
-from topdown.pmse.chains import metropolis
-from topdown.pmse.classifiers import CART
 from topdown.pmse.comparators import noisy_posterior_predictive, non_private_synthesis, smooth_histogram
 from topdown.pmse.mechanism import ExpectedPMSE, PMSEMechanism
 from topdown.pmse.quality import mean_pmse
@@ -35,7 +36,7 @@ RHAT = "R-hat of the walk"
 
 arguments = pmse_options(__doc__, 5)
 law = family(arguments)
-tree = CART(depth=arguments.depth, cp=0.001)
+tree = judge(arguments)
 
 
 def repeat(number: int) -> list[dict[str, object]]:
@@ -60,38 +61,21 @@ def repeat(number: int) -> list[dict[str, object]]:
             "noisy posterior": lambda part=part: noisy_posterior_predictive(data, part, limits, source=source),
             "smooth histogram": lambda part=part: smooth_histogram(data, float(part), limits, 20, source=source),
         }
-        if arguments.steps:
-            starts = flat_start(source)
-            walk = metropolis(
-                flat_family(arguments),
-                data,
-                part,
-                source=source,
-                quality=ExpectedPMSE(tree, sets=1, bound="paper"),
-                steps=arguments.steps,
-                starts=starts,
-                step=0.2,
-            )
-            made["random walk"] = lambda walk=walk: law.sample(walk.draw(source), len(data), source)
-            rows.append({"method": RHAT, "epsilon": str(epsilon), "pmse": float(walk.rhat.max())})
         for method, make in made.items():
             synthetic = [make() for _ in range(sets)]
             rows.append({"method": method, "epsilon": str(epsilon), "pmse": mean_pmse(data, synthetic, tree)})
     return rows
 
 
-def flat_start(source: SeededSource) -> np.ndarray:
-    """Where a chain starts: away from the truth, by two of the parameters' own sizes."""
-    rng = np.random.default_rng(int.from_bytes(source.read(8), "little"))
-    return np.asarray(TRUTH + rng.choice([-2.0, 2.0], len(TRUTH)) * np.abs(TRUTH))
-
-
-settings = {
-    name: getattr(arguments, name) for name in ("records", "spread", "seed", "sets", "bounds", "candidates", "steps")
-}
-if arguments.depth != 30:
-    settings["depth"] = arguments.depth
-frame = repeats_of("pmse_table_2", arguments.repeats, settings, repeat)
+frame = repeats_of("pmse_table_2", arguments.repeats, settings_of(arguments), repeat)
+walk = walked(arguments)
+frame = pd.concat(
+    [
+        frame,
+        walk.assign(method="random walk"),
+        walk.assign(method=RHAT, pmse=walk["rhat"]),
+    ]
+)
 found = {
     (method, epsilon): part["pmse"].to_numpy()
     for method in dict.fromkeys(frame["method"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from topdown.machine.files import whole_file
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
-_KEPT_EVERY = 10
+_KEPT_EVERY = 60.0
+"""Seconds of work that a kill may cost, or one repeat where that is longer."""
 
 
 def repeats_of(
@@ -27,7 +29,7 @@ def repeats_of(
 ) -> pd.DataFrame:
     """The rows of ``count`` repeats, those that were made before among them; ``repeat(k)``: the rows of the k-th.
 
-    Kept in docs/results/NAME-SETTINGS.parquet after every tenth repeat, at the end, and when stopped by Ctrl-C.
+    Kept in docs/results/NAME-SETTINGS.parquet every minute, at the end, and when stopped by Ctrl-C.
     """
     RESULTS.mkdir(exist_ok=True)
     digest = hashlib.sha256(json.dumps(dict(settings), sort_keys=True, default=str).encode()).hexdigest()[:8]
@@ -44,15 +46,15 @@ def repeats_of(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns) as progress:
         task = progress.add_task(name, total=count, completed=min(made, count))
-        unkept = False
+        kept_at, unkept = time.monotonic(), False
         try:
             for number in range(made, count):
                 rows += [{"repeat": number, **row} for row in repeat(number)]
                 progress.advance(task)
                 unkept = True
-                if (number + 1) % _KEPT_EVERY == 0:
+                if time.monotonic() - kept_at > _KEPT_EVERY:
                     keep()
-                    unkept = False
+                    kept_at, unkept = time.monotonic(), False
         finally:
             if unkept:
                 keep()

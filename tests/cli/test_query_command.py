@@ -46,6 +46,23 @@ def test_differences_shares_and_confidence_reach_the_region(public: Path, topdow
         )
 
 
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        (["--sum", "01,02", "--minus", "02001,01003"], "01+02 - 02001+01003"),
+        (["--sum", "01", "--cell", "adults", "--share-of", "total"], "01 of total"),
+        (["--sum", "01", "--minus", "01001", "--share-of", "US"], "01 - 01001 of US"),
+        (["--sum", "US", "--minus", "01,02,01001,01003,02001"], "US - 5 units"),
+    ],
+    ids=["difference", "share", "both", "many"],
+)
+def test_a_row_is_called_by_all_that_its_number_is_of(
+    public: Path, topdown: Command, options: list[str], name: str
+) -> None:
+    done = topdown("query", public, *options, "--format", "json")
+    assert json.loads(done.stdout)[0]["region"] == name
+
+
 def test_districts_come_from_an_assignment_file(public: Path, topdown: Command, tmp_path: Path) -> None:
     (tmp_path / "districts.csv").write_text("BLOCKID,DISTRICT\n01001,07\n01003,08\n02001,07\n")
     done = topdown("query", public, "--regions", tmp_path / "districts.csv", "--format", "csv")

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 import topdown as td
+from support.crash import measured
 from topdown.cli import app as cli
 from topdown.machine.interrupts import held_back
 from topdown.projection import reference
@@ -208,7 +209,7 @@ def test_a_termination_while_the_libraries_load(toy_run: Path) -> None:
     ("number", "way", "stage"),
     [
         (signal.SIGINT, "enter", "drawing noise"),
-        (signal.SIGINT, "leave", "keeping the measurements"),
+        (signal.SIGINT, "leave", "keeping what was measured"),
         (signal.SIGTERM, "enter", "projecting"),
         (signal.SIGINT, "leave", "writing"),
     ],
@@ -218,15 +219,15 @@ def test_an_interrupted_run_goes_on(toy_run: Path, number: signal.Signals, way: 
     assert code == 128 + number, err
     require_one_line(err)
     public = toy_run.parent / "output" / "public"
-    record = toy_run.parent / "output" / "internal" / "measurements.arrow"
+    internal = toy_run.parent / "output" / "internal"
     assert public.exists() == (stage == "writing")
     assert not [left for left in toy_run.parent.rglob("*") if ".partial" in left.name]
-    kept = record.read_bytes() if record.exists() else None
+    kept = measured(internal)
     assert (kept is None) == (stage == "drawing noise")
     code, _, err = end(start("from topdown.cli import main; main()", "run", toy_run))
     assert code == 0, err
     verify_release(public)
-    assert kept in (None, record.read_bytes())
+    assert kept in (None, measured(internal))
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def test_columns_carry_no_identifier_of_a_record(tmp_path: Path) -> None:
     file = pq.ParquetFile(made.files[0])
     assert file.schema_arrow.names == ["geoid", "sex", "age"]
     assert all(kind == pa.string() for kind in file.schema_arrow.types)
-    assert set(file.metadata.metadata) == {b"statement", b"fit for release"}
+    assert set(file.metadata.metadata) == {b"statement", b"fit for release", b"schema version"}
 
 
 def test_a_release_without_records_is_a_file_without_rows(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_a_run_goes_on_to_microdata_where_its_output_says_so(toy_run: Path) -> N
     there = toy_run.parent / "there"
     assert main("run", toy_run, "--output", there, "--quiet") == 0
     assert (there / "microdata" / "part-00000.parquet").is_file()
-    assert len(list((there / "public").iterdir())) == 8
+    assert len(list((there / "public").iterdir())) == 10
 
 
 def test_a_release_that_was_handed_on_without_its_internal_gets_none(toy_run: Path) -> None:

@@ -280,6 +280,33 @@ def test_every_first_word_agrees_with_the_thresholds() -> None:
         assert thresholds.draw(law, 1, script)[0] == law.first + bisect_right(cuts, w << 48 | v)
 
 
+@pytest.mark.parametrize("tails", [law for law, _ in LAWS], ids=lambda law: f"{type(law).__name__}")
+def test_the_compiled_look_up_is_the_other_one(tails: Tails, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over all first words; and so are the draws of a source, to the bit."""
+    import numba  # noqa: F401 # where it is loaded, the look-up is compiled
+
+    law, words = thresholds.table(tails), np.arange(1 << 16, dtype=np.uint16)
+    compiled, plain = np.empty(1 << 16, np.int16), np.empty(1 << 16, np.int16)
+    undecided = thresholds._look_up(law.guide, words, compiled)
+    drawn = thresholds.draw(law, 60_000, SeededSource(1))
+    monkeypatch.setattr(thresholds, "_COMPILER", "a module that is not there")
+    assert np.array_equal(thresholds._look_up(law.guide, words, plain), undecided)
+    assert np.array_equal(compiled, plain)
+    assert np.array_equal(thresholds.draw(law, 60_000, SeededSource(1)), drawn)
+
+
+def test_a_draw_that_a_narrow_integer_does_not_hold_is_an_error() -> None:
+    for kind, value in ((np.int16, 1 << 15), (np.int16, -(1 << 15) - 1), (np.int32, 1 << 31)):
+        with pytest.raises(OverflowError, match=f"does not fit into {np.dtype(kind)}"):
+            thresholds.put(np.zeros(2, kind), slice(0, 1), np.array([value]))
+    # As where a tie is decided.
+    drawn = np.zeros(1, np.int16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(thresholds, "_decide", lambda *_: -40_000)
+        with pytest.raises(OverflowError):
+            thresholds.draw_into(thresholds.table(LaplaceBlocks(Fraction(1, 10), 0)), drawn, Scripted(bytes(300)))
+
+
 def test_laplace_blocks_and_digits_compose_to_the_law() -> None:
     """Block times digits, as probabilities: the joint law is the discrete Laplace of the full scale."""
     scale = Fraction(3 * 10**5 + 1, 3)

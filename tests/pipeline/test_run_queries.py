@@ -188,6 +188,15 @@ def test_the_standard_deviations_in_tables_are_those_of_least_squares(folder: Pa
     assert f"at {100 * confidence:g} %: {NORMAL_MARGIN[confidence]:.4g} sd" in book
 
 
+def test_under_geometric_noise_margins_in_tables_are_not_those_of_the_normal_law(folder: Path) -> None:
+    text = RUN.replace('"discrete-gaussian"\nrho = "1/2"', '"geometric"\nepsilon = "2"')
+    public = pipeline.run(load_config(configured(folder, text + TABLES + "confidence = 0.99\n"))).public
+    beside = pd.read_parquet(public / "tables" / "group_estimates.parquet")
+    multiples = (beside["moe"] / beside["sd"]).dropna()
+    assert (multiples >= 3.25).all()
+    assert "between which its law lies" in (public / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("file", "said"),
     [

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 
 from topdown.errors import ConfigError
-from topdown.pmse import trees
 from topdown.pmse.classifiers import CART
 from topdown.pmse.quality import pmse
 from topdown.pmse.trees import (
@@ -72,15 +71,6 @@ def test_no_tree_of_the_depth_is_better(given_data: tuple[np.ndarray, np.ndarray
         for cut, no in path:
             inside &= (matrix[:, cut.feature] > cut.threshold) == no
         assert (inside == (leaf == number)).all()
-
-
-def test_blocks_of_cuts_do_not_change_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    matrix, labels = rng.integers(0, 12, (60, 3)).astype(float), rng.integers(0, 2, 60)
-    whole = exact_pmse(optimal_partition(matrix, labels, 2)[0], labels)
-    for block in (1, 30, 100):
-        monkeypatch.setattr(trees, "_BLOCK", block)
-        assert exact_pmse(optimal_partition(matrix, labels, 2)[0], labels) == whole
 
 
 def test_depth_2_finds_what_greedy_splits_miss() -> None:

@@ -22,6 +22,7 @@ from support.places import REPOSITORY, RUN_TOML
 from topdown.cli import app as cli
 from topdown.config import load_config
 from topdown.errors import BudgetError, DataError
+from topdown.measurements.journal import Journal
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
 from topdown.privacy import ExactEvent, GaussianEvent, LaplaceEvent, PureEvent, ZCDPAccountant, event_to_dict
@@ -540,7 +541,7 @@ def test_a_run_beyond_the_total_is_refused_before_any_draw(
         assert topdown("run", ledger_run, "-o", ledger_run.parent / "out3") == 5
     assert "to 4, beyond the total of 3; 0 is left. Nothing was drawn" in capsys.readouterr().err
     assert not (ledger_run.parent / "out3" / "public").exists()
-    assert not (ledger_run.parent / "out3" / "internal" / "measurements.arrow").exists()
+    assert not (ledger_run.parent / "out3" / "internal" / "draw.json").exists()
     assert ledger.account("census").spent == 3
     # What is released already is released, whatever is left.
     assert topdown("run", ledger_run, "-o", ledger_run.parent / "out0") == 0
@@ -572,7 +573,7 @@ def test_measurements_that_were_lost_are_not_drawn_again(
     config = load_config(ledger_run)
     public = pipeline.run(config).public
     shutil.rmtree(public)
-    kept = public.parent / "internal" / "measurements.arrow"
+    kept = public.parent / "internal" / "draw.json"
     away = kept.rename(kept.with_name("away"))
     with monkeypatch.context() as patch:
         patch.setattr(draw, "measure", None)
@@ -595,18 +596,25 @@ def test_a_damaged_secret_reserves_nothing(ledger_run: Path, ledger: Ledger, sec
     assert ledger.account("census").releases == ()
 
 
-def test_a_copied_reservation_makes_one_release(ledger_run: Path, ledger: Ledger) -> None:
+@pytest.mark.parametrize("stopped_at", ["begin", "keep"])
+def test_a_copied_reservation_makes_one_release(
+    ledger_run: Path, ledger: Ledger, stopped_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = load_config(ledger_run)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "measure", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, stopped_at, None)
         with pytest.raises(TypeError):
             pipeline.run(config)
     copy = ledger_run.parent / "copy"
     shutil.copytree(config.output_path, copy)
-    pipeline.run(config)
-    with pytest.raises(BudgetError, match="drew its noise"):
-        pipeline.run(config, copy)
-    assert not (copy / "public").exists()
+    public = pipeline.run(config).public
+    if stopped_at == "begin":
+        with pytest.raises(BudgetError, match="drew its noise"):
+            pipeline.run(config, copy)
+        assert not (copy / "public").exists()
+    else:  # both know what the noise follows from, and it is the same
+        copied = pipeline.run(config, copy).public
+        assert [p.read_bytes() for p in sorted(copied.iterdir())] == [p.read_bytes() for p in sorted(public.iterdir())]
     assert ledger.account("census").spent == 1
 
 

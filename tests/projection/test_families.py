@@ -147,7 +147,7 @@ def test_the_slope_of_what_lies_below_is_that_of_its_table() -> None:
         queries = tuple(dict.fromkeys(q for level in case.measured for q in level))
         patterns = Patterns(Components(SCHEMA, queries))
         cells = np.sort(np.random.default_rng(seed).choice(SCHEMA.n_cells, 9, replace=False))
-        for known in (*own(case.measured, patterns), *upward(case.tree, case.measured, patterns)):
+        for known in (*own(case.tree, case.measured, patterns), *upward(case.tree, case.measured, patterns)):
             table, g = known.gather(slice(0, 1), cells)
             x = np.random.default_rng(seed).random((1, 9)) * 10
             expected = x @ table[0][patterns.of(cells)] - g

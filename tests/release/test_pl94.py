@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import zipfile
@@ -9,15 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import topdown as td
 from support.places import REPOSITORY, SHARED_DATA
-from support.redistricting import histograms, released
+from support.redistricting import BLOCKS, histograms, released
 from topdown.confidential.counts import Counts
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.release.histograms import HistogramRelease
-from topdown.tables.pl94 import sums_within
+from topdown.tables.pl94 import HEADER, sums_within
 from topdown.workload.redistricting import PERSONS, RACE_FIELDS, RACES, TABLES, UNITS, field_names
 
 
@@ -169,6 +172,123 @@ def test_a_part_that_is_larger_than_the_whole_is_refused(written: Path, tmp_path
     found = td.read_pl94(spoilt(written, tmp_path / "wrong", "ri000022020.pl", more_adults))
     with pytest.raises(CountsError, match=r"block .*a part of its population is larger than the whole"):
         found.histogram()
+
+
+# -- a round trip of others' files -------------------------------------------------------------------------------------
+
+
+def without_noise(counts: Counts) -> HistogramRelease:
+    """A release of the counts as they are, which no run makes."""
+    values = np.asarray(counts.values)
+    nodes, cells = np.nonzero(values)
+    starts = np.searchsorted(nodes, np.arange(counts.geography.n_nodes + 1))
+    schema = counts.schema
+    return HistogramRelease(counts.geography, schema, starts, cells, values[nodes, cells], "none", None, False)
+
+
+def fields_of(folder: Path) -> dict[str, list[list[bytes]]]:
+    """Every member's records by kind, field by field as bytes."""
+    kinds = {97: "geo", 149: "01", 152: "02", 15: "03"}
+    found = {}
+    for path in folder.glob("*.pl"):
+        records = [line.split(b"|") for line in path.read_bytes().splitlines()]
+        assert len({len(record) for record in records}) == 1, path
+        found[kinds[len(records[0])]] = records
+    return found
+
+
+PROTOTYPES = [
+    REPOSITORY / "data" / "small" / "ri_pl94_2018_prototype",
+    pytest.param(
+        SHARED_DATA / "ri_pl94_2018_prototype",
+        marks=pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="the Census Bureau's prototype is not here"),
+    ),
+]
+
+
+@pytest.mark.parametrize("prototype", PROTOTYPES, ids=["a tract", "all that was published"])
+def test_the_prototype_comes_out_as_it_went_in_field_by_field(prototype: Path, tmp_path: Path) -> None:
+    read = td.read_pl94(prototype)
+    persons, units = without_noise(read.persons()), without_noise(read.units())
+    written = td.write_pl94(persons, tmp_path / "out", units=units, header=prototype, year=2018)
+    before, after = fields_of(prototype), fields_of(written)
+    assert sorted(after) == ["01", "02", "03", "geo"]
+    assert {kind: len(records[0]) for kind, records in after.items()} == {"geo": 97, "01": 149, "02": 152, "03": 15}
+    levels = [record[2] for record in before["geo"]]
+    # The file holds a part of the county's tracts, and so the records of county and state are not their sums.
+    partial = {k for k, level in enumerate(levels) if level in (b"040", b"050")}
+    pop100, hu100 = HEADER.index("POP100"), HEADER.index("HU100")
+    assert {kind: len(records) for kind, records in after.items()} == {k: len(v) for k, v in before.items()}
+    for kind, records in before.items():
+        for row, (theirs, ours) in enumerate(zip(records, after[kind], strict=True)):
+            counts = {hu100} | ({pop100} if row in partial else set()) if kind == "geo" else set()
+            if kind != "geo" and row in partial:
+                assert theirs[:5] == ours[:5]
+                continue
+            assert [k for k, (a, b) in enumerate(zip(theirs, ours, strict=True)) if a != b and k not in counts] == []
+    # Of housing units the header of the test file says more than table H1.
+    h1 = [record[-3] for record in after["02"]]
+    assert [record[hu100] for record in after["geo"]] == h1
+    assert td.read_pl94(written).partial == ()
+
+
+def test_a_unit_that_the_header_lacks_is_named(persons: HistogramRelease, tmp_path: Path) -> None:
+    header = REPOSITORY / "data" / "small" / "ri_pl94_2018_prototype"
+    with pytest.raises(DataError, match=r"(county|tract|block).* has no record of it; give the header"):
+        td.write_pl94(persons, tmp_path / "out", header=header)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(DataError, match="no geographic header is there"):
+        td.write_pl94(persons, tmp_path / "out", header=next(header.glob("ri00001*.pl")))
+
+
+@pytest.mark.parametrize("name", ["a|b", "a\nb", "Łódź"], ids=["bar", "line end", "not Latin-1"])
+def test_a_name_that_no_field_can_hold_is_refused(persons: HistogramRelease, tmp_path: Path, name: str) -> None:
+    there = persons.geography
+    named = td.Geography(there.levels, there.tree, there.identifiers, pa.array([name] * there.n_nodes))
+    with pytest.raises(DataError, match=r"name .* a redistricting file has Latin-1 text"):
+        td.write_pl94(dataclasses.replace(persons, geography=named), tmp_path / "out")
+
+
+def test_names_beyond_ascii_are_latin_1(persons: HistogramRelease, tmp_path: Path) -> None:
+    there = persons.geography
+    named = td.Geography(there.levels, there.tree, there.identifiers, pa.array(["Cañón"] * there.n_nodes))
+    written = td.write_pl94(dataclasses.replace(persons, geography=named), tmp_path / "out")
+    assert b"|Ca\xf1\xf3n|" in (written / "rigeo2020.pl").read_bytes()
+    assert td.read_pl94(written).geography.names[0].as_py() == "Cañón"
+
+
+def test_one_state_of_a_nation_is_written_where_it_is_named(tmp_path: Path) -> None:
+    codes = [*BLOCKS, "090010001001000"]
+    levels = {"us": 0, "state": 2, "county": 5, "tract": 11, "block_group": 12, "block": 15}
+    frame = {level: [code[:width] or "US" for code in codes] for level, width in levels.items()}
+    leaves = np.zeros((6, PERSONS.n_cells), np.int64)
+    leaves[:, 300] = np.arange(1, 7)
+    counts = Counts.from_table(
+        pd.DataFrame(leaves, columns=list(PERSONS.cells())).assign(**frame),
+        td.Geography.from_table(frame, [*levels]),
+        geoid="block",
+        cells=list(PERSONS.cells()),
+        schema=PERSONS,
+    )
+    release = without_noise(counts)
+    with pytest.raises(DataError, match="has 2 states, and a redistricting file is of one"):
+        td.write_pl94(release, tmp_path / "out")
+    with pytest.raises(DataError, match="no state '01'; it has '09', '44'"):
+        td.write_pl94(release, tmp_path / "out", state="01")
+    read = td.read_pl94(td.write_pl94(release, tmp_path / "out", state="44"))
+    assert read.geography.identifiers.to_pylist()[-5:] == BLOCKS
+    assert read.table("P1", "block")["P0010001"].tolist() == [1, 2, 3, 4, 5]
+
+
+def test_tables_and_their_fields_are_known_by_name(persons: HistogramRelease, written: Path) -> None:
+    read = td.read_pl94(written)
+    for table in ("P1", "P2", "P3", "P4", "P5"):
+        pd.testing.assert_frame_equal(persons.table("tract", table), read.table(table, "tract"))
+    alone = persons.table("county", "P0010003")
+    assert alone.columns.tolist() == ["geoid", "name", "P0010003"]
+    assert alone["P0010003"].tolist() == read.table("P1", "county")["P0010003"].tolist()
+    with pytest.raises(ConfigError, match=r"P1000001|unknown"):
+        persons.table("county", "P1000001")
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="the Census Bureau's prototype is not here")

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from support.places import RUN_TOML
@@ -39,10 +38,12 @@ from topdown.privacy.ledger import Ledger
 from topdown.release import publication
 
 TOML = RUN_TOML + '\n[ledger]\npath = "ledger.db"\ndataset = "census"\n[projection]\ncross_check = false\n'
-SEAL_BYTES = 32
+SEAL_LETTERS = 64
 PUBLIC = {
     "README.md",
+    "csv-metadata.json",
     "datapackage.json",
+    "dcat.jsonld",
     "estimates.parquet",
     "geography.parquet",
     "manifest.json",
@@ -103,7 +104,8 @@ def _child(job: dict[str, Any]) -> int:
         (Ledger, "reserve"),
         (Ledger, "confirm"),
         (ledger_file.Transaction, "append"),
-        (Journal, "write"),
+        (Journal, "begin"),
+        (Journal, "keep"),
         (Journal, "release_name"),
         (draw, "measure"),
         (derive, "publish"),
@@ -202,15 +204,21 @@ def require_nothing_torn(folder: Path) -> None:
         manifest = json.loads((public / "manifest.json").read_text())
         for name, file in manifest["files"].items():
             assert files.file_digest(public / name) == file["sha256"]
-        assert (internal / "measurements.arrow").exists()
+        assert measured(internal) is not None
     if (internal / "key").exists():
         assert re.fullmatch("[0-9a-f]{128}", (internal / "key").read_text())
-    if (internal / "measurements.arrow").exists():
-        sealed = (internal / "measurements.arrow").read_bytes()
-        assert pa.ipc.open_file(sealed[:-SEAL_BYTES]).read_all().num_rows == 6
+    if (internal / "draw.json").exists():
+        measured(internal)
         # Noise is never drawn before its budget is set aside.
         assert len(Ledger(folder / "ledger.db").account("census").releases) == 1
     Ledger(folder / "ledger.db").verify()
+
+
+def measured(internal: Path) -> str | None:
+    """The code of what was measured, as the record of the noise has it; None where no run came so far."""
+    found = json.loads((internal / "draw.json").read_text()[:-SEAL_LETTERS])["measured"]
+    assert found is None or re.fullmatch("[0-9a-f]{64}", found)
+    return None if found is None else str(found)
 
 
 def content(folder: Path) -> dict[str, bytes]:

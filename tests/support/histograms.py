@@ -96,12 +96,13 @@ class RandomTree(NamedTuple):
         return td.Measurements.from_answers(geography, SCHEMA, answers)
 
 
-def random_tree(rng: np.random.Generator, *, exact: bool, orders: float = 5.0) -> RandomTree:
-    """Up to three levels, any queries at each, variances over ``orders`` of magnitude; unmeasured nodes, levels without
-    the detailed query, and with ``exact`` answers that are known.
+def random_tree(rng: np.random.Generator, *, exact: bool, orders: float = 5.0, levels: int = 3) -> RandomTree:
+    """A tree of so many ``levels``, any queries at each, variances over ``orders`` of magnitude; unmeasured nodes,
+    levels without the detailed query, and with ``exact`` answers that are known.
     """
     sizes = [[int(rng.integers(1, 5))]]
-    sizes.append([int(k) for k in rng.integers(1, 6, sizes[0][0])])
+    for _ in range(2, levels):
+        sizes.append([int(k) for k in rng.integers(1, 6, sum(sizes[-1]))])
     tree = Tree.from_family_sizes(sizes)
     leaves = rng.poisson(rng.choice([0.2, 2, 50]), (SCHEMA.n_cells, tree.n_leaves))
     truth = tree.aggregate(leaves * (rng.random(leaves.shape) < 0.6)).T.astype(np.float64)

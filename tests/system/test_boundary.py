@@ -68,7 +68,15 @@ SHUT_OUT = {
     "privacy",
 }
 
-DERIVES = {"pipeline.derive", "pipeline.rehearsal", "pipeline.project", "pipeline.query"}
+DERIVES = {
+    "pipeline.derive",
+    "pipeline.rehearsal",
+    "pipeline.project",
+    "pipeline.query",
+    "pipeline.aggregate",
+    "pipeline.export",
+    "pipeline.tabulation",
+}
 """What of the pipeline works on measurements alone."""
 
 
@@ -219,7 +227,7 @@ def test_no_true_count_is_in_what_is_published_or_printed(
     assert "wrote" in output.out
     assert not shows((output.out + output.err + caplog.text).encode())
     public = planted.parent / "output" / "public"
-    assert len(list(public.iterdir())) == 8
+    assert len(list(public.iterdir())) == 10
     for path in public.iterdir():
         assert not shows(path.read_bytes()), path.name
         if path.suffix == ".parquet":

@@ -27,6 +27,7 @@ from support.crash import (
     Server,
     content,
     made_place,
+    measured,
     points_of,
     require_nothing_torn,
 )
@@ -66,43 +67,46 @@ def require_the_same_release(config: Path) -> None:
     for path in (folder / "run.toml", folder / "table.csv", *folder.glob("ledger.db*")):
         shutil.copy(path, other)
     (other / "output" / "internal").mkdir(parents=True)
-    for name in ("measurements.arrow", "key"):
+    for name in ("draw.json", "key"):
         shutil.copy(output / "internal" / name, other / "output" / "internal")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "measure", None)
-        pipeline.run(load_config(other / "run.toml"), workers=1)
+    pipeline.run(load_config(other / "run.toml"), workers=1)
     assert content(other / "output" / "public") == content(output / "public")
     account = Ledger(folder / "ledger.db").account("census")
     assert (len(account.releases), len(account.confirmed), account.left) == (1, 1, 0)
     assert sorted(path.name for path in output.iterdir()) == ["internal", "public"]
-    assert sorted(path.name for path in (output / "internal").iterdir()) == ["key", "lock", "measurements.arrow"]
+    assert sorted(path.name for path in (output / "internal").iterdir()) == ["draw.json", "key", "lock"]
     shutil.rmtree(other)
 
 
 def killed_and_restarted(server: Server, config: Path, kills: list[dict[str, Any]]) -> int:
     """Kill a run as ``kills`` say, one after the other, then let it end; how many of them met a run still at work."""
-    kept: bytes | None = None
+    secret: bytes | None = None
+    code: str | None = None
     met = 0
-    record = config.parent / "output" / "internal" / "measurements.arrow"
+    internal = config.parent / "output" / "internal"
     for kill in [*kills, {}]:
-        code, said = server.run(config, **kill)
-        assert code == (-signal.SIGKILL if kill else 0) or (kill and code == 0), said
-        met += code == -signal.SIGKILL
+        ended, said = server.run(config, **kill)
+        assert ended == (-signal.SIGKILL if kill else 0) or (kill and ended == 0), said
+        met += ended == -signal.SIGKILL
         require_nothing_torn(config.parent)
-        if kept is not None:
-            assert record.read_bytes() == kept, "noise was drawn a second time"
-        kept = record.read_bytes() if record.exists() else None
+        if secret is not None:
+            assert (internal / "key").read_bytes() == secret, "noise was drawn from a second key"
+        if code is not None:
+            assert measured(internal) == code, "other noise was drawn from the same key"
+        secret = (internal / "key").read_bytes() if (internal / "key").exists() else None
+        code = measured(internal) if (internal / "draw.json").exists() else None
     require_the_same_release(config)
     return met
 
 
 def test_the_points_cover_every_step(server: Server, place: Path) -> None:
     points = points_of(server, place)
-    stages = ["reading the table", "drawing noise", "keeping the measurements", "projecting", "rounding", "writing"]
+    stages = ["reading the table", "drawing noise", "keeping what was measured", "projecting", "rounding", "writing"]
     wanted = [f"{way} {stage}" for stage in stages for way in ("enter", "leave")]
     assert [point for point in points if point in wanted] == wanted
     order = [
-        "after reserve", "before measure", "after measure", "before write", "after replace", "after write",
+        "after reserve", "before begin", "after replace", "after begin", "before measure", "after measure",
+        "before keep", "after replace", "after keep",
         "before confirm", "after confirm", "enter projecting", "before write_json", "before rename", "after rename",
         "leave writing",
     ]  # fmt: skip
@@ -117,7 +121,7 @@ def test_everything_is_on_disk_before_what_depends_on_it(place: Path, monkeypatc
     output = place.parent / "output"
     fsync, rename, project, measure = os.fsync, Path.rename, derive.project, draw.measure
 
-    def measured(*arguments: Any, **options: Any) -> Any:
+    def measuring(*arguments: Any, **options: Any) -> Any:
         done.append(("measure", ""))
         return measure(*arguments, **options)
 
@@ -138,15 +142,17 @@ def test_everything_is_on_disk_before_what_depends_on_it(place: Path, monkeypatc
         patch.setattr(os, "fsync", synced)
         patch.setattr(Path, "rename", renamed)
         patch.setattr(derive, "project", projected)
-        patch.setattr(draw, "measure", measured)
+        patch.setattr(draw, "measure", measuring)
         pipeline.run(load_config(place), workers=1)
     # The rehearsal projects, too, before anything is drawn.
     first, last = done.index(("project", ""), done.index(("measure", ""))), done.index(("rename", "public"))
     kept = [path for what, path in done[:first] if what == "sync"]
-    assert {"output/internal/measurements.arrow.partial", "output/internal", "output", "."} <= set(kept)
-    assert kept.index("output/internal/measurements.arrow.partial") < len(kept) - 1 - kept[::-1].index(
-        "output/internal"
-    )
+    assert {"output/internal/draw.json.partial", "output/internal", "output", "."} <= set(kept)
+    assert kept.index("output/internal/draw.json.partial") < len(kept) - 1 - kept[::-1].index("output/internal")
+    # What the noise follows from is there before any is drawn, and its folder's entries too.
+    before = [path for what, path in done[: done.index(("measure", ""))] if what == "sync"]
+    assert before[-2:] == ["output/internal/draw.json.partial", "output/internal"]
+    assert "output/internal/key.partial" in before
     written = {path.removesuffix(".partial") for what, path in done[first:last] if what == "sync"}
     assert written == {f"output/.public.partial/{name}" for name in PUBLIC} | {"output/.public"}
     assert ("sync", "output") in done[last:]
@@ -257,9 +263,10 @@ def test_a_ledger_that_is_held_when_the_noise_is_drawn_loses_no_noise(
         with pytest.raises(BudgetError, match="another process holds"):
             pipeline.run(load_config(place))
     assert not (place.parent / "output" / "public").exists()
-    with monkeypatch.context() as patch:
-        patch.setattr(draw, "measure", None)
-        pipeline.run(load_config(place))
+    code = measured(place.parent / "output" / "internal")
+    pipeline.run(load_config(place))
+    assert code is not None
+    assert measured(place.parent / "output" / "internal") == code
     require_the_same_release(place)
 
 
@@ -295,7 +302,7 @@ def test_an_input_that_changes_while_it_is_read_is_refused(place: Path, monkeypa
     require_the_same_release(place)
 
 
-@pytest.mark.parametrize("title", ["drawing noise", "keeping the measurements", "projecting", "writing"])
+@pytest.mark.parametrize("title", ["drawing noise", "keeping what was measured", "projecting", "writing"])
 def test_an_input_that_changes_later_does_not_change_the_release(place: Path, title: str) -> None:
     config = load_config(place)
     table = place.parent / "table.csv"

@@ -113,14 +113,14 @@ def rerun(place: Path) -> str:
 @pytest.mark.parametrize("times", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"])
 def test_no_damage_is_published(done: Path, tmp_path: Path, times: int) -> None:
     names = sorted(path.name for path in (done / "output" / "internal").iterdir())
-    assert names == ["key", "lock", "measurements.arrow"]
+    assert names == ["draw.json", "key", "lock"]
     found = {name: {"released": 0, "refused": 0} for name in names}
     for repeat in range(times):
         place = tmp_path / str(repeat)
         shutil.copytree(done, place)
         shutil.rmtree(place / "output" / "public")
         # The record most of all; the file of the lock is empty, and it says nothing whatever it holds.
-        name = random.choice([*names, *["measurements.arrow"] * 5])
+        name = random.choice([*names, *["draw.json"] * 5])
         path = place / "output" / "internal" / name
         before = path.read_bytes()
         data = bytearray(before or bytes(10))
@@ -138,11 +138,11 @@ def test_no_damage_is_published(done: Path, tmp_path: Path, times: int) -> None:
             assert "restore the folder from a copy" in said
         assert Ledger(place / "ledger.db").account("census").spent == 2
         shutil.rmtree(place)
-    assert found["measurements.arrow"]["refused"] > times // 3
+    assert found["draw.json"]["refused"] > times // 3
     assert found["lock"]["refused"] == 0
 
 
-@pytest.mark.parametrize("name", ["key", "measurements.arrow"])
+@pytest.mark.parametrize("name", ["key", "draw.json"])
 def test_a_file_of_another_release_is_refused(done: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(done, tmp_path / "place")
     place = tmp_path / "place"
@@ -151,7 +151,7 @@ def test_a_file_of_another_release_is_refused(done: Path, tmp_path: Path, name: 
     assert "is damaged, or another release's" in rerun(place)
 
 
-@pytest.mark.parametrize("name", ["key", "measurements.arrow"])
+@pytest.mark.parametrize("name", ["key", "draw.json"])
 @pytest.mark.parametrize("with_public", [False, True])
 def test_a_file_that_is_gone_is_never_made_anew(done: Path, tmp_path: Path, name: str, with_public: bool) -> None:
     place = tmp_path / "place"
@@ -168,7 +168,7 @@ def test_a_file_that_is_gone_is_never_made_anew(done: Path, tmp_path: Path, name
         assert content(place / "output" / "public") == before
 
 
-@pytest.mark.parametrize("name", ["key", "measurements.arrow"])
+@pytest.mark.parametrize("name", ["key", "draw.json"])
 def test_something_else_under_the_name_of_a_file(done: Path, tmp_path: Path, name: str) -> None:
     place = tmp_path / "place"
     shutil.copytree(done, place)
@@ -242,9 +242,9 @@ def test_a_release_without_a_ledger_is_as_safe(done: Path, tmp_path: Path) -> No
     public = pipeline.run(config, workers=1).public
     assert json.loads((public / "manifest.json").read_text())["ledger"] is None
     shutil.rmtree(public)
-    record = public.parent / "internal" / "measurements.arrow"
+    record = public.parent / "internal" / "draw.json"
     data = bytearray(record.read_bytes())
-    data[2_000] ^= 1
+    data[100] ^= 1
     record.write_bytes(data)
     with pytest.raises(DataError, match="not what was written"):
         pipeline.run(config, workers=1)

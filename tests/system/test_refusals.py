@@ -377,7 +377,7 @@ def test_a_folder_in_the_place_of_a_study_file(toy_run: Path, name: str) -> None
         study(load_study(toy_run))
 
 
-@pytest.mark.parametrize("name", ["measurements.arrow", "release", "lock"])
+@pytest.mark.parametrize("name", ["measurements.arrow", "release", "draw.json", "key", "lock"])
 def test_a_folder_in_the_place_of_the_record_of_noise(toy_run: Path, name: str) -> None:
     (toy_run.parent / "output" / "internal" / name).mkdir(parents=True)
     Ledger(toy_run.parent / "ledger.db").open_account("x", 4)
@@ -387,13 +387,11 @@ def test_a_folder_in_the_place_of_the_record_of_noise(toy_run: Path, name: str) 
     require_message(error.value)
 
 
-def test_a_record_of_noise_that_cannot_be_looked_at(
-    tmp_path: Path, geography: td.Geography, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_of_noise_that_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path, "a", "b")
     monkeypatch.setattr(Path, "exists", _denied)
     with pytest.raises(DataError, match=r"the record of the noise cannot be read: Permission denied"):
-        journal.read(geography, td.Plan(epsilon=1), ["n"])
+        journal.read()
 
 
 def test_names_that_are_not_utf_8_are_refused_before_anything_is_drawn(

@@ -26,6 +26,7 @@ from topdown.errors import GeographyError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
 from topdown.machine.progress import Silent
+from topdown.measurements.journal import Begun
 from topdown.microdata.synthesize import synthesize
 from topdown.noise import KeyedSource, SeededSource
 from topdown.pipeline import draw
@@ -266,7 +267,7 @@ def fixed_noise(measurements: Any = None) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(draw, "measure", fixed))
-        stack.enter_context(mock.patch.object(KeyedSource, "fresh", side_effect=lambda: KeyedSource(bytes(32))))
+        stack.enter_context(mock.patch.object(Begun, "ties", property(lambda _: KeyedSource(bytes(32)))))
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import secrets
 import stat
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from topdown.config import load_config
 from topdown.errors import ConfigError, TopdownError
 from topdown.machine.progress import Silent
 from topdown.measurements.measurements import Measurements
+from topdown.noise.key import NoiseKey
 from topdown.pipeline import derive, draw
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
@@ -84,7 +86,7 @@ def test_a_seed_is_refused_wherever_it_stands(planted: Path, section: str, key: 
     assert topdown("run", planted) == 2
 
 
-def test_a_release_draws_from_the_operating_system(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_draws_from_a_secret_of_the_operating_system(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
     measure = draw.measure
 
@@ -92,9 +94,16 @@ def test_a_release_draws_from_the_operating_system(planted: Path, monkeypatch: p
         drawn.append(source)
         return measure(counts, plan, source)
 
+    def token_bytes(count: int) -> bytes:
+        asked.append(count)
+        return os.urandom(count)
+
+    asked: list[int] = []
+    monkeypatch.setattr(secrets, "token_bytes", token_bytes)
     monkeypatch.setattr(draw, "measure", watched)
     pipeline.run(load_config(planted))
-    assert [type(source) for source in drawn] == [td.SecureSource]
+    assert [type(source) for source in drawn] == [NoiseKey]
+    assert asked == [32]
 
 
 def test_two_releases_have_different_noise(planted: Path) -> None:
@@ -171,7 +180,7 @@ def test_nothing_but_the_input_holds_a_true_count(planted: Path) -> None:
                     assert not holds(path.read_bytes()), path
 
     public = pipeline.run(load_config(planted), stages=Looking()).public
-    assert {"measurements.arrow", "ledger.db"} <= set(seen)
+    assert {"draw.json", "key", "ledger.db"} <= set(seen)
     for path in planted.parent.rglob("*"):
         if path.is_file() and path.name != "table.csv":
             assert not holds(path.read_bytes()), path
@@ -224,7 +233,7 @@ def test_internal_files_are_closed_to_others_whatever_the_mask(planted: Path, ma
     internal = output / "internal"
     assert stat.S_IMODE(internal.stat().st_mode) == 0o700
     files = sorted(internal.iterdir())
-    assert [path.name for path in files] == ["key", "lock", "measurements.arrow"]
+    assert [path.name for path in files] == ["draw.json", "key", "lock"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
@@ -345,18 +354,21 @@ def test_the_ledger_and_the_manifest_do_not_tell_the_input(planted: Path) -> Non
     config = load_config(planted)
     public = pipeline.run(config).public
     digest = draw.check(config).digest
-    record = (public.parent / "internal" / "measurements.arrow").read_bytes()
+    record = (public.parent / "internal" / "draw.json").read_bytes()
     assert digest.encode() in record
     for path in (*public.iterdir(), planted.parent / "ledger.db"):
         data = path.read_bytes()
         assert digest.encode() not in data
         assert bytes.fromhex(digest) not in data
-    # The key that breaks ties stays inside as well, and so does the one that seals the record.
-    ties = pa.ipc.open_file(record[:-32]).schema.metadata[b"ties"]
-    sealing = (public.parent / "internal" / "key").read_bytes()[:64]
+    # The secret stays inside as well, and so do the keys that break ties and name the noise.
+    secret = (public.parent / "internal" / "key").read_bytes()[:64]
+    key = NoiseKey(bytes.fromhex(secret.decode()), config.fingerprint(), digest)
+    derived = [key.derive("ties"), key.derive("measurements"), key.derive("stream", "county", "detailed", 0, 0)]
     for path in (*public.iterdir(), planted.parent / "ledger.db"):
         data = path.read_bytes()
-        assert not any(secret in data for secret in (ties, sealing, bytes.fromhex(sealing.decode())))
+        for one in (bytes.fromhex(secret.decode()), *derived):
+            assert one not in data
+            assert one.hex().encode() not in data
 
 
 def test_a_study_is_not_written_under_public(planted: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
@@ -9,18 +11,22 @@ import topdown as td
 from support.several_queries import LEAVES, SCHEMA, TREE, measured
 from support.trees import geography
 from topdown.errors import ConfigError
+from topdown.geography.tree import Tree
+from topdown.uncertainty.histogram_regions import HistogramSums, Part
 
 PLACES = geography(TREE).geoid
 
 
-def dense(measurements: td.Measurements) -> tuple[np.ndarray, np.ndarray]:
+def dense(
+    measurements: td.Measurements, tree: Tree = TREE, schema: td.Schema = SCHEMA
+) -> tuple[np.ndarray, np.ndarray]:
     """Least squares (nodes x cells, flat) from all leaves' cells and its covariance, by matrices."""
-    there, n_cells = measurements.geography, SCHEMA.n_cells
-    leaves = TREE.leaves
-    below = TREE.aggregate(np.eye(leaves.stop - leaves.start))  # (leaves, nodes): which leaf is below which node
+    there, n_cells = measurements.geography, schema.n_cells
+    leaves = tree.leaves
+    below = tree.aggregate(np.eye(leaves.stop - leaves.start))  # (leaves, nodes): which leaf is below which node
     rows, values, weights = [], [], []
     for level, name in measurements.keys:
-        query, one = td.Query.parse(name, SCHEMA), measurements[level, name]
+        query, one = td.Query.parse(name, schema), measurements[level, name]
         matrix = query.answers(np.eye(n_cells)).T  # (answers, cells)
         for k, node in enumerate(range(*there.level_slice(level).indices(there.n_nodes))):
             rows.append(np.kron(below[:, node], matrix))
@@ -96,8 +102,58 @@ def test_what_is_exact_above_takes_no_part_in_the_error() -> None:
     assert rest.estimate == pytest.approx(LEAVES.sum() - first.estimate)
 
 
-def test_what_is_not_known_is_refused() -> None:
-    with pytest.raises(ConfigError, match="margins of shares are not known where several queries"):
-        td.region(measured(1), {PLACES[3]: 1}, share_of={PLACES[0]: 1})
-    with pytest.raises(ConfigError, match="margins are known for Gaussian noise"):
-        td.region(measured(1, "geometric", epsilon="1"), {PLACES[3]: 1})
+@pytest.mark.parametrize(
+    ("part", "query", "cell", "whole"),
+    [
+        ({3: 1, 5: 1}, "age", "old", "total"),
+        ({1: 1}, "detailed", "m.young", "total"),
+        ({4: 1, 3: 1}, "sex", "f", {1: 1}),
+        ({3: 1}, "total", None, {0: 1}),
+        ({6: 1}, "detailed", "f.old", {6: 1, 7: 1, 3: 2}),
+    ],
+)
+def test_a_share_has_fiellers_set_of_dense_algebra(
+    part: dict[int, float], query: str, cell: str | None, whole: str | dict[int, float]
+) -> None:
+    measurements = measured(1)
+    x, spread = dense(measurements)
+    query_of_whole, of_whole = ("total", part) if isinstance(whole, str) else (query, whole)
+    functionals = []
+    for name, label, weights in ((query, cell, part), (query_of_whole, cell, of_whole)):
+        asked = td.Query.parse(name, SCHEMA)
+        label = asked.labels()[3] if name == "detailed" else label
+        row = asked.answers(np.eye(SCHEMA.n_cells))[:, asked.labels().index(label) if asked.n_answers > 1 else 0]
+        functional = np.zeros((TREE.n_nodes, SCHEMA.n_cells))
+        for node, weight in weights.items():
+            functional[node] += weight * row
+        functionals.append(functional.ravel())
+    both = np.stack(functionals)
+    (a, b), errors = both @ x, both @ spread @ both.T
+    label = td.Query.parse(query, SCHEMA).labels()[3] if query == "detailed" else cell
+    found = td.region(
+        measurements,
+        {PLACES[node]: weight for node, weight in part.items()},
+        query=query,
+        cell=label,
+        share_of=whole if isinstance(whole, str) else {PLACES[node]: weight for node, weight in whole.items()},
+        confidence=0.95,
+    )
+    assert found.estimate == pytest.approx(a / b, rel=1e-8)
+    shares = np.linspace(0.0, 1.0, 200_001)
+    sd = np.sqrt(errors[0, 0] - 2.0 * shares * errors[0, 1] + shares**2 * errors[1, 1])
+    kept = shares[np.abs(a - shares * b) <= NormalDist().inv_cdf(0.975) * sd]
+    assert 0 < len(kept) < len(shares)
+    assert [found.lower, found.upper] == pytest.approx([kept.min(), kept.max()], abs=2e-4)
+
+
+def test_a_share_of_what_it_is_no_part_of_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a share is of the same answer at other units, or of the total"):
+        HistogramSums(measured(1)).share(*(
+            Part((np.array([node]), np.ones(1)), td.Query.parse(query, SCHEMA), 1)
+            for node, query in ((3, "age"), (3, "sex"))
+        ))  # fmt: skip
+
+
+def test_noise_that_is_nearly_never_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"level 'level 0', query .* falls in steps"):
+        td.region(measured(1, "geometric", epsilon="30"), {PLACES[3]: 1})

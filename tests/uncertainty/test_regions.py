@@ -10,8 +10,9 @@ import topdown as td
 from support.trees import geography
 from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
+from topdown.uncertainty.fieller import UNDETERMINED
 from topdown.uncertainty.margins import node_margins
-from topdown.uncertainty.regions import UNDETERMINED, Regions
+from topdown.uncertainty.regions import Regions
 
 TREE = Tree.from_family_sizes([[3], [4, 2, 6]])
 TRUTH = np.stack([[0, 1, 2, 500, 7, 30, 0, 0, 0, 60, 0, 0], [90, 40, 0, 9, 3, 30, 1, 5, 0, 20, 8, 2]], axis=1)

@@ -14,8 +14,10 @@ import typer
 from rich.console import Console
 
 from topdown.cli import ledger as cli_ledger
+from topdown.cli.aggregate import aggregate
 from topdown.cli.check import check
 from topdown.cli.compare import compare
+from topdown.cli.export import export
 from topdown.cli.init import init
 from topdown.cli.plan import plan
 from topdown.cli.project import project
@@ -49,7 +51,9 @@ app = typer.Typer(
         "[bold]topdown study FILE[/bold] simulates what its projection does to the noise, "
         "[bold]topdown compare STUDY STUDY[/bold] sets two such studies side by side. "
         "[bold]topdown verify PUBLIC[/bold] checks a release that was received, "
-        "[bold]topdown query PUBLIC[/bold] sums its units, with margins of error.\n\n"
+        "[bold]topdown query PUBLIC[/bold] sums its units, with margins of error, "
+        "[bold]topdown aggregate PUBLIC --by FILE[/bold] by districts, "
+        "[bold]topdown export PUBLIC[/bold] writes it for other people's tools.\n\n"
         "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget, 130 stopped by Ctrl-C (143 by SIGTERM), "
         "74 standard output cannot be written, 70 a fault of topdown."
     ),
@@ -63,7 +67,22 @@ _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__na
 
 app.add_typer(cli_ledger.app, name="ledger")
 
-for command in (init, run, project, synthesize, statistic, study, compare, check, plan, verify, query, schema):
+for command in (
+    init,
+    run,
+    project,
+    synthesize,
+    statistic,
+    study,
+    compare,
+    check,
+    plan,
+    verify,
+    query,
+    aggregate,
+    export,
+    schema,
+):
     app.command()(command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,14 @@ Threads = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say what every stage does, on standard error.")]
+
+
+class Format(StrEnum):
+    """How answers are printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
 
 
 def console(quiet: bool) -> Console:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class Format(StrEnum):
-    """How answers are printed."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
+from topdown.cli.options import Format
 
 
 def query(

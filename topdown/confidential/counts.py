@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from topdown.confidential.entries import Entries
+from topdown.confidential.microdata import held_of_microdata
 from topdown.confidential.numbers import refuse_zeros, whole_numbers
 from topdown.confidential.records import held_of_frame
-from topdown.errors import ROW, CountsError, GeographyError, require_known
+from topdown.errors import ROW, ConfigError, CountsError, GeographyError, require_known
 from topdown.geography.construction import as_frame, as_strings, code_shown, column
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
@@ -70,16 +71,32 @@ class Counts:
 
     @classmethod
     def from_records(
-        cls, frame: Any, geography: Geography, *, geoid: str | Sequence[str], schema: Schema, separator: str = "/"
+        cls,
+        frame: Any,
+        geography: Geography,
+        *,
+        geoid: str | Sequence[str] | None = None,
+        schema: Schema | None = None,
+        separator: str = "/",
+        preset: str | None = None,
     ) -> Counts:
         """The counts of a table with one row per record (a person), kept as the cells that have any.
 
         ``frame``: as `from_table` takes it. ``geoid``: the column that names the record's leaf, or those whose joined
-        path does. ``schema``: its attributes are columns, with its categories. A leaf without a row has 0. Raises
+        path does. ``schema``: its attributes are columns, with its categories. ``preset``, in place of both: records
+        have the columns and codes of the privacy-protected microdata file of that run's schema ("pl94-2020-us"), and
+        the leaves are blocks of 15 digits. A leaf without a row has 0. Raises
         `CountsError` naming the row: a unit that is unknown or no leaf, a category that is missing or unknown, a cell
         that the schema's zeros exclude.
         """
-        held = held_of_frame(frame, geography, geoid, schema, None, separator)
+        if preset is not None:
+            if geoid is not None or schema is not None:
+                raise ConfigError("preset says what the columns are; leave geoid and schema out, or the preset")
+            held, schema = held_of_microdata(frame, geography, preset)
+        elif geoid is None or schema is None:
+            raise ConfigError("give geoid and schema, or a preset that says what the columns are")
+        else:
+            held = held_of_frame(frame, geography, geoid, schema, None, separator)
         return cls(geography, schema.cells(), held, schema)
 
     @classmethod

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from topdown.geography.tree import IntArray
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.noise import Law, SecureSource, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.noise.key import NoiseKey, chunks
 from topdown.privacy.only_child import GIVEN, groups, law_of, levels_taken, variances
 from topdown.privacy.plan import Plan
 from topdown.wording import shown
@@ -70,14 +72,15 @@ def require_room(counts: Counts, plan: Plan) -> None:
         )
 
 
-def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measurements:
+def measure(counts: Counts, plan: Plan, source: Source | NoiseKey | None = None) -> Measurements:
     """Every count plus independent noise of its level's law under ``plan``; invariant levels exactly.
 
     What is counted are the answers to the queries that the plan names at each level, the cells themselves for
     "detailed". Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan
     bounds a level, they depend on the count and stay within its bounds. ``source``: where the random bits come from, by
-    default operating-system entropy; a seeded source gives measurements that are marked as not fit for release. Raises
-    `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
+    default operating-system entropy; a seeded source gives measurements that are marked as not fit for release; a key
+    gives every chunk of nodes and answers the noise of its own stream. Raises `BudgetError` as `measurable` does,
+    `CountsError` as `require_room` does.
     """
     source = SecureSource() if source is None else source
     geography, schema = counts.geography, counts.schema
@@ -90,52 +93,92 @@ def measure(counts: Counts, plan: Plan, source: Source | None = None) -> Measure
     taken = levels_taken(plan, geography)
     for level in geography.levels:
         nodes = geography.level_slice(level)
-        for query in plan.queries(level):
-            laws = _laws(plan, geography, taken, level, query)
-            if query == DETAILED:
-                for cells in geography.tree.blocks(len(counts.cells)):
-                    exact = counts.block(cells, nodes)
-                    values[cells, nodes] = _measured(exact, laws, plan, level, source)
-                variance[nodes] = variances(plan, geography, level, query)
+        for name in plan.queries(level):
+            query = Query.parse(name, schema)
+            spread = variances(plan, geography, level, name)
+            if name == DETAILED:
+                drawn = values[:, nodes]
+                variance[nodes] = spread
             else:
-                answers = counts.answers(Query.parse(query, schema), nodes)
-                drawn = _measured(answers.T, laws, plan, level, source).T.astype(kind, copy=False)
-                others[level, query] = Answers(drawn, variances(plan, geography, level, query))
+                drawn = np.empty((query.n_answers, nodes.stop - nodes.start), kind)
+                others[level, name] = Answers(drawn.T, spread)
+            for piece in _pieces(source, geography, level, query):
+                own = slice(nodes.start + piece.nodes.start, nodes.start + piece.nodes.stop)
+                exact = counts.block(piece.answers, own) if name == DETAILED else counts.answers(query, own).T
+                laws = _laws(plan, geography, taken[own], level, name)
+                drawn[piece.answers, piece.nodes] = _measured(exact, laws, plan, level, piece.source)
     return Measurements(
         geography, counts.cells, values.T, variance, plan, source.fit_for_release, counts.attributes, others
     )
 
 
+class _Piece(NamedTuple):
+    """What is drawn at once: nodes of a level, counted from its first, some answers, and where the bits come from for
+    nodes that took so many levels' shares."""
+
+    nodes: slice
+    answers: slice
+    source: Callable[[int], Source]
+
+
+def _pieces(source: Source | NoiseKey, geography: Geography, level: str, query: Query) -> Iterator[_Piece]:
+    """A level's answers to ``query`` in the pieces that are drawn one after the other.
+
+    Under a key a piece has a stream of its own, so that its noise depends on nothing else; of another source the pieces
+    only bound what is held at once.
+    """
+    where = geography.level_slice(level)
+    n_nodes = where.stop - where.start
+    if isinstance(source, NoiseKey):
+        for index, nodes in enumerate(chunks(n_nodes, query.n_answers)):
+            yield _Piece(nodes, slice(0, query.n_answers), partial(source.stream, level, query.name, index))
+        return
+    whole = [slice(0, query.n_answers)]
+    for answers in geography.tree.blocks(query.n_answers) if query.name == DETAILED else whole:
+        yield _Piece(slice(0, n_nodes), answers, lambda _: source)
+
+
 class _Part(NamedTuple):
-    """Nodes of a level, counted from its first, and the ``law`` of their noise; ``unmeasured``, or exact without."""
+    """Nodes of a piece, counted from its first, and the ``law`` of their noise; ``unmeasured``, or exact without.
+
+    ``taken``: how many levels' shares they took, which tells parts of one piece apart.
+    """
 
     nodes: slice | IntArray
+    taken: int
     law: Law | None
     unmeasured: bool
 
 
 def _laws(plan: Plan, geography: Geography, taken: IntArray, level: str, query: str) -> list[_Part]:
-    """The nodes of a level by the law of what is measured there of a query."""
+    """Some nodes of a level, which took ``taken``, by the law of what is measured there of a query."""
     exact = plan.is_exact(level, query)
     return [
-        _Part(nodes, None if exact else law_of(plan, geography.levels, level, query, kind), kind == GIVEN and not exact)
-        for kind, nodes in groups(taken, geography.level_slice(level))
+        _Part(
+            nodes,
+            kind,
+            None if exact else law_of(plan, geography.levels, level, query, kind),
+            kind == GIVEN and not exact,
+        )
+        for kind, nodes in groups(taken, slice(0, len(taken)))
     ]
 
 
-def _measured(exact: IntArray, parts: list[_Part], plan: Plan, level: str, source: Source) -> npt.NDArray[Any]:
+def _measured(
+    exact: IntArray, parts: list[_Part], plan: Plan, level: str, source: Callable[[int], Source]
+) -> npt.NDArray[Any]:
     """``exact`` (answers x nodes) with noise of every node's law, within the level's bounds; as it is for an invariant,
     0 where it is not measured.
     """
     found = []
-    for nodes, law, unmeasured in parts:
+    for nodes, taken, law, unmeasured in parts:
         mine = exact[:, nodes]
         if unmeasured:
             mine = np.zeros_like(mine)
-        found.append(mine if law is None else plan.bounds.at(level).sample(mine, law, mine.shape, source))
+        found.append(mine if law is None else plan.bounds.at(level).sample(mine, law, mine.shape, source(taken)))
     if len(found) == 1:
         return found[0]
     together = np.zeros(exact.shape, np.result_type(*found))
-    for (nodes, _, _), values in zip(parts, found, strict=True):
-        together[:, nodes] = values
+    for part, values in zip(parts, found, strict=True):
+        together[:, part.nodes] = values
     return together

@@ -16,7 +16,7 @@ from topdown.errors import CountsError, DataError, require_known
 from topdown.geography.geography import Geography
 from topdown.tables.pl94 import HEADER, LEVELS, SEGMENTS, WIDTHS, numbers, read_members, sums_within
 from topdown.wording import listed, shown, shown_path
-from topdown.workload.redistricting import FIELD_OF_RACE, PERSONS, RESIDENCES, TABLES, VOTERS, field_names
+from topdown.workload.redistricting import FIELD_OF_RACE, PERSONS, RESIDENCES, TABLES, UNITS, VOTERS, field_names
 
 _SEGMENT_OF = {table: segment for segment, tables in SEGMENTS.items() for table in tables}
 
@@ -101,6 +101,14 @@ class Redistricting:
         values = self.geography.tree.aggregate(np.ascontiguousarray(cells.reshape(len(cells), -1).T))
         values.flags.writeable = False
         return Counts(self.geography, PERSONS.cells(), values.T, PERSONS)
+
+    def units(self) -> Counts:
+        """Housing units by occupancy (2 cells) of the lowest level, from table H1; every level above is their sum."""
+        leaves = self.geography.level_slice(self.geography.levels[-1])
+        cells = self._numbers("H1", leaves)[:, [2, 1]]
+        values = self.geography.tree.aggregate(np.ascontiguousarray(cells.T))
+        values.flags.writeable = False
+        return Counts(self.geography, UNITS.cells(), values.T, UNITS)
 
     def _both(self, all_of: str, by_hispanic: str, nodes: slice) -> npt.NDArray[np.int64]:
         """Counts by Hispanic and race (units x 2 x 63): of the two tables one has everybody, the other the rest."""

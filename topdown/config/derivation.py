@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,6 +58,38 @@ class OutputWithRecords(Output):
     microdata_order: Literal["sorted", "shuffled"] = "sorted"
 
 
+def _moment(text: str) -> str:
+    """A year, a month or a day as ISO 8601 writes it, or two with "/" between."""
+    found = [re.fullmatch(r"(\d{4})(?:-(\d\d)(?:-(\d\d))?)?", part) for part in text.split("/", 1)] if text else []
+    try:
+        days = [date(int(one[1]), int(one[2] or 1), int(one[3] or 1)) for one in found if one is not None]
+    except ValueError:
+        days = []
+    if len(days) < len(found) or days != sorted(days):
+        raise ValueError('give a year, a month or a day, or two: "2020", "2020-04-01", "2019/2020"')
+    return text
+
+
+def _address(text: str) -> str:
+    """An address on the web, or nothing."""
+    if text and re.fullmatch(r"https?://\S+", text) is None:
+        raise ValueError('give an address, such as "https://example.org/release"')
+    return text
+
+
+class CatalogueOptions(Section):
+    """What catalogues are told of the release (dcat.jsonld, csv-metadata.json): its ``publisher``, its ``licence`` by
+    address or name, the ``period`` that is counted ("2020", "2020-04-01", "2019/2020"), a ``description``, by default
+    the codebook's, and the ``url`` where it is found.
+    """
+
+    publisher: str = ""
+    licence: str = ""
+    period: Annotated[str, AfterValidator(_moment)] = ""
+    description: str = ""
+    url: Annotated[str, AfterValidator(_address)] = ""
+
+
 class DerivationConfig(Section, ABC):
     """What follows the draw, whatever the measurements come from: how they are projected, where the release is written.
 
@@ -65,6 +99,7 @@ class DerivationConfig(Section, ABC):
     title: str = ""
     projection: Projection = Projection()
     output: Output = Output()
+    catalogue: CatalogueOptions = CatalogueOptions()
     folder: Path = Field(default=Path(), exclude=True)
 
     @property

@@ -5,15 +5,36 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from topdown.config.derivation import DerivationConfig
 from topdown.config.section import Section
 
 
 class MeasurementsOptions(Section):
-    """Where the measurements are: the public directory of a release."""
+    """Where the measurements are: the public directory of a release, or with ``product`` the folder of the Census
+    Bureau's noisy measurement files. Of these, ``state``: two digits; ``levels``: those to read; ``total``: the state's
+    total, where it was published exactly elsewhere; ``incomplete``: whether to take files in which measurements are
+    missing.
+    """
 
     path: str
+    product: str | None = None
+    state: str | None = None
+    levels: list[str] | None = None
+    total: int | None = Field(default=None, ge=0)
+    incomplete: bool = False
+
+    @model_validator(mode="after")
+    def _alone(self) -> Self:
+        given = [
+            name for name in ("state", "levels", "total", "incomplete") if getattr(self, name) not in (None, False)
+        ]
+        if self.product is None and given:
+            raise ValueError(f"{given[0]} is of noisy measurement files; give product too, or take it out")
+        return self
 
 
 class ProjectConfig(DerivationConfig):

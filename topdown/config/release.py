@@ -209,7 +209,7 @@ class RunConfig(DerivationConfig):
         Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
         another solver, from the noise that was drawn. Nor of what records are made of it afterwards.
         """
-        apart: Any = {"output": True, "ledger": True, "projection": {"cross_check", "solver"}}
+        apart: Any = {"output": True, "ledger": True, "catalogue": True, "projection": {"cross_check", "solver"}}
         if not self.by_family:
             apart |= {"attributes": True, "recodes": True}
         if not self.zeros:

@@ -7,6 +7,7 @@ rows decides nothing: tables come sorted by their counts, and an order that was 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 
 from topdown.errors import GeographyError
 from topdown.geography import construction
+from topdown.geography.lookup import FEW, place_in
 from topdown.geography.tree import IntArray, Tree
 from topdown.wording import WITHHELD, joined, listed, may_hold_a_count, shown, unquoted
 
@@ -154,6 +156,23 @@ class Geography:
         graph.add_edges_from((geoids[p], geoids[c]) for c, p in enumerate(self.tree.parent.tolist()) if p >= 0)
         return graph
 
+    def part(self, siblings: slice) -> tuple[Geography, IntArray]:
+        """Some siblings with all below them, and their parent as the root, and the units' numbers in this geography."""
+        tree, nodes = self.tree.part(siblings)
+        return self._of(self.levels[self.tree.level_of(siblings.start) - 1 :], tree, nodes), nodes
+
+    def top(self, level: str) -> Geography:
+        """The units down to ``level``, which are its leaves; their numbers are those in this one."""
+        stop = self.level_slice(level).stop
+        kept = self.levels.index(level) + 1
+        inner = int(self.level_offsets[kept - 1])
+        tree = Tree(self.level_offsets[: kept + 1].copy(), self.child_offsets[: inner + 1].copy())
+        return self._of(self.levels[:kept], tree, np.arange(stop))
+
+    def _of(self, levels: tuple[str, ...], tree: Tree, nodes: IntArray) -> Geography:
+        names = None if self.names is None else self.names.take(nodes)
+        return Geography(levels, tree, self.identifiers.take(nodes), names)
+
     # -- the tree as arrays ---------------------------------------------------------------------------------------
 
     @cached_property
@@ -226,8 +245,27 @@ class Geography:
         # A table in the geography's own order is the common case; equality of buffers is far cheaper than hashing.
         if len(wanted) == self.n_leaves and wanted.equals(self.identifiers[leaves.start :]):
             return np.arange(leaves.start, leaves.stop, dtype=np.int64)
+        if len(wanted) * FEW < self.n_nodes and not wanted.null_count and all(self._in_order):
+            return self._searched(wanted)
         found = pc.index_in(wanted, value_set=self.identifiers)
         return np.asarray(pc.fill_null(found, -1).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+    def _searched(self, wanted: pa.Array) -> IntArray:
+        """As `index_of`, level by level from the leaves', where every level is in order."""
+        nodes = np.full(len(wanted), -1, np.int64)
+        for level in range(self.tree.n_levels - 1, -1, -1):
+            missing = np.flatnonzero(nodes < 0)
+            if len(missing):
+                here = self.tree.level(level)
+                place = place_in(wanted.take(pa.array(missing)), self.identifiers[here.start : here.stop])
+                nodes[missing] = np.where(place >= 0, place + here.start, -1)
+        return nodes
+
+    @cached_property
+    def _in_order(self) -> tuple[bool, ...]:
+        """Level by level: whether all units, not siblings alone, stand in the order of their identifiers."""
+        rises = construction.rises(self.identifiers)
+        return tuple(bool(rises[lo : hi - 1].all()) for lo, hi in itertools.pairwise(self.level_offsets.tolist()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Geography) and (

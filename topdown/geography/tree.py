@@ -35,14 +35,22 @@ class Families(NamedTuple):
     children: slice
     starts: IntArray
     sizes: IntArray
+    number: IntArray | None = None
 
     def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sum over each family of ``values``, whose last axis runs over the children."""
+        if self.number is not None:
+            values = values * self.number
         return np.add.reduceat(values, self.starts, axis=-1)
 
     def total_rows(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Sum over each family of ``values``, whose first axis runs over the children."""
-        return np.add.reduceat(values, self.starts, axis=0)
+        """Sum over each family of ``values``, whose first axis runs over the children; of whole numbers as int64."""
+        if values.dtype.kind == "i" and values.ndim == 2:
+            from topdown.geography.sums import sums_of_rows
+
+            # Of narrow numbers numpy would convert every one before it adds.
+            return sums_of_rows(values, self.starts)
+        return np.add.reduceat(values, self.starts, axis=0, dtype=np.int64 if values.dtype.kind == "i" else None)
 
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Each parent's entry of ``values`` (last axis), repeated for its children."""
@@ -66,7 +74,8 @@ class Families(NamedTuple):
         for first, last in itertools.pairwise(np.unique(bounds).tolist()):
             above = slice(self.parents.start + first, self.parents.start + last)
             below = slice(self.children.start + int(ends[first]), self.children.start + int(ends[last]))
-            parts.append(Families(above, below, self.starts[first:last] - ends[first], self.sizes[first:last]))
+            number = None if self.number is None else self.number[int(ends[first]) : int(ends[last])]
+            parts.append(Families(above, below, self.starts[first:last] - ends[first], self.sizes[first:last], number))
         return parts
 
 
@@ -75,11 +84,13 @@ class Tree:
     """A rooted tree whose leaves all stand at the last level.
 
     ``level_offsets`` (L + 1,) bounds the levels; ``child_offsets`` (inner nodes + 1,) bounds the children of every
-    inner node. Raises `GeographyError` where these do not describe such a tree.
+    inner node. ``number`` (nodes,): how many nodes each stands for in sums, as one of leaves that are alike may; None
+    where all are themselves. Raises `GeographyError` where these do not describe such a tree.
     """
 
     level_offsets: IntArray
     child_offsets: IntArray
+    number: IntArray | None = None
 
     def __post_init__(self) -> None:
         levels, children = self.level_offsets, self.child_offsets
@@ -147,7 +158,8 @@ class Tree:
         """The families whose parents stand at level ``index`` (0 to L - 2)."""
         parents, children = self.level(index), self.level(index + 1)
         bounds = self.child_offsets[parents.start : parents.stop + 1]
-        return Families(parents, children, bounds[:-1] - children.start, np.diff(bounds))
+        number = None if self.number is None else self.number[children]
+        return Families(parents, children, bounds[:-1] - children.start, np.diff(bounds), number)
 
     def families_down(self) -> Iterator[Families]:
         """The families level by level, from the root's."""
@@ -202,10 +214,22 @@ class Tree:
 
     def subtree(self, node: int) -> tuple[Tree, IntArray]:
         """The subtree below ``node`` as a tree of its own, and the numbers of its nodes in this one."""
-        lo, hi = node, node + 1
+        sizes, ranges = self._below(node, node + 1)
+        return Tree.from_family_sizes(sizes), np.concatenate(ranges)
+
+    def part(self, siblings: slice) -> tuple[Tree, IntArray]:
+        """Some ``siblings`` with all that is below them and their parent as the root, as a tree of its own, and the
+        numbers of its nodes in this one."""
+        sizes, ranges = self._below(siblings.start, siblings.stop)
+        root = self.parent[siblings.start : siblings.start + 1]
+        return Tree.from_family_sizes([[siblings.stop - siblings.start], *sizes]), np.concatenate([root, *ranges])
+
+    def _below(self, lo: int, hi: int) -> tuple[list[IntArray], list[IntArray]]:
+        """Of nodes ``lo`` to ``hi`` of a level and what is below them, level by level: the sizes of their families, of
+        inner nodes alone, and their numbers."""
         ranges, sizes = [np.arange(lo, hi)], []
-        for _ in range(self.level_of(node), self.n_levels - 1):
+        for _ in range(self.level_of(lo), self.n_levels - 1):
             sizes.append(np.diff(self.child_offsets[lo : hi + 1]))
             lo, hi = int(self.child_offsets[lo]), int(self.child_offsets[hi])
             ranges.append(np.arange(lo, hi))
-        return Tree.from_family_sizes(sizes), np.concatenate(ranges)
+        return sizes, ranges

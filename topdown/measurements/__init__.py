@@ -1,1 +1,1 @@
-"""The protected numbers, and the sealed record that keeps a run's from being drawn again."""
+"""The protected numbers, and the sealed record by which a run that is started again draws the same."""

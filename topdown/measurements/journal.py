@@ -1,51 +1,62 @@
 """The run's own record, kept with the confidential data: noise is drawn once.
 
-Measurements are written and synced here before anything is derived from them. A run that is started again with the same
-configuration and the same input finds them and goes on; it draws nothing, so it reveals nothing more. A changed
-configuration or input is a different release and is refused.
+The noise of a release follows from its secret, its configuration and its input (`topdown.noise.key`), and these are
+written and synced here before anything is drawn. A run that is started again with the same configuration and the same
+input draws the same noise from them, so it reveals nothing more, and makes sure of it: what was measured is kept as a
+code under the secret. A changed configuration or input is a different release and is refused.
 
-The record is an Arrow file and, behind it, a seal: HMAC-SHA256 of all of it under a secret that is kept beside it. What
-does not carry its seal is damaged, or is another release's, and is refused before anything is parsed.
+The record ends in a seal, HMAC-SHA256 of it under the secret. What does not carry its seal is damaged, or is another
+release's, and is refused before anything is parsed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError
-from topdown.geography.geography import Geography
-from topdown.machine.files import file_digest, locked, make_folder, whole_file
+from topdown.machine.files import locked, make_folder, whole_file
 from topdown.machine.system import sync_folder
-from topdown.measurements.measurements import Answers, Measurements
+from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource
-from topdown.privacy.only_child import variances
-from topdown.privacy.plan import Plan
+from topdown.noise.key import SECRET_BYTES, STREAMS_VERSION, NoiseKey
 from topdown.wording import FAILED, reason, shown_path
-from topdown.workload import DETAILED, Query, Schema
 
-_FILE = "measurements.arrow"
+_FILE = "draw.json"
 _SECRET = "key"  # nosec B105 # the name of the file that holds it
-_SECRET_BYTES = 32
-_SEAL_BYTES = 32
-_READ_AT_ONCE = 1 << 20
-_EARLIER = "release"
-"""A file that earlier versions, which sealed nothing, kept in place of the secret."""
+_SEAL_LETTERS = 64
+_LARGEST = 1 << 12
+"""Bytes of a record at most; of a longer one the rest is not read, and its seal is then wrong."""
+_EARLIER = ("release", "measurements.arrow")
+"""Files that earlier versions kept, which kept the noise itself."""
 
 _RESTORE = (
     "restore the folder from a copy: without it the same release cannot be made again, and a new one in another "
     "--output spends its budget anew"
 )
+
+
+class Begun(NamedTuple):
+    """A release whose noise may have been drawn: its ``key``, and the code of what was ``measured``, None where no run
+    came so far.
+    """
+
+    key: NoiseKey
+    measured: str | None
+
+    @property
+    def ties(self) -> KeyedSource:
+        """The stream that breaks ties of rounding."""
+        return KeyedSource(self.key.derive("ties"))
 
 
 @dataclass(frozen=True)
@@ -80,198 +91,156 @@ class Journal:
 
     def release_name(self) -> str:
         """The name of this directory's release, of which its secret, made when it is first asked for, is the source."""
-        return self._secret().spawn("release").key.hex()[:32]
+        return KeyedSource(self._secret()).spawn("release").key.hex()[:32]
 
-    def _secret(self) -> KeyedSource:
+    def read(self) -> Begun | None:
+        """What was begun here; None where no noise can have been drawn.
+
+        Raises `DataError` where it is not what was written or an earlier version wrote it, `ConfigError` or `DataError`
+        where it belongs to another configuration or input.
+        """
+        path = self.folder / _FILE
+        try:
+            self._require_of_this_version()
+            if not path.exists():
+                return None
+            found = json.loads(self._sealed())
+            version, configuration, table = found["streams"], found["configuration"], found["input"]
+            measured = found["measured"]
+        except DataError:
+            raise
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{shown_path(path)}: the record of the noise cannot be read: {reason(error)}; {_RESTORE}"
+            ) from None
+        if version != STREAMS_VERSION:
+            raise DataError(
+                f"{shown_path(path)}: another version of Topdown began this release, whose key gives other noise there "
+                "than here; finish it with that version"
+            )
+        remedy = (
+            "it is a different release (so is one with a changed list of units): give it another --output directory"
+        )
+        if configuration != self.configuration:
+            raise ConfigError(
+                f"{shown_path(self.folder.parent)} holds noise that was drawn under another configuration; {remedy}"
+            )
+        if table != self.input:
+            raise DataError(
+                f"{shown_path(self.folder.parent)} holds noise that was drawn for another input file; {remedy}"
+            )
+        return Begun(self._key(), measured)
+
+    def begin(self) -> Begun:
+        """Keep, synced, what the noise will follow from, before any is drawn."""
+        self._write(None)
+        return Begun(self._key(), None)
+
+    def keep(self, begun: Begun, measurements: Measurements) -> str:
+        """Keep the code of ``measurements``, which tells nothing of them, and return it.
+
+        Raises `DataError` where other measurements were made of the same noise before.
+        """
+        measured = _code(begun.key, measurements)
+        if begun.measured is None:
+            self._write(measured)
+        elif not hmac.compare_digest(begun.measured, measured):
+            raise DataError(
+                f"{shown_path(self.folder / _FILE)}: this run measured other numbers than the run before it, which "
+                "another version of Topdown or of its libraries may do; nothing was released: finish the release with "
+                "the version that began it"
+            )
+        return measured
+
+    def _write(self, measured: str | None) -> None:
+        path, secret = self.folder / _FILE, self._secret()
+        content = json.dumps(
+            {
+                "streams": STREAMS_VERSION,
+                "configuration": self.configuration,
+                "input": self.input,
+                "measured": measured,
+            }
+        )
+        try:
+            with whole_file(path, private=True) as partial:
+                partial.write_text(content + _seal(secret, content.encode()), encoding="ascii")
+            sync_folder(self.folder)
+        except OSError as error:
+            raise DataError(
+                f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: "
+                "nothing was released, and the next run draws the same noise"
+            ) from None
+
+    def _secret(self) -> bytes:
         """The secret, drawn and synced when it is first asked for. Raises `DataError` where it is damaged or gone."""
         path = self.folder / _SECRET
         try:
             if not path.is_file():
-                self._require_nothing_sealed(path)
-                drawn = secrets.token_bytes(_SECRET_BYTES)
+                if (self.folder / _FILE).exists():
+                    raise DataError(f"{shown_path(path)}: the release's secret is missing; {_RESTORE}")
+                self._require_of_this_version()
+                drawn = secrets.token_bytes(SECRET_BYTES)
                 with whole_file(path, private=True) as partial:
                     partial.write_text(drawn.hex() + hashlib.sha256(drawn).hexdigest())
                 sync_folder(self.folder)
             with path.open("rb") as file:
-                text = file.read(2 * _SECRET_BYTES + 64 + 1)
+                text = file.read(2 * SECRET_BYTES + 64 + 1)
         except OSError as error:
             raise DataError(f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space") from None
-        secret = _from_hex(text[: 2 * _SECRET_BYTES])
-        if secret is None or text[2 * _SECRET_BYTES :] != hashlib.sha256(secret).hexdigest().encode():
+        secret = _from_hex(text[: 2 * SECRET_BYTES])
+        if secret is None or text[2 * SECRET_BYTES :] != hashlib.sha256(secret).hexdigest().encode():
             raise DataError(f"{shown_path(path)}: the release's secret is damaged; {_RESTORE}")
-        return KeyedSource(secret)
+        return secret
 
-    def _require_nothing_sealed(self, path: Path) -> None:
-        """Refuse to draw a secret where a release was begun under another."""
-        if (self.folder / _EARLIER).exists() or (self.folder / _FILE).exists():
-            raise DataError(
-                f"{shown_path(path)}: the release's secret is missing; if an earlier version of Topdown began this "
-                f"release, finish it with that version; if not, {_RESTORE}"
-            )
+    def _key(self) -> NoiseKey:
+        return NoiseKey(self._secret(), self.configuration, self.input)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the kept measurements, which tells nothing of them: a secret key is kept with them."""
-        return file_digest(self.folder / _FILE)
+    def _require_of_this_version(self) -> None:
+        """Refuse a folder in which an earlier version began a release: its noise is kept there, and not drawn again."""
+        for name in _EARLIER:
+            if (self.folder / name).exists():
+                raise DataError(
+                    f"{shown_path(self.folder / name)}: an earlier version of Topdown began this release and kept its "
+                    "noise; finish it with that version"
+                )
 
-    def write(self, measurements: Measurements, ties: KeyedSource) -> None:
-        """Keep ``measurements``, and the key of the stream that will break rounding ties, as one synced file."""
-        named = list(_columns(measurements))
-        columns = [pa.array(column) for _, column in named]
-        schema = pa.schema(
-            [pa.field(name, column.type) for (name, _), column in zip(named, columns, strict=True)],
-            metadata={
-                "configuration": self.configuration,
-                "input": self.input,
-                "ties": ties.key.hex(),
-                "fit for release": str(measurements.fit_for_release),
-            },
-        )
-        path, secret = self.folder / _FILE, self._secret()
-        try:
-            with whole_file(path, private=True) as partial:
-                with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                    writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-                with partial.open("rb") as written:
-                    seal = _seal(secret, written)
-                with partial.open("ab") as file:
-                    file.write(seal)
-            sync_folder(self.folder)
-        except OSError as error:
-            # What failed may have been the sync of the folder, when the record had its name already.
-            noise = (
-                "the noise that was drawn is kept, and the next run goes on from it"
-                if path.exists()
-                else "the noise that was drawn is forgotten"
-            )
-            raise DataError(
-                f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: "
-                f"nothing was released, and {noise}"
-            ) from None
-
-    def read(
-        self, geography: Geography, plan: Plan, cells: Sequence[str], attributes: Schema | None = None
-    ) -> tuple[Measurements, KeyedSource] | None:
-        """The measurements of ``cells`` and of the plan's other queries that were drawn before, and their stream of
-        ties; None where there are none yet. ``attributes``: the schema of the cells, if they have one.
-
-        Raises `DataError` where they are not what was written, `ConfigError` or `DataError` where they belong to
-        another configuration or input.
-        """
-        path = self.folder / _FILE
-        others = _others(geography, plan, Schema.of_cells(cells) if attributes is None else attributes)
-        names = [*cells, *(name for query in others for name in _names(query))]
-        # What a record of this release can take, its columns' names and metadata included.
-        largest = 8 * geography.n_nodes * len(names) + sum(1024 + 8 * len(name.encode()) for name in names) + (1 << 16)
-        try:
-            if not path.exists():
-                return None
-            table = pa.ipc.open_file(self._sealed(largest)).read_all()
-            metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-            ties = KeyedSource(bytes.fromhex(metadata["ties"]))
-        except DataError:
-            raise
-        except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-            raise DataError(
-                f"{shown_path(path)}: the record of the noise cannot be read: {reason(error)}; {_RESTORE}"
-            ) from None
-        remedy = (
-            "it is a different release (so is one with a changed list of units): give it another --output directory"
-        )
-        if metadata.get("configuration") != self.configuration:
-            raise ConfigError(
-                f"{shown_path(self.folder.parent)} holds noise that was drawn under another configuration; {remedy}"
-            )
-        if metadata.get("input") != self.input:
-            raise DataError(
-                f"{shown_path(self.folder.parent)} holds noise that was drawn for another input file; {remedy}"
-            )
-        if table.num_rows != geography.n_nodes or table.num_columns != len(names):
-            raise DataError(
-                f"{shown_path(path)}: holds {table.num_rows} nodes with {table.num_columns} numbers each, and this "
-                f"release has {geography.n_nodes} with {len(names)}; restore it from a copy"
-            )
-        values = np.stack([np.asarray(column) for column in table.columns[: len(cells)]])
-        variance = np.empty(geography.n_nodes)
-        for level in geography.levels:
-            asked = DETAILED in plan.queries(level)
-            variance[geography.level_slice(level)] = variances(plan, geography, level) if asked else np.inf
-        rows = {query.name: np.stack([np.asarray(table[name]) for name in _names(query)], axis=1) for query in others}
-        answers: dict[tuple[str, str], Answers] = {}
-        for level in geography.levels:
-            nodes = geography.level_slice(level)
-            for name in plan.queries(level):
-                if name in rows:
-                    answers[level, name] = Answers(rows[name][nodes], variances(plan, geography, level, name))
-        measurements = Measurements(
-            geography,
-            tuple(table.column_names[: len(cells)]),
-            values.T,
-            variance,
-            plan,
-            metadata.get("fit for release") == "True",
-            attributes,
-            answers,
-        )
-        return measurements, ties
-
-    def _sealed(self, largest: int) -> pa.Buffer:
+    def _sealed(self) -> bytes:
         """The content of the record without its seal, which was found to be right. `DataError`, or an `OSError`."""
         path = self.folder / _FILE
         secret = self._secret()
         if not path.is_file():
             raise DataError(f"{shown_path(path)}: the record of the noise is not a file; {_RESTORE}")
-        size = path.stat().st_size
-        if size > largest:
-            raise DataError(
-                f"{shown_path(path)}: the record of the noise has {size:,} bytes, and this release's has at most "
-                f"{largest:,}: it is damaged, or another release's; {_RESTORE}"
-            )
-        with pa.OSFile(str(path), "rb") as source:
-            content = source.read_buffer(size)
-        sealed = content.slice(0, max(0, content.size - _SEAL_BYTES))
-        if not hmac.compare_digest(_seal(secret, pa.BufferReader(sealed)), content.slice(sealed.size).to_pybytes()):
+        with path.open("rb") as file:
+            text = file.read(_LARGEST)
+        content = text[:-_SEAL_LETTERS]
+        if not hmac.compare_digest(_seal(secret, content).encode(), text[-_SEAL_LETTERS:]):
             raise DataError(
                 f"{shown_path(path)}: the record of the noise is not what was written: it is damaged, or another "
                 f"release's; {_RESTORE}"
             )
-        return sealed
+        return content
 
 
-def _columns(measurements: Measurements) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """The columns of the record, (nodes,) each: the cells', then those of every other query's answers, 0 at the levels
-    that were not asked for them.
-    """
-    yield from zip(measurements.cells, map(np.ascontiguousarray, measurements.values.T), strict=True)
-    by_query: dict[Query, dict[str, Answers]] = {}
-    for (level, name), one in measurements.others.items():
-        by_query.setdefault(Query.parse(name, measurements.schema), {})[level] = one
-    for query in sorted(by_query, key=lambda one: one.name):
-        levels = by_query[query]
-        kind = np.result_type(*(one.values.dtype for one in levels.values()))
-        for answer, name in enumerate(_names(query)):
-            column = np.zeros(measurements.geography.n_nodes, kind)
-            for level, one in levels.items():
-                column[measurements.geography.level_slice(level)] = one.values[:, answer]
-            yield name, column
+def _code(key: NoiseKey, measurements: Measurements) -> str:
+    """HMAC-SHA256 of every number that was measured, under a key of its own."""
+    code = hmac.new(key.derive("measurements"), digestmod="sha256")
+
+    def take(level: str, query: str, values: Any) -> None:
+        # Answers lie one after another in memory, so that nothing is copied.
+        by_answer = np.ascontiguousarray(values.T)
+        code.update(json.dumps([level, query, by_answer.dtype.str, by_answer.shape]).encode("ascii"))
+        code.update(by_answer.data)
+
+    take("", "", measurements.values)
+    for (level, query), answers in sorted(measurements.others.items()):
+        take(level, query, answers.values)
+    return code.hexdigest()
 
 
-def _others(geography: Geography, plan: Plan, schema: Schema) -> list[Query]:
-    """The queries but the detailed one that ``plan`` measures or publishes exactly, by name."""
-    names = {name for level in geography.levels for name in plan.queries(level)} - {DETAILED}
-    return [Query.parse(name, schema) for name in sorted(names)]
-
-
-def _names(query: Query) -> list[str]:
-    return [f"{query.name}: {label}" for label in query.labels()]
-
-
-def _seal(secret: KeyedSource, content: IO[bytes] | pa.NativeFile) -> bytes:
-    """HMAC-SHA256 of all of ``content`` under a key of its own."""
-    code = hmac.new(secret.spawn("measurements").key, digestmod="sha256")
-    while part := content.read(_READ_AT_ONCE):
-        code.update(part)
-    return code.digest()
+def _seal(secret: bytes, content: bytes) -> str:
+    """HMAC-SHA256 of ``content`` under a key of its own."""
+    return hmac.new(KeyedSource(secret).spawn("record").key, content, "sha256").hexdigest()
 
 
 def _from_hex(text: bytes) -> bytes | None:

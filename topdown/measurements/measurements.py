@@ -49,7 +49,8 @@ class Measurements:
     ``values`` (nodes x cells): the answers to the detailed query, all levels one after another; whole numbers where the
     mechanism gives them; 0 where not measured. ``node_variance``: their variances, (nodes,) or (nodes x cells); 0 for
     an exact value (an invariant), inf for a node that was not measured. ``others``: what was measured of other queries,
-    by level and query. ``plan``: the plan under which they were drawn, None when they came from elsewhere.
+    by level and query. ``plan``: the plan under which they were drawn, None when they came from elsewhere;
+    ``mechanism``: which noise was drawn with these variances, where no plan says it and it is known all the same.
     ``fit_for_release``: whether they were drawn exactly, from operating-system entropy. ``attributes``: the schema of
     the cells; None where they are one attribute.
     """
@@ -62,6 +63,7 @@ class Measurements:
     fit_for_release: bool = False
     attributes: Schema | None = None
     others: Mapping[tuple[str, str], Answers] = field(default_factory=dict, repr=False)
+    mechanism: str | None = None
 
     @property
     def schema(self) -> Schema:

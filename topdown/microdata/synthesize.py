@@ -40,6 +40,9 @@ from topdown.tables.tidy import write_json
 from topdown.wording import FAILED, reason, shown, shown_path
 from topdown.workload.schema import Schema
 
+_SCHEMA_VERSION = "1.0"
+"""Of the manifest and the files of records."""
+
 STATEMENT = (
     "These records are post-processing of the release: they were made from its tables alone, and they cost no budget "
     "beyond the release's. Whoever is described by them is made up; tabulated, they give back the release exactly."
@@ -185,7 +188,7 @@ def _write_parts(layout: Layout, source: Source, folder: Path, *, fit: bool) -> 
         parts = parts_in_order(layout.cells, layout.rows_per_file)
     else:
         parts = parts_shuffled(layout.cells, source, folder / ".scattered", layout.rows_per_file)
-    marks = {"statement": STATEMENT, "fit for release": str(fit)}
+    marks = {"statement": STATEMENT, "fit for release": str(fit), "schema version": _SCHEMA_VERSION}
     paths = []
     for number, blocks in enumerate(parts):
         paths.append(folder / f"part-{number:05d}.parquet")
@@ -199,7 +202,7 @@ def _write_parts(layout: Layout, source: Source, folder: Path, *, fit: bool) -> 
 def _facts(leaves: Leaves, schema: Schema, order: str, rows_per_file: int) -> dict[str, Any]:
     """The manifest without its files: what decides the records."""
     return {
-        "schema_version": "1.0",
+        "schema_version": _SCHEMA_VERSION,
         "statement": STATEMENT,
         "release_sha256": leaves.digest or None,
         "fit_for_release": leaves.fit_for_release,

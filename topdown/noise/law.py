@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from numpy.typing import ArrayLike, NDArray
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from topdown.noise.randomness import Source
 
@@ -39,6 +40,13 @@ class LatticeLaw(Law, Protocol):
     """A law on the multiples of 2^-grid_bits."""
 
     grid_bits: int
+
+    def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
+        """As of every law; ``kind``: `narrowest`, or a wider one, for the numbers of an integer law."""
+
+    @property
+    def narrowest(self) -> np.dtype[Any]:
+        """The narrowest kind of number that holds the draws."""
 
     def pmf(self, x: ArrayLike) -> Any:
         """P(X = x)."""

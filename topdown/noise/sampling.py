@@ -30,21 +30,25 @@ def sample_shape(size: Size, source: Source) -> tuple[int, ...]:
     return shape
 
 
-def fill(size: Size, source: Source, grid_bits: int, draw: Callable[[int], NDArray[np.int64]]) -> NDArray[Any]:
-    """An array of shape ``size`` from ``draw(count)``: int64, or float64 multiples of 2^-grid_bits on a grid.
+def fill(
+    size: Size, source: Source, kind: np.dtype[Any], grid_bits: int, draw: Callable[[NDArray[Any]], None]
+) -> NDArray[Any]:
+    """An array of shape ``size`` from ``draw``, which fills arrays of integers of ``kind``; float64 multiples of
+    2^-grid_bits on a grid.
 
     Raises OverflowError for a grid draw that a float64 cannot hold exactly.
     """
     shape = sample_shape(size, source)
-    drawn: NDArray[Any] = np.empty(shape, dtype=np.float64 if grid_bits else np.int64)
+    drawn: NDArray[Any] = np.empty(shape, dtype=np.float64 if grid_bits else kind)
     flat = drawn.reshape(-1)
     for start in range(0, flat.size, DRAWS_PER_CHUNK):
         chunk = flat[start : start + DRAWS_PER_CHUNK]
-        integers = draw(chunk.size)
         if not grid_bits:
-            chunk[:] = integers
-        elif np.abs(integers).max() > LARGEST_WHOLE:
+            draw(chunk)
+            continue
+        integers = np.empty(chunk.size, np.int64)
+        draw(integers)
+        if np.abs(integers).max() > LARGEST_WHOLE:
             raise OverflowError("a draw on the grid does not fit into a float64: choose a smaller scale or grid")
-        else:
-            np.multiply(integers, 2.0**-grid_bits, out=chunk)
+        np.multiply(integers, 2.0**-grid_bits, out=chunk)
     return drawn

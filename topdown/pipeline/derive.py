@@ -29,12 +29,15 @@ from topdown.projection.method import METHODS
 from topdown.projection.project import project
 from topdown.projection.whole import FAMILY_ROUNDINGS, WholeProjection, require_whole, whole_histograms
 from topdown.release.answer_tables import paths_of
+from topdown.release.catalogue import Catalogue
 from topdown.release.histograms import HistogramRelease, project_whole, release_of
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import begun, publish
 from topdown.release.release import Release, round_counts
+from topdown.uncertainty.error_law import NORMAL
 from topdown.uncertainty.known_noise import no_margins
 from topdown.uncertainty.margins import Margins, node_margins
+from topdown.uncertainty.reach import Reach
 from topdown.uncertainty.words import describe_margins
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
@@ -43,15 +46,14 @@ from topdown.workload.answer_tables import answer_tables
 @dataclass(frozen=True)
 class Drawn:
     """What a release is derived from, without the counts: measurements, the stream that breaks ties of rounding, the
-    plan, the ``origin`` that the manifest states, whether the public directory holds the release already, and the
-    public ``limits`` of answers, None where there are none.
+    plan, None where it is not known, the ``origin`` that the manifest states, and the public ``limits`` of answers,
+    None where there are none.
     """
 
     measurements: Measurements
     ties: KeyedSource = field(repr=False)
-    plan: Plan
+    plan: Plan | None
     origin: Origin
-    released: bool = False
     limits: AnswerLimits | None = None
 
 
@@ -78,6 +80,11 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
         with stages.stage("finding margins of error"):
             margins = made_margins(config, measurements, made.release)
+            reach = (
+                Reach.of(measurements, config.output.confidence)
+                if tables
+                else Reach(1.0 - config.output.confidence, NORMAL)
+            )
             give_back()
         said = describe_margins(config.output.confidence, no_margins(measurements))
         with stages.stage("writing"):
@@ -98,8 +105,10 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                     said,
                 ),
                 title=config.title,
+                catalogue=Catalogue(**config.catalogue.model_dump()),
                 plan=drawn.plan,
                 notices=drawn.origin.notices,
+                reach=reach,
                 csv=config.output.csv,
                 wide=config.output.wide,
                 estimates_csv=config.output.estimates_csv,

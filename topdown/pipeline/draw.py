@@ -17,8 +17,6 @@ from topdown.machine.memory import give_back
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal
-from topdown.measurements.measurements import Measurements
-from topdown.noise import KeyedSource, SecureSource
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
@@ -69,29 +67,44 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     return prepared
 
 
-def draw(config: RunConfig, directory: Path, held: ExitStack, stages: Stages, *, workers: int | None = None) -> Drawn:
-    """The measurements of the release that is written to ``directory``, drawn or, where they were drawn before, found.
+def draw(
+    config: RunConfig, directory: Path, held: ExitStack, stages: Stages, *, workers: int | None = None
+) -> Drawn | None:
+    """The measurements of the release that is written to ``directory``; None where it was written before.
 
-    Reads and validates, rehearses, reserves the budget in the ledger where there is one, draws, keeps what was drawn
-    before anything is derived from it, and confirms it. ``held`` then holds the directory for this run alone. No count
-    outlives this function. ``workers``: threads of what follows, on which its memory depends. Raises `ConfigError`,
-    `DataError`, `ProjectionError` or `BudgetError`.
+    Reads and validates, rehearses, reserves the budget in the ledger where there is one, keeps what the noise follows
+    from, draws, and confirms it. A run that is started again draws the same noise. ``held`` then holds the directory
+    for this run alone. No count outlives this function. ``workers``: threads of what follows, on which its memory
+    depends. Raises `ConfigError`, `DataError`, `ProjectionError` or `BudgetError`.
     """
     prepared = _prepare(config, stages, workers)
     fingerprint = config.fingerprint(prepared.units, prepared.limits_digest)
     journal = Journal(directory / "internal", fingerprint, prepared.digest)
     held.enter_context(journal.locked())
-    found = journal.read(prepared.counts.geography, prepared.plan, prepared.counts.cells, prepared.counts.attributes)
-    released = _released(config, directory / "public", recorded=found is not None)
-    measurements, ties = _measurements(config, journal, prepared, found, stages)
+    begun = journal.read()
+    released = _released(config, directory / "public", recorded=begun is not None)
+    if begun is None:
+        rehearse(config, prepared.counts.geography, prepared.plan, stages, prepared.counts.schema, prepared.limits)
+    _reserve(config, journal, prepared, begun=begun is not None)
+    if released and begun is not None and begun.measured is not None:
+        _confirm(config, journal, begun.measured)
+        return None
+    if begun is not None:
+        stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
+    else:
+        begun = journal.begin()
+    with stages.stage("drawing noise"):
+        measurements = measure(prepared.counts, prepared.plan, begun.key)
+    with stages.stage("keeping what was measured"):
+        measured = journal.keep(begun, measurements)
     plan, units, levels = prepared.plan, prepared.units, prepared.counts.geography.levels
     gains = largest_gains(plan, prepared.counts.geography)
     limits, limits_digest = prepared.limits, prepared.limits_digest
-    del prepared, found  # With it go the counts, whose memory is wanted.
+    del prepared  # With it go the counts, whose memory is wanted.
     give_back()
     notices = _notices(config, plan, levels, gains)
-    origin = Origin(units, _confirm(config, journal), notices=notices, limits=limits_digest)
-    return Drawn(measurements, ties, plan, origin, released=released, limits=limits)
+    origin = Origin(units, _confirm(config, journal, measured), notices=notices, limits=limits_digest)
+    return Drawn(measurements, begun.ties, plan, origin, limits=limits)
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> Prepared:
@@ -214,7 +227,7 @@ def _released(config: RunConfig, public: Path, *, recorded: bool) -> bool:
         )
     if not _exists(public) or _is_empty(public):
         return False
-    again = f"move {shown_path(public)} away and run again: the same release is made from the noise that was kept"
+    again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
     entry = verify_files(public, remedy=again)["ledger"]
     if config.ledger is not None and entry is not None:
         Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)
@@ -226,27 +239,6 @@ def _is_empty(folder: Path) -> bool:
         return not any(folder.iterdir())
     except OSError:
         return False  # what is wrong with it is for whoever reads it to say
-
-
-def _measurements(
-    config: RunConfig,
-    journal: Journal,
-    prepared: Prepared,
-    found: tuple[Measurements, KeyedSource] | None,
-    stages: Stages,
-) -> tuple[Measurements, KeyedSource]:
-    """The measurements that this run drew before, or new ones, kept before anything is derived from them."""
-    if found is None:
-        rehearse(config, prepared.counts.geography, prepared.plan, stages, prepared.counts.schema, prepared.limits)
-    _reserve(config, journal, prepared, drawn=found is not None)
-    if found is not None:
-        stages.say("going on from the measurements that were drawn before: no noise is drawn, no budget is spent")
-        return found
-    with stages.stage("drawing noise"):
-        found = measure(prepared.counts, prepared.plan, SecureSource()), KeyedSource.fresh()
-    with stages.stage("keeping the measurements"):
-        journal.write(*found)
-    return found
 
 
 def _exists(public: Path) -> bool:
@@ -262,18 +254,18 @@ def _unreadable(public: Path, error: OSError) -> ConfigError:
     )
 
 
-def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, drawn: bool) -> None:
+def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, begun: bool) -> None:
     """Set the release's budget aside in the ledger, where there is one. Raises `BudgetError` if too little is left.
 
-    ``drawn``: whether its measurements are kept. If they are not although the ledger knows of them, they were lost, and
-    drawing others would be a second release on the budget of one.
+    ``begun``: whether there is a record of what its noise follows from. If there is none although the ledger knows that
+    it was drawn, it was lost, and drawing other noise would be a second release on the budget of one.
     """
     if config.ledger is None:
         return
     ledger = Ledger(config.folder / config.ledger.path)
     release = journal.release_name()
     account = ledger.reserve(config.ledger.dataset, release, prepared.plan.events(prepared.counts.geography.levels))
-    if not drawn and release in account.confirmed:
+    if not begun and release in account.confirmed:
         raise BudgetError(
             f"{shown_path(journal.folder)}: the ledger {shown_path(ledger.path)} says that release {release} drew its "
             "noise, and its record is not here; restore it from a copy: a new release in another --output spends its "
@@ -281,13 +273,13 @@ def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, drawn: 
         )
 
 
-def _confirm(config: RunConfig, journal: Journal) -> LedgerEntry | None:
-    """Tell the ledger, where there is one, what was measured."""
+def _confirm(config: RunConfig, journal: Journal, measured: str) -> LedgerEntry | None:
+    """Tell the ledger, where there is one, the code of what was measured."""
     if config.ledger is None:
         return None
     release = journal.release_name()
     ledger = Ledger(config.folder / config.ledger.path)
-    record = ledger.confirm(config.ledger.dataset, release, journal.digest)
+    record = ledger.confirm(config.ledger.dataset, release, measured)
     return LedgerEntry(config.ledger.dataset, release, record)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from topdown.config import ProjectConfig
 from topdown.errors import ConfigError
-from topdown.machine.files import locked, make_folder
+from topdown.machine.files import file_digest, locked, make_folder
 from topdown.machine.progress import Silent, Stages
 from topdown.noise import KeyedSource
 from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
+from topdown.release.known_variances import STATEMENT
+from topdown.release.manifest import DerivedFrom, Origin
+from topdown.release.noisy_read import read_noisy_measurements
 from topdown.release.read import Published, read_measurements
 from topdown.release.verify import verify_files
 from topdown.tables.readers import require_encodable
@@ -34,9 +38,10 @@ def project_measurements(
     public = directory / "public"
     require_solver(config)
     with stages.stage("reading the measurements"):
-        source = read_measurements(config.measurements_path)
+        source = _read(config)
     stages.say(f"read      {source.measurements.geography.n_nodes:,} nodes x {len(source.measurements.cells)} cells")
-    stages.say(source.plan.describe(source.measurements.geography.levels))
+    levels = source.measurements.geography.levels
+    stages.say(STATEMENT if source.plan is None else source.plan.describe(levels))
     try:
         make_folder(directory)
         with locked(directory / ".lock"):
@@ -56,6 +61,30 @@ def project_measurements(
             "another --output"
         ) from None
     return Outcome(public)
+
+
+def _read(config: ProjectConfig) -> Published:
+    """The measurements that ``config`` names: of a release, or of noisy measurement files."""
+    options, path = config.measurements, config.measurements_path
+    if options.product is None:
+        return read_measurements(path)
+    found = read_noisy_measurements(
+        path, options.product, options.state, options.levels, total=options.total, incomplete=options.incomplete
+    )
+    # The same files have the same digest wherever they lie.
+    top = Path(os.path.commonpath(found.files)) if len(found.files) > 1 else found.files[0].parent
+    digests = [f"{file_digest(file)} {file.relative_to(top).as_posix()}\n" for file in found.files]
+    files = hashlib.sha256("".join(digests).encode()).hexdigest()
+    asked = hashlib.sha256(f"{files} {options.model_dump_json(exclude={'path'})}".encode()).hexdigest()
+    plan = found.measurements.plan
+    notice = f"The measurements are those of noisy measurement files ({options.product}), which were drawn elsewhere."
+    origin = Origin(
+        units=files,
+        derived_from=DerivedFrom(asked, files),
+        notices=(notice,) if plan is not None else (notice, STATEMENT),
+        limits=None if found.limits is None else files,
+    )
+    return Published(path, found.measurements, plan, origin, found.limits)
 
 
 def _made_before(config: ProjectConfig, source: Published, public: Path) -> bool:

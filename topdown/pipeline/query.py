@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError
+from topdown.pipeline.assignments import assigned_units
 from topdown.release.read import read_measurements
-from topdown.tables.readers import read_table, table_columns
 from topdown.uncertainty.regions import Regions, Weights
-from topdown.wording import shown, shown_path
+from topdown.wording import shown
 from topdown.workload import Query
 
 QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
+_NAMED = 4
+"""Regions of no more units are called by these."""
 
 
 def query_release(
@@ -30,6 +31,7 @@ def query_release(
     confidence: float = 0.9,
 ) -> pd.DataFrame:
     """One row per region and cell, as `QUERY_COLUMNS`: of the sum of ``units``, and of every district of ``districts``.
+    ``region`` says in full what the number is of: "48+06 - 36", "01 of US".
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
     block assignment files have them. ``share_of``: units separated by commas, or a query. Raises `ConfigError` and
@@ -38,6 +40,8 @@ def query_release(
     asked = dict(_asked(units, districts))
     regions = Regions(read_measurements(public).measurements)
     rows = []
+    less = f" - {_named(minus)}" if minus else ""
+    part = "" if share_of is None else f" of {_named(share_of.split(','))}"
     for name, weights in asked.items():
         for cell in cells or (None,):
             found = regions.region(
@@ -48,7 +52,7 @@ def query_release(
                 share_of=_whole(share_of, regions),
                 confidence=confidence,
             )
-            rows.append((name, query, cell if cell is not None else query, *found))
+            rows.append((f"{name}{less}{part}", query, cell if cell is not None else query, *found))
     return pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
 
 
@@ -56,9 +60,14 @@ def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, 
     if not units and districts is None:
         raise ConfigError("nothing is asked: give units with --sum, or a table of units and districts with --regions")
     if units:
-        yield "+".join(units) if len(units) <= 4 else f"{len(units):,} units", _each_once(units)
+        yield _named(units), _each_once(units)
     if districts is not None:
         yield from _assigned(districts)
+
+
+def _named(units: Sequence[str]) -> str:
+    """The units added up, or how many there are."""
+    return "+".join(units) if len(units) <= _NAMED else f"{len(units):,} units"
 
 
 def _each_once(units: Sequence[str]) -> dict[str, float]:
@@ -70,17 +79,8 @@ def _each_once(units: Sequence[str]) -> dict[str, float]:
 
 def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
     """The districts of an assignment, in the order of their names. A unit without a district is in none."""
-    columns = table_columns(path)
-    if len(columns) < 2:
-        raise DataError(f"{shown_path(path)}: has one column; give units in the first and districts in the second")
-    frame = read_table(path, columns[:2]).to_pandas().astype(str)
-    frame.columns = ["unit", "district"]
-    frame = frame[~frame["district"].isin(["", "nan", "None"])]
-    repeated = frame["unit"].duplicated().to_numpy()
-    if repeated.any():
-        unit = str(frame["unit"].iloc[int(np.argmax(repeated))])
-        raise DataError(f"{shown_path(path)}: unit {shown(unit)} is assigned twice; assign every unit once")
-    for district, members in frame.groupby("district", sort=True)["unit"]:
+    frame = assigned_units(path)
+    for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
         yield str(district), dict.fromkeys(members.tolist(), 1.0)
 
 

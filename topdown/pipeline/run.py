@@ -29,7 +29,7 @@ def run(
 ) -> Outcome:
     """Read, measure, project, round and write the release that ``config`` describes to ``output``/public.
 
-    Noise is drawn once: started again with the same configuration and input, a run goes on from its own measurements.
+    Noise is drawn once: started again with the same configuration and input, a run draws the same noise from its key.
     With a ledger the budget is reserved before the first draw. The public directory appears complete or not at all.
     Where ``config.output.microdata`` says so, its records follow, as `synthesize` writes them.
     ``workers``: threads, by default one per processor; the release does not depend on it. Raises `ConfigError`,
@@ -42,8 +42,8 @@ def run(
         microdata.require_replaceable(directory / "microdata")
     with ExitStack() as held:
         drawn = draw(config, directory, held, stages, workers=workers)
-        already_there = drawn.released
-        if already_there:
+        already_there = drawn is None
+        if drawn is None:
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
         else:
             derive(config, drawn, public, stages, workers=workers)

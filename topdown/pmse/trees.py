@@ -21,9 +21,6 @@ from topdown.pmse.columns import Columns, FloatArray
 
 IntArray = npt.NDArray[np.int64]
 
-_BLOCK = 1 << 21
-"""Pairs of cuts that are compared at a time."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -38,9 +35,9 @@ class OptimalTree:
     """The best tree of ``depth`` 1 or 2 over all features and all thresholds between their values.
 
     With N rows, d features and at most K distinct values each, depth 1 takes O(d N log N) by sorted prefix sums; depth
-    2 takes O(d^2 (N + K^2)) time, by two-dimensional prefix sums over pairs of features, and O(N + K) memory beside a
-    block of pairs. Ties go to the first feature and the lowest threshold. A node whose records no cut divides stays a
-    leaf. A category is split off one against the rest.
+    2 takes O(d^2 (N + K^2)) time, by prefix sums over pairs of features, and O(N + K) memory. Ties go to the first
+    feature and the lowest threshold. A node whose records no cut divides stays a leaf. A category is split off one
+    against the rest.
 
     ``resolution``: a public number, of which the thresholds of continuous features are then whole multiples; it makes K
     small, and depth 2 quick, for any number of records. The family of trees stays fixed, so that the sensitivity holds.
@@ -78,6 +75,7 @@ def optimal_partition(
     ``matrix`` (rows x features), ``labels`` 0 or 1.
     """
     share = float(labels.mean())
+    labels = labels.astype(np.int64)
     coded = [np.unique(column, return_inverse=True) for column in matrix.T]
     values = [one[0] for one in coded]
     codes = [one[1].astype(np.int64) for one in coded]
@@ -132,52 +130,21 @@ def _between(low: float, high: float) -> float:
 
 def _best_root(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Cut | None:
     """The first cut of a best tree of depth 2: its gain is the best stump's below plus the best stump's above."""
+    from topdown.pmse.tree_kernel import improve
+
     best, cut = -1.0, None
     for feature, (code, known) in enumerate(zip(codes, values, strict=True)):
         if len(known) < 2:
             continue
-        below = np.full(len(known) - 1, -1.0)
-        above = np.full(len(known) - 1, -1.0)
+        below, above = np.full((2, len(known) - 1), -1.0)
+        rows = np.argsort(code, kind="stable")
         for other, other_values in zip(codes, values, strict=True):
-            _improve(below, above, code, other, labels, (len(known), len(other_values)), share)
+            improve(below, above, code[rows], other[rows], labels[rows], len(other_values), share)
         gain = below + above
         at = int(np.argmax(gain))
         if gain[at] > best:
             best, cut = float(gain[at]), Cut(feature, _between(known[at], known[at + 1]))
     return cut
-
-
-def _improve(
-    below: FloatArray,
-    above: FloatArray,
-    first: IntArray,
-    second: IntArray,
-    labels: IntArray,
-    sizes: tuple[int, int],
-    share: float,
-) -> None:
-    """Raise ``below`` and ``above``, by cut of the first feature, to the best stump in the second on either side."""
-    rows_at = np.argsort(first, kind="stable")
-    bounds = np.searchsorted(first[rows_at], np.arange(sizes[0] + 1))
-    m_all = np.cumsum(np.bincount(second, minlength=sizes[1])).astype(np.float64)
-    a_all = np.cumsum(np.bincount(second, weights=labels, minlength=sizes[1]))
-    m_before, a_before = np.zeros(sizes[1]), np.zeros(sizes[1])
-    step = max(1, _BLOCK // sizes[1])
-    for begin in range(0, sizes[0] - 1, step):
-        end = min(begin + step, sizes[0] - 1)
-        rows = rows_at[bounds[begin] : bounds[end]]
-        place = (first[rows] - begin) * sizes[1] + second[rows]
-        shape = (end - begin, sizes[1])
-        m = np.bincount(place, minlength=shape[0] * shape[1]).reshape(shape).cumsum(axis=0)
-        a = np.bincount(place, weights=labels[rows], minlength=shape[0] * shape[1]).reshape(shape).cumsum(axis=0)
-        # Rows up to the cut of the first feature, and up to every value of the second.
-        low_m, low_a = (m + m_before).cumsum(axis=1), (a + a_before).cumsum(axis=1)
-        m_before, a_before = m_before + m[-1], a_before + a[-1]
-        for into, side_m, side_a in ((below, low_m, low_a), (above, m_all - low_m, a_all - low_a)):
-            gain = _gain(side_m, side_a, share)
-            gain += _gain(side_m[:, -1:] - side_m, side_a[:, -1:] - side_a, share)
-            # The last value is "no second cut": it stands for a side that stays a leaf.
-            into[begin:end] = np.maximum(into[begin:end], gain.max(axis=1))
 
 
 def _words(path: list[tuple[Cut, bool]], features: tuple[str, ...]) -> str:

@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from topdown.errors import ConfigError, PlanError, suggest
 from topdown.neighbours import COUNTS_MOVED
-from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, Law, Source, TruncatedDiscreteLaplace
+from topdown.noise import (
+    BoundaryInflatedDiscreteLaplace,
+    DiscreteLaplace,
+    LatticeLaw,
+    Law,
+    Source,
+    TruncatedDiscreteLaplace,
+)
 from topdown.noise.bounded.whole_sets import NormalizedDiscreteLaplace, WholePiece, nearest_within, whole_pieces
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, truncated_loss
@@ -109,9 +116,9 @@ class LevelBounds:
     def sample(self, counts: NDArray[np.int64], noise: Law, size: tuple[int, ...], source: Source) -> NDArray[Any]:
         """``counts``, broadcast to ``size``, with noise of the law ``noise``, exactly, within the bounds."""
         if self.kind == NONE:
-            noisy = noise.sample(size, source)
-            noisy += counts
-            return noisy
+            if isinstance(noise, LatticeLaw):  # narrow draws are less to write and to read again
+                return np.asarray(counts + noise.sample(size, source, noise.narrowest))
+            return np.asarray(counts + noise.sample(size, source))
         if not isinstance(noise, DiscreteLaplace):
             raise TypeError(f"{noise!r} has no bounded form; `Bounds.check` refuses its mechanism")
         if len(self.pieces) == 1:

@@ -48,7 +48,8 @@ def levels_taken(plan: Plan, geography: Geography) -> IntArray:
 
 def groups(taken: IntArray, nodes: slice) -> Iterator[tuple[int, slice | IntArray]]:
     """The nodes of a level, counted from its first, that are measured alike: how many levels' shares they have."""
-    kinds = np.unique(taken[nodes])
+    # Mostly no node takes anything, and millions of zeros need not be sorted.
+    kinds = np.unique(taken[nodes]) if taken[nodes].any() else np.zeros(1, np.int64)
     for kind in kinds.tolist():
         yield kind, slice(0, nodes.stop - nodes.start) if len(kinds) == 1 else np.flatnonzero(taken[nodes] == kind)
 

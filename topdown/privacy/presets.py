@@ -16,13 +16,8 @@ from topdown.privacy.plan import MEASURE, Plan
 from topdown.privacy.plan_inputs import invariant_queries
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED
-from topdown.workload.redistricting import PERSONS, UNITS
+from topdown.workload.redistricting import PERSONS, SPINE, UNITS, spine_level
 from topdown.workload.schema import Schema
-
-_LEVELS = ("us", "state", "county", "tract", "block group", "block")
-
-_ALSO = {"nation": "us", "united states": "us", "block_group": "block group", "blockgroup": "block group"}
-"""Other names of the levels."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +97,8 @@ class Preset:
         )
 
     def _level(self, level: str) -> str:
-        own = _ALSO.get(level.strip().lower(), level.strip().lower())
-        if own not in _LEVELS:
+        own = spine_level(level)
+        if own not in SPINE:
             raise ConfigError(
                 f"level {shown(level)} is none of preset {shown(self.name)}, which has {listed(list(self.shares))}; "
                 "call the geography's levels so, or give the shares yourself"
@@ -177,7 +172,7 @@ PRESETS: dict[str, Preset] = {
             "persons of the 2020 redistricting file, United States",
             PERSONS,
             _PERSONS_RHO,
-            _read(_LEVELS, _US_PERSONS),
+            _read(SPINE, _US_PERSONS),
             "person",
         ),
         Preset(
@@ -185,7 +180,7 @@ PRESETS: dict[str, Preset] = {
             "persons of the 2020 redistricting file, Puerto Rico",
             PERSONS,
             _PERSONS_RHO,
-            _read(_LEVELS[1:], _PR_PERSONS),
+            _read(SPINE[1:], _PR_PERSONS),
             "person",
         ),
         Preset(
@@ -193,7 +188,7 @@ PRESETS: dict[str, Preset] = {
             "housing units of the 2020 redistricting file, United States",
             UNITS,
             _UNITS_RHO,
-            _read(_LEVELS, _US_UNITS),
+            _read(SPINE, _US_UNITS),
             "housing unit",
         ),
         Preset(
@@ -201,7 +196,7 @@ PRESETS: dict[str, Preset] = {
             "housing units of the 2020 redistricting file, Puerto Rico",
             UNITS,
             _UNITS_RHO,
-            _read(_LEVELS[1:], _PR_UNITS),
+            _read(SPINE[1:], _PR_UNITS),
             "housing unit",
         ),
     )

@@ -62,6 +62,19 @@ class Known:
 PARTS = ("mean", "finite", "diffuse", "scale")
 
 
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How errors go down a tree: a child's is ``gain`` x its parent's and a rest that depends on its siblings' rests.
+
+    ``levels``: by level what is known of every node from what lies at and below it, of which the root's is all;
+    ``sums``: by level but the last that of every family's sum; ``gains``: by level but the first (nodes, m, m).
+    """
+
+    levels: list[Known]
+    sums: list[Known]
+    gains: list[FloatArray]
+
+
 def independent(rows: FloatArray, values: FloatArray, variance: FloatArray) -> Measured:
     """What answers say of the rows' span, as so many independent measurements of one ``variance`` (nodes,).
 
@@ -173,6 +186,13 @@ def solve(tree: Tree, measured: list[list[Measured]], copies: int, size: int, *,
     return Known(
         *(np.concatenate([getattr(k, name) for k in found]) for name in ("mean", "finite", "diffuse", "scale"))
     )
+
+
+def spread(tree: Tree, measured: list[list[Measured]], size: int) -> Spread:
+    """How the errors of whole-tree least squares depend on each other, from measurements without copies."""
+    levels, sums = _upward(tree, measured, 0, size, None)
+    gains = [_regression(levels[k + 1], sums[k], tree.families(k)) for k in range(tree.n_levels - 1)]
+    return Spread(levels, sums, gains)
 
 
 def _upward(

@@ -62,6 +62,12 @@ class Check(NamedTuple):
     off: float
     allowed: float
 
+    @classmethod
+    def of_nothing(cls, children: int) -> Check:
+        """Of children that no program was solved for."""
+        zeros = np.zeros(children)
+        return cls(zeros, zeros, np.ones(children), 0.0, 0.0)
+
 
 class Sparse(NamedTuple):
     """The histogram of one node: ``values`` of the ``cells`` that are not 0."""
@@ -73,20 +79,24 @@ class Sparse(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Descent:
     """Everything that the way down needs: the tree, what is known of every level, what must hold, and ``cells``, all
-    that a record can be in."""
+    that a record can be in.
+
+    ``leaves`` (nodes,): how many leaves lie below every node; in a tree whose leaves are the roots of others, of those.
+    """
 
     tree: Tree
     information: Sequence[Information]
     conditions: Conditions
     patterns: Patterns
     cells: IntArray
+    leaves: IntArray
 
     def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
         """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``."""
         cells = self.cells if above is None else above.cells
         total = None if above is None else above.values.astype(np.float64)
         known = self.information[index].gather(nodes, cells)
-        prior = self.information[index].prior
+        prior = self.information[index].openness.prior(nodes)
         if prior:
             known = _with_prior(known, prior, self._parts(index, nodes), total, self.patterns)
         conditions = self.conditions.rows(index, nodes, cells, total)
@@ -96,7 +106,7 @@ class Descent:
         """How far ``solved`` is from optimal, by the measurements themselves."""
         x, multipliers = solved.x, solved.rows
         slope, size = self.information[index].slope(x, nodes, family.cells)
-        prior = self.information[index].prior
+        prior = self.information[index].openness.prior(nodes)
         if prior:
             wanted = _shares(self._parts(index, nodes), family.total, x.shape)
             slope, size = slope + prior * (x - wanted), size + prior * (x + wanted)
@@ -119,7 +129,7 @@ class Descent:
 
     def _parts(self, index: int, nodes: slice) -> FloatArray:
         """The numbers of leaves of some nodes, as parts of their family's."""
-        leaves = self.tree.leaf_counts[self.tree.level(index)][nodes].astype(np.float64)
+        leaves = self.leaves[self.tree.level(index)][nodes].astype(np.float64)
         return np.asarray(leaves / leaves.sum())
 
 
@@ -177,15 +187,21 @@ def descend(
     solver: Solver,
     executor: Executor | None = None,
     settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None = None,
+    roots: Sequence[Sparse] | None = None,
 ) -> tuple[list[Sparse], list[Check]]:
     """Every node's histogram, root first, and every family's check (the root's first).
 
     ``settle``: what becomes of a family's solution before its children are solved, such as whole numbers; given the
-    level, the children's numbers in it, the program and the solution.
+    level, the children's numbers in it, the program and the solution. ``roots``: where the tree's root only stands for
+    what is elsewhere, the histograms of its children, of which nothing is then checked; its own is then empty.
     """
-    root = _one(descent, solver, settle, 0, slice(0, 1), None)
-    found, checks = list(root[0]), [root[1]]
-    for index in range(1, descent.tree.n_levels):
+    if roots is None:
+        histograms, check = _one(descent, solver, settle, 0, slice(0, 1), None)
+        found, checks, below = list(histograms), [check], 1
+    else:
+        found, below = [Sparse(np.zeros(0, np.int64), np.zeros(0)), *roots], 2
+        checks = [Check.of_nothing(1), Check.of_nothing(len(roots))]
+    for index in range(below, descent.tree.n_levels):
         families = descent.tree.families(index - 1)
         above = descent.tree.level(index - 1).start
         tasks = [
@@ -209,8 +225,7 @@ def _one(
     count = nodes.stop - nodes.start
     nothing = np.zeros(0, np.int64)
     if above is not None and not len(above.cells):
-        zeros = np.zeros(count)
-        return [Sparse(nothing, np.zeros(0))] * count, Check(zeros, zeros, np.ones(count), 0.0, 0.0)
+        return [Sparse(nothing, np.zeros(0))] * count, Check.of_nothing(count)
     family = descent.family(index, nodes, above)
     solved = solver(family)
     check = descent.check(index, nodes, family, solved)

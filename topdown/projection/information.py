@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
@@ -24,12 +25,31 @@ _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-6, 1e-8
 determines: the parent's cells are shared out by the numbers of leaves. The second keeps float64 enough digits."""
 
 
-def _prior(strengths: list[FloatArray]) -> float:
-    """The precision of the rule, where the positive ``strengths`` were measured; 1 where nothing was."""
-    positive = np.concatenate([np.ravel(one)[np.ravel(one) > 0] for one in strengths] or [np.ones(1)])
-    if not len(positive):
-        return 1.0
-    return max(_PRIOR_OF_LEAST * float(positive.min()), _PRIOR_OF_GREATEST * float(positive.max()))
+class _Openness(NamedTuple):
+    """Which nodes have something that no measurement determines, and the least and the greatest precision above 0 that
+    was measured of each, 1 where none was; (nodes,) each."""
+
+    is_open: npt.NDArray[np.bool_]
+    least: FloatArray
+    greatest: FloatArray
+
+    @classmethod
+    def of(cls, is_open: npt.NDArray[np.bool_], strengths: list[FloatArray]) -> _Openness:
+        """From ``strengths``, (nodes, ...) each, of all that was measured."""
+        each = [one.reshape(len(is_open), -1) for one in strengths]
+        found = np.concatenate([*each, np.zeros((len(is_open), 1))], axis=1)
+        least = np.where(found > 0, found, np.inf).min(axis=1)
+        return cls(is_open, np.where(np.isinf(least), 1.0, least), np.where(np.isinf(least), 1.0, found.max(axis=1)))
+
+    def prior(self, nodes: slice) -> float:
+        """The precision of the rule in a family, ``nodes``; 0 where the measurements leave nothing open.
+
+        Of the family alone, so that a family's program does not depend on others.
+        """
+        if not self.is_open[nodes].any():
+            return 0.0
+        least, greatest = float(self.least[nodes].min()), float(self.greatest[nodes].max())
+        return max(_PRIOR_OF_LEAST * least, _PRIOR_OF_GREATEST * greatest)
 
 
 class Gathered(NamedTuple):
@@ -44,27 +64,26 @@ class Gathered(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What the answers at the nodes of one level say of them; ``prior``: the precision of the rule for what they leave
-    open, 0 where they leave nothing open."""
+    """What the answers at the nodes of one level say of them."""
 
     answers: Mapping[Query, Answers]
     precision: Mapping[Query, FloatArray]
     entries: Mapping[Query, FloatArray]
     patterns: Patterns
-    prior: float
+    openness: _Openness
 
     @classmethod
-    def of(cls, answers: Mapping[Query, Answers], patterns: Patterns) -> Own:
-        """From a level's ``answers``; exact ones and those that were not made are left out."""
+    def of(cls, answers: Mapping[Query, Answers], n_nodes: int, patterns: Patterns) -> Own:
+        """From the ``answers`` of a level of so many nodes; exact ones and those that were not made are left out."""
         precision = {}
         for query, (_, variance) in answers.items():
             made = (variance > 0) & np.isfinite(variance)
             if made.any():
                 precision[query] = np.divide(1.0, variance, out=np.zeros_like(variance), where=made)
         detailed = next((p for q, p in precision.items() if q.name == DETAILED), None)
-        is_open = detailed is None or not (detailed > 0).all()
+        is_open = np.ones(n_nodes, np.bool_) if detailed is None else ~(detailed > 0)
         entries = {query: patterns.of_query(query) for query in precision}
-        return cls(answers, precision, entries, patterns, _prior(list(precision.values())) if is_open else 0.0)
+        return cls(answers, precision, entries, patterns, _Openness.of(is_open, list(precision.values())))
 
     def gather(self, nodes: slice, cells: IntArray) -> Gathered:
         """For ``nodes`` of the level, numbered from its first, and some ``cells``."""
@@ -108,18 +127,24 @@ class FromBelow:
     parts: tuple[_Part, ...]
     g: FloatArray
     table: FloatArray
-    prior: float
+    openness: _Openness
 
     @classmethod
-    def of(cls, parts: list[_Part], components: Components, patterns: Patterns, *, is_open: bool) -> FromBelow:
-        """From a level's blocks; ``is_open``: whether a direction of some node is not determined."""
+    def of_known(
+        cls, state: list[diffuse.Known], blocks: list[tuple[Component, Block]], patterns: Patterns
+    ) -> FromBelow:
+        """From what is known of a level's ``blocks``."""
+        components, parts, is_open = patterns.components, [], np.zeros(len(state[0].mean), np.bool_)
+        for (component, block), known in zip(blocks, state, strict=True):
+            precision, left_open = _precision(known)
+            is_open |= left_open
+            parts.append(_Part(component, block, precision, known.mean))
         strengths = [np.diagonal(part.precision, axis1=1, axis2=2) for part in parts]
         table = np.zeros((len(parts[0].mean), patterns.count))
         for component, block, precision, _ in parts:
             table += np.einsum("nij,ijp->np", precision, patterns.of_block(component, block))
         g = _in_cells(components, [(part.component, part.mean @ part.precision @ part.block.basis.T) for part in parts])
-        prior = _prior(strengths) if is_open else 0.0
-        return cls(components, patterns, tuple(parts), g, table, prior)
+        return cls(components, patterns, tuple(parts), g, table, _Openness.of(is_open, strengths))
 
     def gather(self, nodes: slice, cells: IntArray) -> Gathered:
         """As `Own.gather`."""
@@ -153,9 +178,10 @@ def _in_cells(components: Components, steps: list[tuple[Component, FloatArray]])
 Information = Own | FromBelow
 
 
-def own(measured: list[dict[Query, Answers]], patterns: Patterns) -> list[Information]:
+def own(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns) -> list[Information]:
     """What every level's own answers say of its nodes, root first."""
-    return [Own.of(level, patterns) for level in measured]
+    sizes = np.diff(tree.level_offsets)
+    return [Own.of(level, int(size), patterns) for level, size in zip(measured, sizes, strict=True)]
 
 
 def upward(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns) -> list[Information]:
@@ -163,11 +189,41 @@ def upward(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns)
 
     Raises `Contradiction` for exact answers that no table has.
     """
-    found: list[Information] = [Own.of(measured[-1], patterns)]
+    return climb(tree, measured, patterns).levels
+
+
+class Climbed(NamedTuple):
+    """What is known of every level, from the highest that was reached, and of that level block by block, for whoever
+    goes on from it."""
+
+    levels: list[Information]
+    highest: list[diffuse.Known]
+
+
+def climb(
+    tree: Tree,
+    measured: list[dict[Query, Answers]],
+    patterns: Patterns,
+    leaves: list[diffuse.Known] | None = None,
+    highest: int = 0,
+) -> Climbed:
+    """`upward`, to the level ``highest``, with what it ends with.
+
+    ``leaves``: what is known of the leaves, block by block, where they are the roots of subtrees that were climbed
+    before; their own answers are part of it. Raises `Contradiction` for exact answers that no table has.
+    """
     components = patterns.components
     blocks = [(component, block) for component in components for block in component.blocks]
-    state: list[diffuse.Known] = []
-    for index in range(tree.n_levels - 2, -1, -1):
+    found: list[Information] = [Own.of(measured[-1], tree.n_leaves, patterns)]
+    state = leaves or []
+    if leaves is not None:
+        found = [FromBelow.of_known(leaves, blocks, patterns)]
+    elif highest == tree.n_levels - 1:
+        here = _rotated(measured[-1], components)
+        for component, block in blocks:
+            state.append(diffuse.Known.nothing(tree.n_leaves, component.copies, block.size))
+            _take(state[-1], here, component, block, components, tree.leaves.start)
+    for index in range(tree.n_levels - 2, highest - 1, -1):
         families, first = tree.families(index), tree.level(index).start
         here = _rotated(measured[index], components)
         sums = _Leaves.of(measured[-1], families, components) if not state else None
@@ -177,15 +233,11 @@ def upward(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns)
             else diffuse.Known(*(families.total_rows(getattr(state[number], part)) for part in diffuse.PARTS))
             for number, (component, block) in enumerate(blocks)
         ]
-        parts, is_open = [], False
         for (component, block), known in zip(blocks, totals, strict=True):
             _take(known, here, component, block, components, first)
-            precision, left_open = _precision(known)
-            is_open |= left_open
-            parts.append(_Part(component, block, precision, known.mean))
         state = totals
-        found.append(FromBelow.of(parts, components, patterns, is_open=is_open))
-    return found[::-1]
+        found.append(FromBelow.of_known(state, blocks, patterns))
+    return Climbed(found[::-1], state)
 
 
 _Rotated = dict[Query, Answers]
@@ -239,14 +291,14 @@ def _take(
             diffuse.update(known, diffuse.independent(block.rows[query], taken, variance), first)
 
 
-def _precision(known: diffuse.Known) -> tuple[FloatArray, bool]:
-    """The precision (nodes, m, m) in the directions that are known; whether any is not.
+def _precision(known: diffuse.Known) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """The precision (nodes, m, m) in the directions that are known; of which nodes (nodes,) any is not.
 
     An exact direction has some precision, whatever it is: `Conditions` hold it, and matrices stay positive definite.
     """
-    is_open = bool(known.diffuse.any())
+    is_open: npt.NDArray[np.bool_] = np.asarray(known.diffuse.any(axis=(1, 2)))
     closed = np.broadcast_to(np.eye(known.finite.shape[-1]), known.finite.shape)
-    if is_open:
+    if is_open.any():
         _, closed = diffuse.inverse(known.diffuse)
     precision, nothing = diffuse.inverse(closed @ known.finite @ closed, known.scale)
     usual = np.divide(1.0, known.scale, out=np.ones_like(known.scale), where=known.scale > 0)

@@ -160,9 +160,10 @@ def descent_of_answers(
     limits: AnswerLimits | None = None,
 ) -> Descent:
     """`descent_of` from answers level by level, with one variance per node; ``patterns``: of all their queries."""
-    known = information.upward(tree, measured, patterns) if method.upward else information.own(measured, patterns)
+    known = information.upward(tree, measured, patterns) if method.upward else information.own(tree, measured, patterns)
     conditions = Conditions.of(tree, measured, None if limits is None else limits.by_query)
-    return Descent(tree, known, conditions, patterns, patterns.components.schema.possible_cells())
+    cells = patterns.components.schema.possible_cells()
+    return Descent(tree, known, conditions, patterns, cells, tree.leaf_counts)
 
 
 def dense(histograms: list[Sparse], n_cells: int) -> FloatArray:

@@ -5,7 +5,7 @@ So a child has records only where its parent has some, and what is kept of a nod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,15 +94,19 @@ def whole_histograms(
 
 
 def settler(
-    descent: Descent, rounding: FamilyRounding, ties: KeyedSource
+    descent: Descent, rounding: FamilyRounding, ties: KeyedSource, places: Sequence[tuple[int, int]] | None = None
 ) -> Callable[[int, slice, Family, FloatArray], FloatArray]:
     """What makes a family's solution whole before its children are solved, as `descend` takes it; every family's
-    randomness comes from its own stream under the key of ``ties``."""
+    randomness comes from its own stream under the key of ``ties``.
+
+    ``places``: for a piece of a larger tree, level by level, the level's number there and the first node's in it.
+    """
     held = dict.fromkeys(query for level in descent.conditions.limits for query in level)
     groups = chain(descent.patterns.components.schema, tuple(held))
 
     def settle(index: int, nodes: slice, family: Family, x: FloatArray) -> FloatArray:
-        drawn = ties.spawn("rounding", str(index), str(nodes.start))
+        level, first = (index, 0) if places is None else places[index]
+        drawn = ties.spawn("rounding", str(level), str(first + nodes.start))
         net = network(x, family.total, [query.answers_of(family.cells) for query in groups])
         return np.asarray(rounding.solve(net, drawn), dtype=np.float64)
 

@@ -7,7 +7,7 @@ add up over units and over columns as these do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +31,15 @@ ESTIMATED = "_estimates"
 _NUMBERS_AT_ONCE = 1 << 22
 
 
-def normal_margin(confidence: float) -> float:
-    """How many standard deviations a normal error stays within with probability ``confidence``."""
-    return NormalDist().inv_cdf((1.0 + confidence) / 2.0)
+class Reach(Protocol):
+    """How far the errors of answers go."""
+
+    def multiples(self, nodes: slice, columns: list[tuple[Query, int]]) -> FloatArray:
+        """How many standard deviations (nodes x columns) the errors of these answers to queries stay within."""
+
+    @property
+    def in_words(self) -> str:
+        """By which law."""
 
 
 def paths_of(table: AnswerTable) -> tuple[str, str]:
@@ -55,19 +61,20 @@ def estimate_batches(
     release: Release | HistogramRelease,
     linear_name: str,
     linear: Estimate | LinearAnswers,
-    confidence: float,
+    reach: Reach,
 ) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name, column, value, LINEAR, sd, moe`` for every unit and column of the table.
 
     ``value``: the released count; ``linear_name``: what the estimate by least squares is called; ``sd``: its standard
-    deviation, ``moe`` its margin of error at ``confidence`` by the normal law, both missing where they are not known.
+    deviation, ``moe`` its margin of error, as many of these as ``reach`` says, both missing where they are not known.
     """
-    margin = normal_margin(confidence)
     names = pa.array([column.name for column in table.columns])
     for nodes in _parts(release.geography, table):
         values, variance = _estimated(table, linear, nodes)
         with np.errstate(invalid="ignore"):
             deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan).reshape(-1)
+        columns = [(column.query, column.answer) for column in table.columns]
+        margin = reach.multiples(nodes, columns).reshape(-1) * deviation
         place = np.tile(np.arange(len(names), dtype=np.int32), nodes.stop - nodes.start)
         yield pa.RecordBatch.from_pydict(
             {
@@ -76,7 +83,7 @@ def estimate_batches(
                 "value": pa.array(table_counts(table, release, nodes).reshape(-1)),
                 linear_name: pa.array(values.reshape(-1)),
                 "sd": pa.array(deviation, from_pandas=True),
-                "moe": pa.array(margin * deviation, from_pandas=True),
+                "moe": pa.array(margin, from_pandas=True),
             }
         )
 

@@ -16,9 +16,12 @@ import pyarrow.parquet as pq
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
+from topdown.measurements.measurements import Measurements
 from topdown.privacy.only_child import gain, groups, law_of, levels_taken
 from topdown.privacy.plan import Plan
-from topdown.release.answer_tables import normal_margin, paths_of
+from topdown.release.answer_tables import Reach, paths_of
+from topdown.release.catalogue import CSVW, DCAT
+from topdown.release.known_variances import STATEMENT, measured_queries
 from topdown.wording import escaped
 from topdown.workload import Schema
 from topdown.workload.answer_tables import AnswerTable
@@ -116,8 +119,8 @@ def sparse_release(schema: Schema) -> Own:
     return {"release.parquet": Described(title, columns), "release.csv": Described(FILES["release.csv"], columns)}
 
 
-def answer_table(table: AnswerTable, linear_name: str, confidence: float) -> Own:
-    """What the files of a table of answers are, whose margins of error are at ``confidence``."""
+def answer_table(table: AnswerTable, linear_name: str, confidence: float, reach: Reach) -> Own:
+    """What the files of a table of answers are, whose margins of error are at ``confidence``, as ``reach`` says."""
     counts, estimates = paths_of(table)
     columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
     beside: dict[str, tuple[str, str | None]] = {
@@ -126,8 +129,7 @@ def answer_table(table: AnswerTable, linear_name: str, confidence: float) -> Own
         linear_name: MEANINGS[linear_name],
         "sd": ("the standard deviation of the estimate by least squares; missing where it is not known", _COUNT),
         "moe": (
-            f"the margin of error of {linear_name}, not of value, at {100.0 * confidence:.6g} %: "
-            f"{normal_margin(confidence):.4g} sd, by the normal law, which is exact under Gaussian noise",
+            f"the margin of error of {linear_name}, not of value, at {100.0 * confidence:.6g} %: {reach.in_words}",
             _COUNT,
         ),
     }
@@ -179,9 +181,12 @@ def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
         "title": title,
         "format": path.suffix.removeprefix("."),
         "mediatype": "text/csv" if is_text else "application/vnd.apache.parquet",
-        "bytes": path.stat().st_size,
-        "hash": f"sha256:{file_digest(path)}",
-        **({"encoding": "utf-8"} if is_text else {}),
+        # Of Parquet the Frictionless library counts no bytes, and then calls these wrong; the manifest has them.
+        **(
+            {"bytes": path.stat().st_size, "hash": f"sha256:{file_digest(path)}", "encoding": "utf-8"}
+            if is_text
+            else {}
+        ),
         "schema": {"fields": fields, "primaryKey": keys, "missingValues": [""]},
     }
 
@@ -197,8 +202,8 @@ def _text_schema(path: Path) -> pa.Schema:
 
 def in_words(
     title: str,
-    plan: Plan,
-    geography: Geography,
+    plan: Plan | None,
+    measurements: Measurements,
     files: Mapping[str, Path],
     notices: Sequence[str],
     own: Own | None = None,
@@ -212,7 +217,8 @@ def in_words(
     lines += [f"**{_plain(notice)}**\n" for notice in notices]
     lines += [
         f"Counts with differential privacy, made by Topdown {version_of()}. `manifest.json` says how, with the SHA-256 "
-        f"of every file; `{DATAPACKAGE}` says for programs what this file says in words.",
+        f"of every file; `{DATAPACKAGE}` (Frictionless Data), `{CSVW}` (CSV on the Web) and `{DCAT}` (catalogues) say "
+        "for programs what this file says in words.",
         "",
         "| file | what |",
         "|---|---|",
@@ -233,13 +239,16 @@ def in_words(
         "",
         "| level | query | law of the noise | variance |",
         "|---|---|---|---|",
-        *_noise_rows(plan, geography),
+        *(_stated_rows(measurements) if plan is None else _noise_rows(plan, measurements.geography)),
         "",
         "Draws are independent from count to count.",
         "",
         "## What is protected",
         "",
-        *(_plain(line) for line in plan.describe(geography.levels).split("\n")),
+        *(
+            _plain(line)
+            for line in (STATEMENT if plan is None else plan.describe(measurements.geography.levels)).split("\n")
+        ),
     ]
     return "\n".join(lines) + "\n"
 
@@ -250,6 +259,14 @@ def _column_rows(files: Mapping[str, Path], own: Own) -> Iterator[str]:
             for field in pq.read_schema(files[name]):
                 said, unit = meaning(name, field.name, own)
                 yield f"| `{name}` | {_cell(field.name)} | {_cell(said)} | {unit or ''} |"
+
+
+def _stated_rows(measurements: Measurements) -> Iterator[str]:
+    law = measurements.mechanism or "not known"
+    for one in measured_queries(measurements):
+        variance = f"{one.least_variance:.6g}"
+        variance += "" if one.least_variance == one.largest_variance else f" to {one.largest_variance:.6g}"
+        yield f"| {_cell(one.level)}, {one.units:,} units | {_cell(one.query)} | {law} | {variance} |"
 
 
 def _noise_rows(plan: Plan, geography: Geography) -> Iterator[str]:

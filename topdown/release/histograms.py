@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,6 +24,7 @@ from topdown.release.release import Release
 from topdown.tables.tidy import numbered, to_arrow, to_frame
 from topdown.wording import shown
 from topdown.workload import Query, Schema
+from topdown.workload.answer_tables import Column, known_columns
 
 _ROWS_AT_ONCE = 1 << 18
 
@@ -62,6 +63,14 @@ class HistogramRelease:
     method: str
     certificate: Certificate | None
     fit_for_release: bool
+
+    @classmethod
+    def of_release(cls, release: Release, schema: Schema) -> HistogramRelease:
+        """The same counts as a release of the cells; ``schema``: what these mean."""
+        nodes, cells = np.nonzero(release.values)
+        starts = np.searchsorted(nodes, np.arange(release.geography.n_nodes + 1))
+        counts = release.values[nodes, cells]
+        return cls(release.geography, schema, starts, cells, counts, release.method, None, release.fit_for_release)
 
     def __post_init__(self) -> None:
         nodes = self._nodes()
@@ -124,10 +133,11 @@ class HistogramRelease:
     def table(self, level: str, query: str) -> pd.DataFrame:
         """The answers to a query at a level as a wide table: ``geoid, name`` and a column for every answer.
 
-        Raises as `answers` does.
+        ``query``: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the schema has
+        what it is about. Raises as `answers` does.
         """
-        asked, nodes = Query.parse(query, self.schema), self.geography.level_slice(level)
-        return answers_frame(self.geography, nodes, asked, self.answers_of(nodes, asked))
+        nodes = self.geography.level_slice(level)
+        return table_frame(self.geography, nodes, query, self.schema, lambda asked: self.answers_of(nodes, asked))
 
     def dense(self, exact: npt.NDArray[np.bool_]) -> Release:
         """The same counts as a table of nodes x cells; ``exact`` (nodes x cells): which are published exactly."""
@@ -169,16 +179,27 @@ class HistogramRelease:
         return to_frame(self.batches())
 
 
-def answers_frame(geography: Geography, nodes: slice, query: Query, answers: IntArray) -> pd.DataFrame:
-    """``answers`` (nodes x answers) to ``query`` as a wide table: ``geoid, name`` and a column for every answer."""
+def table_frame(
+    geography: Geography, nodes: slice, query: str, schema: Schema, answers_of: Callable[[Query], IntArray]
+) -> pd.DataFrame:
+    """A query's answers at ``nodes``, or a table of the redistricting file, as a wide table: ``geoid, name`` and a
+    column for every answer. ``answers_of``: gives those (nodes x answers) to a query. Raises `ConfigError`.
+    """
+    columns = known_columns(query, schema)
+    if columns is None:
+        asked = Query.parse(query, schema)
+        columns = tuple(Column(label, asked, k) for k, label in enumerate(asked.labels()))
+    known = {asked: answers_of(asked) for asked in dict.fromkeys(column.query for column in columns)}
     names = geography.names
+    count = nodes.stop - nodes.start
     units = {
-        "geoid": geography.identifiers.slice(nodes.start, len(answers)).to_pandas(),
-        "name": pa.nulls(len(answers), pa.string()).to_pandas()
+        "geoid": geography.identifiers.slice(nodes.start, count).to_pandas(),
+        "name": pa.nulls(count, pa.string()).to_pandas()
         if names is None
-        else names.slice(nodes.start, len(answers)).to_pandas(),
+        else names.slice(nodes.start, count).to_pandas(),
     }
-    return pd.concat([pd.DataFrame(units), pd.DataFrame(answers, columns=list(query.labels()))], axis=1)
+    values = np.stack([known[column.query][:, column.answer] for column in columns], axis=1)
+    return pd.concat([pd.DataFrame(units), pd.DataFrame(values, columns=[c.name for c in columns])], axis=1)
 
 
 def project_whole(

@@ -18,6 +18,7 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
 from topdown.release.histograms import HistogramRelease
+from topdown.release.known_variances import exact_in_words, privacy_record
 from topdown.release.release import Release
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
 from topdown.workload import DETAILED
@@ -65,7 +66,9 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class DerivedFrom:
-    """The release whose measurements another one was derived from: SHA-256 of its manifest, and of the measurements."""
+    """The release whose measurements another one was derived from: SHA-256 of its manifest, and of the measurements. Of
+    noisy measurement files: of them and of what was asked for, and of them alone.
+    """
 
     manifest: str
     measurements: str
@@ -91,7 +94,7 @@ class Origin:
 def describe_release(
     config: Configuration,
     measurements: Measurements,
-    plan: Plan,
+    plan: Plan | None,
     estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     checks: Mapping[str, CrossCheck],
     release: Release | HistogramRelease,
@@ -121,23 +124,14 @@ def describe_release(
         "units": describe_units(origin.units),
         "cells": list(measurements.cells),
         "schema": None if measurements.attributes is None else measurements.attributes.to_mappings(),
-        "privacy": {
-            **plan.to_dict(),
-            "total": str(plan.charged_total),
-            "budget": [
-                {"level": level, "query": query, plan.noise.currency: str(plan.charged(level, query))}
-                for level in geography.levels
-                for query in plan.queries(level) or (DETAILED,)
-            ],
-            "statement": plan.describe(geography.levels),
-        },
-        "invariants": invariants_in_words(plan, geography),
+        "privacy": privacy_record(measurements) if plan is None else _privacy(plan, geography),
+        "invariants": exact_in_words(measurements) if plan is None else invariants_in_words(plan, geography),
         "limits": None if origin.limits is None else {"sha256": origin.limits, "statement": LIMITS_STATEMENT},
         "projections": {
             name: {
                 "method": estimate.method,
                 "non_negative": estimate.nonnegative,
-                "unbiased": not estimate.nonnegative and not plan.bounds.any,
+                "unbiased": not estimate.nonnegative and not (plan is not None and plan.bounds.any),
                 "weights": estimate.weights,
                 "certificate": _residuals(estimate),
                 "cross_check": asdict(checks[name]) if name in checks else None,
@@ -150,7 +144,20 @@ def describe_release(
         "margins": dict(margins or {"confidence": None, "statement": "There are no margins of error.", "rule": []}),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
-        "files": {name: _file(path) for name, path in files.items()},
+        "files": {name: described_file(path) for name, path in files.items()},
+    }
+
+
+def _privacy(plan: Plan, geography: Geography) -> dict[str, Any]:
+    return {
+        **plan.to_dict(),
+        "total": str(plan.charged_total),
+        "budget": [
+            {"level": level, "query": query, plan.noise.currency: str(plan.charged(level, query))}
+            for level in geography.levels
+            for query in plan.queries(level) or (DETAILED,)
+        ],
+        "statement": plan.describe(geography.levels),
     }
 
 
@@ -175,7 +182,8 @@ def describe_units(digest: str | None) -> dict[str, Any]:
     }
 
 
-def _file(path: Path) -> dict[str, Any]:
+def described_file(path: Path) -> dict[str, Any]:
+    """SHA-256 and size of a file, and of a CSV file how its text is to be read."""
     facts = {"sha256": file_digest(path), "bytes": path.stat().st_size}
     return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
 

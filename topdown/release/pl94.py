@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from topdown.errors import DataError
+from topdown.geography.geography import Geography
 from topdown.machine.files import whole_folder
 from topdown.release.histograms import HistogramRelease
-from topdown.tables.pl94 import HEADER, LEVELS, LINK, SEGMENTS, write_members
-from topdown.wording import FAILED, listed, reason, shown_path
+from topdown.tables.pl94 import HEADER, LEVELS, LINK, SEGMENTS, read_header, require_text, write_member
+from topdown.wording import FAILED, listed, reason, shown, shown_path
+from topdown.workload import Query
 from topdown.workload.redistricting import (
     PERSONS,
     UNITS,
+    field_names,
     hispanic_table,
     quarters_table,
     race_table,
+    spine_level,
 )
 
 _WIDTHS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
@@ -28,52 +36,55 @@ _CODES = """
 40=OK 41=OR 42=PA 44=RI 45=SC 46=SD 47=TN 48=TX 49=UT 50=VT 51=VA 53=WA 54=WV 55=WI 56=WY 72=PR
 """
 
-_STATES = dict(pair.split("=") for pair in _CODES.split())
+STATES = dict(pair.split("=") for pair in _CODES.split())
 """Postal abbreviations by state code."""
+
+_RECORDS_AT_ONCE = 1 << 13
+
+
+class _Part(NamedTuple):
+    """Records of one ``level``: their ``nodes`` and the fields of the ``header``, LOGRECNO among them."""
+
+    level: str
+    nodes: npt.NDArray[np.int64]
+    header: dict[str, pa.Array]
 
 
 def write_pl94(
-    release: HistogramRelease, folder: str | Path, *, units: HistogramRelease | None = None, year: int = 2020
+    release: HistogramRelease,
+    folder: str | Path,
+    *,
+    units: HistogramRelease | None = None,
+    header: str | Path | None = None,
+    state: str | None = None,
+    year: int = 2020,
 ) -> Path:
-    """Write ``release``, of one state's persons, as the four members of a redistricting file; returns the folder.
+    """Write ``release``, of persons, as the four members of one state's redistricting file; returns the folder.
 
     ``folder``: made; it must not exist. ``units``: the release of its housing units on the same geography, for table
-    H1; without, H1 and HU100 are 0. The levels are state, county, tract, block group and block, by GEOIDs of 2, 5, 11,
-    12 and 15 digits, as far down as they go. Raises `DataError` for another schema, level or width.
+    H1; without, H1 and HU100 are 0. ``header``: a redistricting file, or its geographic header, from which every
+    record takes what a release does not know (areas, names, other codes, record numbers); POP100 and HU100 are the
+    release's. ``state``: which state of a nation. The levels are state, county, tract, block group and block, by GEOIDs
+    of 2, 5, 11, 12 and 15 digits, as far down as they go.
+
+    Raises `DataError` for another schema, level or width, a unit that the header lacks, and names that the file's
+    encoding does not have.
     """
     folder = Path(folder)
-    _require_layout(release, units)
+    _require_schemas(release, units)
     geography = release.geography
-    state = geography.identifiers[0].as_py()
-    abbreviation = _STATES.get(state)
-    if abbreviation is None:
-        raise DataError(f"{geography.describe(0)}: no state has this code; give the geography of one state")
-    members: dict[str, list[list[str]]] = {"geo": [], **{segment: [] for segment in SEGMENTS}}
-    record = 0
-    for level in geography.levels:
-        tables = _tables(release, units, level)
-        for row in range(len(tables["P1"])):
-            node = geography.level_slice(level).start + row
-            record += 1
-            header = _header(geography.identifiers[node].as_py(), level, abbreviation)
-            names = geography.names
-            header |= {
-                "LOGRECNO": str(record),
-                "NAME": (names[node].as_py() if names is not None else None) or "",
-                "POP100": str(tables["P1"][row, 0]),
-                "HU100": str(tables["H1"][row, 0]),
-            }
-            members["geo"].append([header.get(name, "") for name in HEADER])
-            for segment, within in SEGMENTS.items():
-                link = dict(zip(LINK, ("PLST", abbreviation, "000", segment, str(record)), strict=True))
-                members[segment].append(
-                    [*link.values(), *(str(value) for table in within for value in tables[table][row])]
-                )
+    parts = _records(geography, state)
+    abbreviation = STATES[geography.identifiers[int(parts[0].nodes[0])].as_py()]
+    if geography.names is not None:
+        require_text(geography.names, "name")
+    parts = [_described(geography, part, abbreviation) for part in parts]
+    parts = _numbered(parts) if header is None else _with_header(geography, parts, Path(header))
     stem = abbreviation.lower()
-    names_of = {"geo": f"{stem}geo{year}.pl", **{s: f"{stem}000{s}{year}.pl" for s in SEGMENTS}}
     try:
         with whole_folder(folder) as staging:
-            write_members(staging, names_of, members)
+            write_member(staging / f"{stem}geo{year}.pl", _batches(release, units, parts, None))
+            for segment in SEGMENTS:
+                write_member(staging / f"{stem}000{segment}{year}.pl", _batches(release, units, parts, segment))
     except OSError as error:
         raise DataError(
             f"{shown_path(folder)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
@@ -81,7 +92,7 @@ def write_pl94(
     return folder
 
 
-def _require_layout(release: HistogramRelease, units: HistogramRelease | None) -> None:
+def _require_schemas(release: HistogramRelease, units: HistogramRelease | None) -> None:
     if release.schema.attributes != PERSONS.attributes:
         raise DataError(
             f"the release's attributes are {listed(release.schema.names)}, and a redistricting file is made of "
@@ -89,43 +100,51 @@ def _require_layout(release: HistogramRelease, units: HistogramRelease | None) -
         )
     if units is not None and units.schema.attributes != UNITS.attributes:
         raise DataError(f"units: the attributes are {listed(units.schema.names)}; table H1 is made of 'h1'")
-    geography = release.geography
-    if units is not None and not units.geography.identifiers.equals(geography.identifiers):
+    if units is not None and not units.geography.identifiers.equals(release.geography.identifiers):
         raise DataError("units: their geography is another one than that of the persons; give the same")
-    spine = list(_WIDTHS)
-    if (
-        list(geography.levels) != [level for level in spine if level in geography.levels]
-        or geography.levels[0] != "state"
-    ):
+
+
+def _records(geography: Geography, state: str | None) -> list[_Part]:
+    """The units of one state, level by level, after making sure that they are the file's."""
+    called = {spine_level(level): level for level in geography.levels if spine_level(level) != "us"}
+    if list(called) != [level for level in _WIDTHS if level in called] or next(iter(called), "") != "state":
         raise DataError(
-            f"the levels are {listed(geography.levels)}; a redistricting file has {listed(spine)}, from the state down"
+            f"the levels are {listed(geography.levels)}; a redistricting file has {listed(list(_WIDTHS))}, from the "
+            "state down"
         )
-    for node, code in enumerate(geography.identifiers.to_pylist()):
-        level = geography.levels[geography.tree.level_of(node)]
-        if len(code) != _WIDTHS[level] or not code.isdecimal():
-            raise DataError(f"{geography.describe(node)}: a {level} of the file has a code of {_WIDTHS[level]} digits")
+    states = geography.level_slice(called["state"])
+    known = geography.identifiers[states.start : states.stop].to_pylist()
+    if state is None and len(known) > 1:
+        raise DataError(f"the release has {len(known)} states, and a redistricting file is of one; name it with state")
+    if state is not None and state not in known:
+        raise DataError(f"the release has no state {shown(state)}; it has {listed(known)}")
+    code = known[0] if state is None else state
+    if code not in STATES:
+        node = states.start + known.index(code)
+        raise DataError(f"{geography.describe(node)}: no state has this code; give the geography of one state")
+    found = []
+    for level, name in called.items():
+        nodes = geography.level_slice(name)
+        codes = geography.identifiers[nodes.start : nodes.stop]
+        mine = nodes.start + np.flatnonzero(pc.starts_with(codes, code).to_numpy(zero_copy_only=False))
+        right = pc.match_substring_regex(geography.identifiers.take(pa.array(mine)), f"^[0-9]{{{_WIDTHS[level]}}}$")
+        wrong = np.flatnonzero(~right.to_numpy(zero_copy_only=False))
+        if len(wrong) or (state is None and len(mine) < nodes.stop - nodes.start):
+            node = int(mine[wrong[0]]) if len(wrong) else int(np.setdiff1d(np.arange(nodes.start, nodes.stop), mine)[0])
+            raise DataError(
+                f"{geography.describe(node)}: a {level} of state {code} in the file has a code of {_WIDTHS[level]} "
+                "digits that begins with the state's"
+            )
+        found.append(_Part(level, mine, {}))
+    return found
 
 
-def _tables(release: HistogramRelease, units: HistogramRelease | None, level: str) -> dict[str, npt.NDArray[np.int64]]:
-    both = release.answers(level, "votingage * hispanic * cenrace").reshape(-1, 2, 2, 63)
-    everybody, adults = both.sum(axis=1), both[:, 1]
-    occupied = np.zeros((len(both), 2), np.int64) if units is None else units.answers(level, "h1")[:, ::-1]
-    return {
-        "P1": race_table(everybody.sum(axis=1)),
-        "P2": hispanic_table(everybody),
-        "P3": race_table(adults.sum(axis=1)),
-        "P4": hispanic_table(adults),
-        "H1": np.concatenate([occupied.sum(axis=1, keepdims=True), occupied], axis=1),
-        "P5": quarters_table(release.answers(level, "hhgq")),
-    }
-
-
-def _header(code: str, level: str, abbreviation: str) -> dict[str, str]:
+def _described(geography: Geography, part: _Part, abbreviation: str) -> _Part:
+    """``part`` with what its codes say of the header's fields."""
+    level, count = part.level, len(part.nodes)
+    code = geography.identifiers.take(pa.array(part.nodes))
     summary = next(number for number, name in LEVELS.items() if name == level)
-    parts = {"STATE": code[:2], "COUNTY": code[2:5], "TRACT": code[5:11], "BLKGRP": code[11:12], "BLOCK": code[11:15]}
-    if level == "block group":
-        del parts["BLOCK"]
-    return {
+    same = {
         "FILEID": "PLST",
         "STUSAB": abbreviation,
         "SUMLEV": summary,
@@ -133,7 +152,92 @@ def _header(code: str, level: str, abbreviation: str) -> dict[str, str]:
         "GEOCOMP": "00",
         "CHARITER": "000",
         "CIFSN": "00",
-        "GEOID": f"{summary}0000US{code}",
-        "GEOCODE": code,
-        **parts,
     }
+    places = {"STATE": (0, 2), "COUNTY": (2, 5), "TRACT": (5, 11), "BLKGRP": (11, 12), "BLOCK": (11, 15)}
+    fields = {name: pa.repeat(text, count) for name, text in same.items()}
+    fields["GEOID"] = pc.binary_join_element_wise(pa.repeat(f"{summary}0000US", count), code, "")
+    fields["GEOCODE"] = code
+    for name, place in places.items():
+        if place[1] <= _WIDTHS[level]:
+            fields[name] = pc.utf8_slice_codeunits(code, *place)
+    if geography.names is not None:
+        fields["NAME"] = geography.names.take(pa.array(part.nodes)).fill_null("")
+    return part._replace(header=fields)
+
+
+def _numbered(parts: list[_Part]) -> list[_Part]:
+    """``parts`` with record numbers, from 1."""
+    found, begin = [], 1
+    for part in parts:
+        numbers = pa.array(np.arange(begin, begin + len(part.nodes))).cast(pa.string())
+        found.append(part._replace(header=part.header | {"LOGRECNO": numbers}))
+        begin += len(part.nodes)
+    return found
+
+
+def _with_header(geography: Geography, parts: list[_Part], path: Path) -> list[_Part]:
+    """``parts`` with the fields of the geographic header at ``path``."""
+    known = read_header(path)
+    found = []
+    for part in parts:
+        own = known.filter(pc.equal(known["SUMLEV"], part.header["SUMLEV"][0])).combine_chunks()
+        place = pc.index_in(part.header["GEOCODE"], value_set=own["GEOCODE"].combine_chunks())
+        if place.null_count:
+            node = int(part.nodes[int(np.flatnonzero(pc.is_null(place).to_numpy(zero_copy_only=False))[0])])
+            raise DataError(
+                f"{geography.describe(node)}: {shown_path(path)} has no record of it; give the header of this geography"
+            )
+        rows = own.take(place)
+        found.append(part._replace(header={name: rows[name].combine_chunks() for name in HEADER}))
+    return found
+
+
+def _batches(
+    release: HistogramRelease, units: HistogramRelease | None, parts: list[_Part], segment: str | None
+) -> Iterator[dict[str, pa.Array]]:
+    """The records of a segment, of the geographic header where it is None; texts, and counts as numbers."""
+    for part in parts:
+        for begin in range(0, len(part.nodes), _RECORDS_AT_ONCE):
+            rows = slice(begin, begin + _RECORDS_AT_ONCE)
+            nodes = part.nodes[rows]
+            fields = {name: array[rows] for name, array in part.header.items()}
+            if segment is None:
+                tables = _tables(release, units, nodes, ("P1", "H1"))
+                fields |= {"POP100": pa.array(tables["P1"][:, 0]), "HU100": pa.array(tables["H1"][:, 0])}
+                yield {name: fields[name] if name in fields else pa.repeat("", len(nodes)) for name in HEADER}
+                continue
+            link = fields | {"CIFSN": pa.repeat(segment, len(nodes))}
+            record = {name: link[name] for name in LINK}
+            for name, table in _tables(release, units, nodes, SEGMENTS[segment]).items():
+                columns = zip(field_names(name), np.ascontiguousarray(table.T), strict=True)
+                record |= {field: pa.array(column) for field, column in columns}
+            yield record
+
+
+def _tables(
+    release: HistogramRelease,
+    units: HistogramRelease | None,
+    nodes: npt.NDArray[np.int64],
+    names: tuple[str, ...],
+) -> dict[str, npt.NDArray[np.int64]]:
+    """The tables called ``names`` of ``nodes``, which stand in a row."""
+    there = slice(int(nodes[0]), int(nodes[-1]) + 1)
+    both = np.zeros((len(nodes), 2, 2, 63), np.int64)
+    if set(names) & {"P1", "P2", "P3", "P4"}:
+        query = Query.parse("votingage * hispanic * cenrace", release.schema)
+        both = release.answers_of(there, query).reshape(-1, 2, 2, 63)
+    everybody, adults = both.sum(axis=1), both[:, 1]
+    found: dict[str, npt.NDArray[np.int64]] = {}
+    for name in names:
+        if name in ("P1", "P3"):
+            found[name] = race_table((everybody if name == "P1" else adults).sum(axis=1))
+        elif name in ("P2", "P4"):
+            found[name] = hispanic_table(everybody if name == "P2" else adults)
+        elif name == "P5":
+            found[name] = quarters_table(release.answers_of(there, Query.parse("hhgq", release.schema)))
+        else:
+            occupied = np.zeros((len(nodes), 2), np.int64)
+            if units is not None:
+                occupied = units.answers_of(there, Query.parse("h1", units.schema))[:, ::-1]
+            found[name] = np.concatenate([occupied.sum(axis=1, keepdims=True), occupied], axis=1)
+    return found

@@ -26,10 +26,12 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_tables import FOLDER, estimate_batches, paths_of, table_batches
+from topdown.release.answer_tables import FOLDER, Reach, estimate_batches, paths_of, table_batches
+from topdown.release.catalogue import CSVW, DCAT, UNKNOWN, Catalogue, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
-from topdown.release.manifest import SCHEMA_VERSION
+from topdown.release.known_variances import STATEMENT
+from topdown.release.manifest import SCHEMA_VERSION, described_file
 from topdown.release.release import Release
 from topdown.release.wide import wide_batches
 from topdown.tables.geography_table import geography_batches
@@ -136,8 +138,10 @@ def publish(
     manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
     *,
     title: str,
-    plan: Plan,
+    plan: Plan | None,
     notices: Sequence[str],
+    reach: Reach,
+    catalogue: Catalogue = UNKNOWN,
     csv: bool,
     wide: bool = False,
     estimates_csv: bool = False,
@@ -148,20 +152,18 @@ def publish(
 ) -> None:
     """Write the tables and, from their paths, the manifest into ``folder``.
 
-    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them; ``csv``, ``wide``,
-    ``estimates_csv`` and ``tables`` say which tables there are beside the others. ``confidence``: that of the margins
-    in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any; ``margins_in_words``: what the
-    codebook says of them. Raises `DataError` when something cannot be written.
+    ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them, ``catalogue`` for catalogues;
+    ``csv``, ``wide``, ``estimates_csv`` and ``tables`` say which tables there are beside the others. ``confidence`` and
+    ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any;
+    ``margins_in_words``: what the codebook says of them. Raises `DataError` when something cannot be written.
     """
     measurements, staging = folder.measurements, folder.staging
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
     linear_name = next(iter(linear), "unbiased")
     of_cells = {name: one for name, one in estimates.items() if isinstance(one, Estimate)}
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
-    own = {
-        **own,
-        **{file: said for table in tables for file, said in answer_table(table, linear_name, confidence).items()},
-    }
+    for table in tables:
+        own = {**own, **answer_table(table, linear_name, confidence, reach)}
 
     def released() -> Iterator[pa.RecordBatch]:
         if margins is None or isinstance(release, HistogramRelease):
@@ -193,12 +195,12 @@ def publish(
         for table in tables:
             counts, beside = paths_of(table)
             writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-            rows = estimate_batches(table, release, linear_name, linear[linear_name], confidence)
+            rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
             writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
             if csv:
                 writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
             if estimates_csv:
-                rows = estimate_batches(table, release, linear_name, linear[linear_name], confidence)
+                rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
                 writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
         begun_before = {name: future.result for name, future in folder.writing.items()}
         left = [write for name, write in writers.items() if name not in begun_before]
@@ -208,9 +210,15 @@ def publish(
             if error is not None:
                 raise error
         written = {name: staging / name for name in writers}
-        write_json(staging / DATAPACKAGE, data_package(title, written, notices, own))
-        write_text(staging / README, in_words(title, plan, release.geography, written, notices, own, margins_in_words))
-        books = {name: staging / name for name in (DATAPACKAGE, README)}
+        package = data_package(title, written, notices, own)
+        write_json(staging / DATAPACKAGE, package)
+        write_json(staging / CSVW, csvw(package["title"], package, catalogue))
+        levels = release.geography.levels
+        statement = STATEMENT if plan is None else plan.describe(levels)
+        known = {name: described_file(path) for name, path in written.items()}
+        write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
+        write_text(staging / README, in_words(title, plan, measurements, written, notices, own, margins_in_words))
+        books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
         write_json(staging / "manifest.json", manifest(written | books))
 
 

@@ -19,7 +19,7 @@ from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.conditions import Conditions
-from topdown.release.histograms import HistogramRelease, answers_frame
+from topdown.release.histograms import HistogramRelease, table_frame
 from topdown.release.manifest import WITH_RECORDS
 from topdown.release.publication import ESTIMATES, RELEASE
 from topdown.release.read import read_measurements
@@ -29,7 +29,6 @@ from topdown.release.verify_counts import released_histograms
 from topdown.release.wide import wide_batches
 from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
 from topdown.wording import reason, shown_path
-from topdown.workload import Query
 
 _KEYS = ["geoid", "cell"]
 
@@ -81,7 +80,8 @@ class PublishedEstimates:
 
 @dataclass(frozen=True, eq=False)
 class PublishedRelease:
-    """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``.
+    """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``; ``plan`` is None
+    where it is not known.
 
     ``estimates``: of every cell, None where the release has none; ``histograms``: the counts of a release of several
     queries, kept as the cells that have records; else None.
@@ -92,19 +92,22 @@ class PublishedRelease:
     release: Release
     estimates: PublishedEstimates | None
     measurements: Measurements
-    plan: Plan
+    plan: Plan | None
     manifest: dict[str, Any] = field(repr=False)
     histograms: HistogramRelease | None = None
 
     def table(self, level: str, query: str) -> pd.DataFrame:
         """The released counts of a query at a level, a row per unit: ``geoid, name`` and a column for every answer.
 
-        Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
+        ``query``: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the release is
+        of what it is about. Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for
+        an unknown query.
         """
         if self.histograms is not None:
             return self.histograms.table(level, query)
-        asked, nodes = Query.parse(query, self.measurements.schema), self.geography.level_slice(level)
-        return answers_frame(self.geography, nodes, asked, asked.answers(self.release.values[nodes]))
+        nodes = self.geography.level_slice(level)
+        values, schema = self.release.values[nodes], self.measurements.schema
+        return table_frame(self.geography, nodes, query, schema, lambda asked: asked.answers(values))
 
     def wide(self) -> pd.DataFrame:
         """The release with one row per unit: ``geoid, level, parent, name, *cells[, total]``."""

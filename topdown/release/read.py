@@ -5,12 +5,14 @@ Reads the public directory alone. What is read is what was written (`verify_file
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.errors import DataError, TopdownError
@@ -18,6 +20,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
 from topdown.measurements.measurements import Answers, Measurements
+from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
@@ -34,13 +37,13 @@ _COLUMNS = ["geoid", "cell", "value", "variance"]
 
 @dataclass(frozen=True)
 class Published:
-    """The measurements of a release in ``public``, the plan under which they were drawn, where they come from, and the
-    ``limits`` that its numbers keep, if any.
+    """The measurements of a release in ``public``, the plan under which they were drawn (None where it is not known),
+    where they come from, and the ``limits`` that its numbers keep, if any.
     """
 
     public: Path
     measurements: Measurements
-    plan: Plan
+    plan: Plan | None
     origin: Origin
     limits: AnswerLimits | None = None
 
@@ -60,7 +63,10 @@ def read_measurements(public: str | Path) -> Published:
         )
     geography = read_geography(folder / GEOGRAPHY)
     try:
-        plan = Plan.from_dict(manifest["privacy"])
+        privacy = dict(manifest["privacy"])
+        stated: Any = privacy.get("measured")  # without a plan
+        plan = Plan.from_dict(privacy) if stated is None else None
+        mechanism = None if plan is not None or privacy["mechanism"] is None else MECHANISMS[privacy["mechanism"]].name
         cells = tuple(str(cell) for cell in manifest["cells"])
         schema = None if manifest["schema"] is None else Schema.from_mapping(**manifest["schema"])
         ledger = None if manifest["ledger"] is None else LedgerEntry(**manifest["ledger"])
@@ -75,7 +81,9 @@ def read_measurements(public: str | Path) -> Published:
             f"{error if isinstance(error, TopdownError) else reason(error)}"
         ) from None
     try:
-        measurements = _read(folder / MEASUREMENTS, geography, cells, schema, plan, fit)
+        entries = _stated_entries(stated) if plan is None else _entries_of(plan, geography)
+        found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)
+        measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism)
     except DataError:
         raise
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError, TopdownError) as error:
@@ -90,12 +98,35 @@ def read_measurements(public: str | Path) -> Published:
     return Published(folder, measurements, plan, origin, limits)
 
 
+class _Entry(NamedTuple):
+    """A query at a level and the nodes that have answers to it; their number where that is all that is known."""
+
+    level: str
+    query: str
+    nodes: IntArray | int
+
+
+def _entries_of(plan: Plan, geography: Geography) -> Iterator[_Entry]:
+    """What ``plan`` measures or publishes exactly, as it was written: the detailed query last in its level."""
+    for level in geography.levels:
+        for name in sorted(plan.queries(level), key=DETAILED.__eq__):
+            # A single child may have no rows, as its parent was measured in its stead.
+            there = np.flatnonzero(np.isfinite(variances(plan, geography, level, name)))
+            yield _Entry(level, name, geography.level_slice(level).start + there)
+
+
+def _stated_entries(measured: list[dict[str, Any]]) -> Iterator[_Entry]:
+    return (_Entry(str(one["level"]), str(one["query"]), int(one["units"])) for one in measured)
+
+
 def _read(
-    path: Path, geography: Geography, cells: tuple[str, ...], schema: Schema | None, plan: Plan, fit: bool
+    path: Path,
+    geography: Geography,
+    cells: tuple[str, ...],
+    schema: Schema | None,
+    entries: Iterator[_Entry],
 ) -> Measurements:
-    """The table ``geoid, level, query, cell, value, variance``: for every level and query that the plan measures or
-    publishes exactly, in the plan's order, its nodes' answers.
-    """
+    """The table ``geoid, level, query, cell, value, variance`` of ``entries``, in their order."""
     meaning = Schema.of_cells(cells) if schema is None else schema
     with pq.ParquetFile(path, read_dictionary=["level", "query", "cell"]) as file:
         kind = file.schema_arrow.field("value").type
@@ -103,29 +134,24 @@ def _read(
         rectangle = np.zeros((len(cells), geography.n_nodes), kind.to_pandas_dtype()).T
         spread = np.full((len(cells), geography.n_nodes), np.inf).T
         others: dict[tuple[str, str], Answers] = {}
-        for level in geography.levels:
-            nodes = geography.level_slice(level)
-            # As they were written: the detailed query last.
-            for name in sorted(plan.queries(level), key=DETAILED.__eq__):
-                query = Query.parse(name, meaning)
-                labels = cells if query.name == DETAILED else query.labels()
-                # A single child may have no rows, as its parent was measured in its stead.
-                there = nodes.start + np.flatnonzero(np.isfinite(variances(plan, geography, level, name)))
-                values, variance = found.take(geography, there, level, query.name, labels)
-                if query.name == DETAILED:
-                    rectangle[there], spread[there] = values, variance
-                    continue
-                every = Answers(
-                    np.zeros((nodes.stop - nodes.start, len(labels)), values.dtype),
-                    np.full(nodes.stop - nodes.start, np.inf),
-                )
-                every.values[there - nodes.start], every.variance[there - nodes.start] = values, variance[:, 0]
-                others[level, query.name] = every
+        for level, name, known in entries:
+            nodes, query = geography.level_slice(level), Query.parse(name, meaning)
+            labels = cells if query.name == DETAILED else query.labels()
+            there = found.nodes(geography, nodes, known, len(labels)) if isinstance(known, int) else known
+            values, variance = found.take(geography, there, level, query.name, labels)
+            if query.name == DETAILED:
+                rectangle[there], spread[there] = values, variance
+                continue
+            every = Answers(
+                np.zeros((nodes.stop - nodes.start, len(labels)), values.dtype),
+                np.full(nodes.stop - nodes.start, np.inf),
+            )
+            every.values[there - nodes.start], every.variance[there - nodes.start] = values, variance[:, 0]
+            others[level, query.name] = every
         found.require_end()
     same = (spread == spread[:, :1]).all()
-    return Measurements(
-        geography, cells, rectangle, np.array(spread[:, 0]) if same else spread, plan, fit, schema, others
-    )
+    own = np.array(spread[:, 0]) if same else spread
+    return Measurements(geography, cells, rectangle, own, attributes=schema, others=others)
 
 
 class _Entries:
@@ -165,6 +191,16 @@ class _Entries:
                 "variance is negative"
             )
         return values, variance
+
+    def nodes(self, geography: Geography, level: slice, count: int, n_answers: int) -> IntArray:
+        """The nodes of a level, so many (``count``), that the next entry has."""
+        table = self._rows(count * n_answers)
+        self.rest = table if self.rest is None else pa.concat_tables([table, self.rest])
+        codes = table["geoid"].take(pa.array(np.arange(0, count * n_answers, n_answers))).combine_chunks()
+        place = pc.index_in(codes, value_set=geography.identifiers[level])
+        if place.null_count:
+            raise DataError(f"{shown_path(self.path)}: a unit is not of the geography")
+        return np.asarray(level.start + place.to_numpy(), dtype=np.int64)
 
     def _rows(self, count: int) -> pa.Table:
         parts = [] if self.rest is None else [self.rest]

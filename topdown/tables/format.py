@@ -9,7 +9,7 @@ from pathlib import Path
 from topdown.errors import ConfigError
 from topdown.wording import shown
 
-READ = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx")
+READ = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".xlsx")
 """How the names of the files end that are read, in whatever case."""
 
 
@@ -47,8 +47,11 @@ class Format:
         """What stands between the columns of the text file at ``path``."""
         if self.delimiter is not None:
             return self.delimiter
-        return "\t" if kind_of(path).startswith(".tsv") else ","
+        return _SEPARATORS.get(kind_of(path), ",")
 
+
+_SEPARATORS = {".tsv": "\t", ".tsv.gz": "\t", ".txt": "|"}
+"""By what a name ends in; "|" as in the Census Bureau's text files. In all others a comma."""
 
 PLAIN = Format()
 

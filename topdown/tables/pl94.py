@@ -10,19 +10,20 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from topdown.errors import DataError
 from topdown.machine.files import file_digest
 from topdown.machine.memory import gibibytes, most_at_once, too_large
-from topdown.wording import listed, reason, shown_path
+from topdown.wording import listed, reason, shown, shown_path
 from topdown.workload.redistricting import RACE_FIELDS, TABLES, field_names
 
 _FIELDS = """
@@ -81,6 +82,23 @@ def read_members(path: Path) -> dict[str, pa.Table]:
             "others are segments); give the folder or the ZIP with all four .pl files"
         )
     return found
+
+
+def read_header(path: Path) -> pa.Table:
+    """The geographic header of the file in a folder or a ZIP archive, or of the member itself, every field as text.
+
+    Raises `DataError` naming the path where there is none.
+    """
+    if path.is_file() and path.suffix == ".pl":
+        members: Iterator[tuple[str, IO[bytes]]] = iter([(path.name, path.open("rb"))])
+    else:
+        members = _members(path)
+    for name, stream in members:
+        with stream:
+            kind, table = _parsed(stream, f"{shown_path(path)}, member {shown_path(name)}")
+        if kind == "geo":
+            return table
+    raise DataError(f"{shown_path(path)}: no geographic header is there; give the folder, the ZIP or the header's file")
 
 
 def digest(path: Path) -> str:
@@ -191,8 +209,32 @@ def numbers(table: pa.Table, columns: list[str], what: str) -> npt.NDArray[np.in
     return found.T
 
 
-def write_members(folder: Path, stem: Mapping[str, str], members: Mapping[str, list[list[str]]]) -> None:
-    """Write members, ``members[kind]`` the fields of its records, into ``folder`` under the names ``stem[kind]``."""
-    for kind, records in members.items():
-        text = "".join("|".join(record) + "\n" for record in records)
-        (folder / stem[kind]).write_text(text, encoding=_ENCODING)
+def write_member(path: Path, columns: Iterable[Mapping[str, pa.Array]]) -> None:
+    """Write a member as records of ``columns``, text and whole numbers, batch by batch. Raises `OSError`.
+
+    Nothing in a text may be of another encoding, or be what separates fields and records (`require_text`).
+    """
+    options = pacsv.WriteOptions(include_header=False, delimiter="|", quoting_style="none")
+    with path.open("wb") as file:
+        for batch in columns:
+            table = pa.table({name: array.cast(pa.string()) for name, array in batch.items()})
+            with io.BytesIO() as content:
+                pacsv.write_csv(table, content, options)
+                file.write(content.getvalue().decode().encode(_ENCODING))
+
+
+def require_text(texts: pa.Array, what: str) -> None:
+    """Refuse texts that no field can hold. Raises `DataError` quoting the first, a ``what``."""
+    for text in pc.unique(texts.drop_null()).to_pylist():
+        if not text.isprintable() or "|" in text or '"' in text or not _encodes(text):
+            raise DataError(
+                f"{what} {shown(text)}: a redistricting file has Latin-1 text without '|', quotes and line ends; "
+                "rename it"
+            )
+
+
+def _encodes(text: str) -> bool:
+    try:
+        return bool(text.encode(_ENCODING)) or not text
+    except UnicodeEncodeError:
+        return False

@@ -96,6 +96,18 @@ def table_columns(path: str | Path, form: Format = PLAIN) -> list[str]:
     raise _unreadable(path, said)
 
 
+def separated(path: str | Path) -> Format:
+    """How the text at ``path`` is separated, where that is not said: by what its first line has the most columns with.
+
+    Of a table that is no text, what its file says itself. Raises `DataError` as `table_columns` does.
+    """
+    path = require_file(path)
+    if kind_of(path) in (".parquet", ".xlsx"):
+        return PLAIN
+    forms = [Format(delimiter=sign) for sign in ",|\t;"]
+    return max(forms, key=lambda form: len(table_columns(path, form)))
+
+
 def require_columns(path: str | Path, columns: Sequence[str], form: Format = PLAIN) -> None:
     """Refuse the table at ``path`` where it lacks one of ``columns``. Raises `DataError` as `read_table` does."""
     _require(columns, table_columns(path, form), Path(path), form)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -53,7 +53,7 @@ class Term(NamedTuple):
     @property
     def reach(self) -> float:
         """Beyond which hardly anything is."""
-        return self.coefficient * (_reach(self.law) + 9.0 * math.sqrt(self.number - 1) * float(self.law.std))
+        return self.coefficient * (reach_of(self.law) + 9.0 * math.sqrt(self.number - 1) * float(self.law.std))
 
 
 class Shape(NamedTuple):
@@ -68,6 +68,18 @@ class Shape(NamedTuple):
     def rest(self) -> float:
         """The part of the variance beside the main terms."""
         return max(1.0 - sum(term.part for term in self.terms), 0.0)
+
+
+class Envelope(NamedTuple):
+    """A pivot whose law is not known but lies between these ``shapes``: at every point the largest of their tails."""
+
+    shapes: tuple[Shape, ...]
+
+
+AnyShape: TypeAlias = Shape | Envelope
+
+NORMAL = Shape((), 0.0)
+"""The shape of a normal law."""
 
 
 class Tail(NamedTuple):
@@ -103,11 +115,13 @@ class Tail(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def tail(shape: Shape) -> Tail:
+def tail(shape: AnyShape) -> Tail:
     """The tail of a pivot of that shape, down to 1e-13, from the convolution of its parts on a grid.
 
     The grid's cells have the first term's values at their centres, so that at the cells' ends the tail is exact.
     """
+    if isinstance(shape, Envelope):
+        return _largest([tail(one) for one in shape.shapes])
     rest = _Rest.of(shape.rest, shape.excess)
     reach = rest.reach + sum(term.reach for term in shape.terms)
     step = _step(shape.terms, rest, reach)
@@ -120,6 +134,14 @@ def tail(shape: Shape) -> Tail:
     points, log_tail = _summed(np.fft.irfft(product, size), step)
     has_steps = widest >= _FINE_LATTICE and rest.std < _SMOOTHED * widest
     return Tail(points, log_tail, has_steps, has_steps and rest.std < _RESOLVED * step)
+
+
+def _largest(laws: list[Tail]) -> Tail:
+    """At every point of one grid the largest of the tails, from above."""
+    reach = max(float(law.x[-1]) for law in laws)
+    points = np.concatenate([[0.0], (np.arange(math.ceil(reach / _STEP)) + 0.5) * _STEP])
+    largest = np.max([law.at_least(points) for law in laws], axis=0)
+    return Tail(points, largest, any(law.has_steps for law in laws), is_sharp=False)
 
 
 def _step(terms: tuple[Term, ...], rest: _Rest, reach: float) -> float:
@@ -176,7 +198,7 @@ def _of_tail(beyond: FloatArray, size: int) -> FloatArray:
 
 
 @lru_cache(maxsize=256)
-def _reach(law: Law) -> float:
+def reach_of(law: Law) -> float:
     """Where hardly anything is beyond."""
     reach = float(law.std)
     while law.sf(reach) > _NEGLIGIBLE:

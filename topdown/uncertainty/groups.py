@@ -26,6 +26,7 @@ _LEAST_STEP, _LEAST_PART_OF_STEPS = 0.01, 1e-6
 
 
 _NODES_AT_ONCE = 1 << 18
+_MANY_SHAPES = 1 << 15
 
 
 class Groups(NamedTuple):
@@ -34,12 +35,22 @@ class Groups(NamedTuple):
     shapes: tuple[Shape, ...]
     group: npt.NDArray[np.int32]
 
+    def of_nodes(self, of_shapes: FloatArray) -> FloatArray:
+        """What every shape has (shapes,), at every node that has one; 0 at the others."""
+        found: FloatArray = np.append(of_shapes, 0.0)[self.group]
+        return found
+
     def members(self) -> Iterator[tuple[Shape, IntArray]]:
-        """Every shape with its nodes."""
-        order = np.argsort(self.group, kind="stable")
-        bounds = np.searchsorted(self.group[order], np.arange(len(self.shapes) + 1))
-        for number, shape in enumerate(self.shapes):
-            yield shape, order[bounds[number] : bounds[number + 1]]
+        """Shapes with nodes that have them, of near nodes at a time."""
+        narrow = self.group.astype(np.int16) if len(self.shapes) < _MANY_SHAPES else self.group
+        for begin in range(0, len(narrow), _NODES_AT_ONCE):
+            part = narrow[begin : begin + _NODES_AT_ONCE]
+            # Whole numbers of 16 bits are sorted by their digits, in a fifth of the time.
+            order = np.argsort(part, kind="stable") + begin
+            counted = np.bincount(part.astype(np.int64) + 1)
+            ends = np.cumsum(counted)
+            for number in np.flatnonzero(counted[1:]).tolist():
+                yield self.shapes[number], order[ends[number] : ends[number + 1]]
 
 
 def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:

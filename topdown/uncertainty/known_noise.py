@@ -75,10 +75,12 @@ def known_noise(measurements: Measurements) -> KnownNoise:
 
 def _require_variances(measurements: Measurements, expected: FloatArray) -> None:
     variance = measurements.node_variance
-    noisy = (variance > 0) & np.isfinite(variance)
-    wrong = np.flatnonzero(noisy & (np.abs(variance - expected) > 1e-6 * expected)) if variance.ndim == 1 else [0]
-    if len(wrong):
-        node = int(wrong[0])
+    other = np.flatnonzero(variance != expected) if variance.ndim == 1 else np.zeros(1, np.int64)
+    if variance.ndim == 1:
+        found, stated = variance[other], expected[other]
+        other = other[(found > 0) & np.isfinite(found) & (np.abs(found - stated) > 1e-6 * stated)]
+    if len(other):
+        node = int(other[0])
         raise ConfigError(
             f"level {shown(measurements.geography.level_name(node))}: measurements of variance "
             f"{np.ravel(variance)[node]:.6g}, where the plan's noise has {expected[node]:.6g}; give the plan under "
@@ -98,6 +100,8 @@ def no_margins(measurements: Measurements) -> str | None:
 def require_pivot(measurements: Measurements) -> None:
     """Raises `ConfigError` unless estimate less truth is a known combination of noise whose law is known."""
     plan = measurements.plan
+    if plan is None and measurements.mechanism is not None:
+        return
     if plan is None:
         raise ConfigError(
             "these measurements come without a plan, and a variance alone does not say how far noise reaches; margins "

@@ -17,9 +17,10 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.project import stated
 from topdown.tables.tidy import tidy_batches, to_frame
+from topdown.uncertainty.alike import Alike
 from topdown.uncertainty.groups import Groups, groups
 from topdown.uncertainty.known_noise import KnownNoise, known_noise
-from topdown.uncertainty.moments import Moments, main_terms, moments
+from topdown.uncertainty.moments import Moments, Upward, main_terms, moments
 from topdown.uncertainty.node_intervals import node_intervals
 from topdown.wording import shown
 from topdown.workload import DETAILED
@@ -131,17 +132,29 @@ def require_confidence(confidence: float) -> float:
 
 def laws_of_nodes(measurements: Measurements, noise: KnownNoise) -> tuple[FloatArray, Groups]:
     """The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
-    found, own = pivots(measurements, noise)
-    tree = measurements.geography.tree
-    terms = main_terms(found, own, noise.variances, tree, noise.kinds(tree))
-    return found.variance, groups(found, terms, noise)
+    alike, found, own = _pivots(measurements, noise)
+    terms = main_terms(found, own, noise.variances, alike.tree, noise.kinds(measurements.geography.tree)[alike.nodes])
+    laws = groups(found, terms, noise)
+    return alike.everywhere(found.variance), laws._replace(group=alike.everywhere(laws.group))
 
 
 def pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Moments, FloatArray]:
     """The moments of every node's error, and the variances (nodes,) of the measurements, exact ones settled."""
-    geography = measurements.geography
+    alike, found, variance = _pivots(measurements, noise)
+    upward = Upward(*(alike.everywhere(column) for column in found.upward))
+    spread, cumulant, inner, parent = (
+        alike.everywhere(column) for column in (found.variance, found.cumulant, found.inner, found.parent)
+    )
+    return Moments(spread, cumulant, inner, parent, upward), alike.everywhere(variance)
+
+
+def _pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Alike, Moments, FloatArray]:
+    """As `pivots`, with one leaf in place of several that are alike."""
+    tree = measurements.geography.tree
     variance = stated(measurements, "variance", nonnegative=False, cells=slice(0, 1)).variance.reshape(-1)
-    cumulants = noise.cumulants[noise.kinds(geography.tree)]
-    cumulant = np.where((variance > 0) & np.isfinite(variance), cumulants, 0.0)
-    found = moments(variance, cumulant, geography.tree)
-    return found._replace(variance=np.where(found.variance <= _NO_NOISE, 0.0, found.variance)), variance
+    kind = noise.kinds(tree)
+    alike = Alike.of(tree, variance, kind)
+    variance, cumulant = variance[alike.nodes], noise.cumulants[kind[alike.nodes]]
+    cumulant = np.where((variance > 0) & np.isfinite(variance), cumulant, 0.0)
+    found = moments(variance, cumulant, alike.tree)
+    return alike, found._replace(variance=np.where(found.variance <= _NO_NOISE, 0.0, found.variance)), variance

@@ -111,9 +111,13 @@ def _downward(
 
 def _others(values: FloatArray, families: Families) -> FloatArray:
     """For every child the sum over its siblings."""
-    return np.where(
-        families.spread(families.sizes) == 1, 0.0, np.maximum(families.spread(families.total(values)) - values, 0.0)
-    )
+    is_single = _counted(families) == 1
+    return np.where(families.spread(is_single), 0.0, np.maximum(families.spread(families.total(values)) - values, 0.0))
+
+
+def _counted(families: Families) -> IntArray:
+    """How many children every family has, those included that another stands for."""
+    return families.sizes if families.number is None else np.add.reduceat(families.number, families.starts)
 
 
 class MainTerms(NamedTuple):
@@ -162,7 +166,7 @@ def main_terms(
         counted, mean = _descendants(found, like, level, tree)
         _enter(terms, slice(0, nodes.start), np.full(nodes.start, level), counted, mean, usable)
     for families in tree.families_down():
-        single = np.flatnonzero(families.sizes == 1)
+        single = np.flatnonzero(_counted(families) == 1)
         for column in terms:
             children = families.starts[single] + families.children.start
             column[:, children] = column[:, single + families.parents.start]
@@ -179,7 +183,7 @@ def _enter(
         coefficient,
         number * coefficient**2 * variance[kind],
     )
-    is_small = terms.kind.shape[1] <= FEW_NODES
+    is_small = len(terms.kind) == MAIN_TERMS
     if not is_small:
         new[3][number > _LARGEST_SUM] = 0.0
     for place in range(MAIN_TERMS if is_small else 1):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.uncertainty.error_law import Shape
+from topdown.uncertainty.error_law import AnyShape
 from topdown.uncertainty.groups import Groups
 from topdown.uncertainty.interval import CAP_PART, Interval, interval
 
@@ -20,6 +20,7 @@ CAPPED_BELOW = 0.5
 
 
 _NODES_AT_ONCE = 1 << 18
+_ROUNDS = 50
 
 
 class Bounds(NamedTuple):
@@ -37,10 +38,10 @@ def node_intervals(
 
     Of a node without noise its value; of one that nothing determines from 0 on.
     """
-    deviation, reach = np.sqrt(variance), np.zeros_like(variance)
-    for shape, members in found.members():
-        reach[members] = interval(shape, alpha).cap * deviation[members]
-    limits = _limits(x, deviation, reach, tree)
+    deviation = np.sqrt(variance)
+    inner = Groups(found.shapes, found.group[: tree.n_families])
+    caps = inner.of_nodes(np.array([interval(shape, alpha).cap for shape in found.shapes]))
+    limits = _limits(x, deviation, caps, tree)
     bounds = _unbounded(x, variance)
     p_of_zero = np.ones_like(x)
     for shape, members in found.members():
@@ -55,12 +56,12 @@ def node_intervals(
 
 
 def intervals_of_one_law(
-    x: FloatArray, variance: FloatArray, shape: Shape, tree: Tree, alpha: float, released: FloatArray | None
+    x: FloatArray, variance: FloatArray, shape: AnyShape, tree: Tree, alpha: float, released: FloatArray | None
 ) -> Bounds:
     """As `node_intervals`, where all errors have a law of one ``shape``; ``variance`` (cells x nodes)."""
     deviation = np.sqrt(variance)
     known = (variance > 0) & np.isfinite(variance)
-    limits = _limits(x, deviation, np.where(known, interval(shape, alpha).cap * deviation, 0.0), tree)
+    limits = _limits(x, deviation, np.where(known, interval(shape, alpha).cap, 0.0)[:, : tree.n_families], tree)
     bounds = _unbounded(x, variance)
     p_of_zero = np.ones_like(x)
     places = np.flatnonzero(known)
@@ -73,7 +74,7 @@ def intervals_of_one_law(
     return _finished(x, variance, bounds, limits, p_of_zero, tree, alpha, released)
 
 
-def _rules(members: IntArray, costs: Mask, shape: Shape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
+def _rules(members: IntArray, costs: Mask, shape: AnyShape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
     """``members`` with the rule for them: for those whose parent's limit ``costs`` a part of alpha, the rest of it."""
     if not costs.all():
         yield members[~costs], interval(shape, alpha)
@@ -96,8 +97,9 @@ def _finished(
     alpha: float,
     released: FloatArray | None,
 ) -> Bounds:
-    np.minimum(bounds.upper, limits.limit, out=bounds.upper, where=limits.capped)
-    bounds.lower[_guarded(p_of_zero, variance, tree, alpha)] = 0.0
+    limits.apply(bounds.upper, tree)
+    for row, p in enumerate(p_of_zero):
+        _guard(bounds.lower[row], p, np.broadcast_to(variance, x.shape)[row], tree, alpha)
     for begin in range(0, x.shape[1], _NODES_AT_ONCE):
         nodes = slice(begin, begin + _NODES_AT_ONCE)
         inside = None if released is None else released[:, nodes]
@@ -107,50 +109,74 @@ def _finished(
 
 
 class _Limits(NamedTuple):
-    """What every node cannot pass because its parent does not, but with probability alpha / 50 (cells x nodes); at
-    which nodes that is looked at, and at which it costs this part of alpha: a parent that is exact costs nothing.
+    """What no child of a node can pass because the node does not, but with probability alpha / 50: ``ceiling`` (cells x
+    inner nodes); at which nodes that is looked at (``capped``), and at which it ``costs`` this part of alpha: a parent
+    that is exact costs nothing.
     """
 
-    limit: FloatArray
+    ceiling: FloatArray
     capped: Mask
     costs: Mask
 
+    def apply(self, upper: FloatArray, tree: Tree) -> None:
+        """Let no ``upper`` (cells x nodes) pass its limit."""
+        for families in tree.families_down():
+            for part in families.parts(_NODES_AT_ONCE):
+                capped = self.capped[..., part.children]
+                if capped.any():
+                    above, below = part.spread(self.ceiling[:, part.parents]), upper[:, part.children]
+                    np.minimum(below, above, out=below, where=capped)
 
-def _limits(x: FloatArray, deviation: FloatArray, reach: FloatArray, tree: Tree) -> _Limits:
-    """From how far truths may pass their estimates (``reach``); ``deviation`` and this (nodes,) or (cells x nodes)."""
-    own = x + np.where(np.isfinite(deviation), reach, np.inf)
-    limit = np.full_like(x, np.inf)
+
+def _limits(x: FloatArray, deviation: FloatArray, caps: FloatArray, tree: Tree) -> _Limits:
+    """From how many deviations truths of inner nodes may pass their estimates (``caps``, (inner nodes,) or with cells);
+    ``deviation`` (nodes,) or (cells x nodes).
+    """
+    above = deviation[..., : tree.n_families]
+    is_known = np.isfinite(above)
+    ceiling = x[:, : tree.n_families] + np.where(is_known, caps * np.where(is_known, above, 0.0), np.inf)
     capped, costs = np.zeros(deviation.shape, bool), np.zeros(deviation.shape, bool)
     for families in tree.families_down():
-        parents, children = families.parents, families.children
-        above = families.spread(deviation[..., parents])
-        below = deviation[..., children]
-        capped[..., children] = (above < CAPPED_BELOW * below) | ~np.isfinite(below)
-        # A parent that nothing determines is limited by its own parent.
-        known = np.where(np.isfinite(deviation[..., parents]), own[:, parents], limit[:, parents])
-        limit[:, children] = families.spread(known)
-        costs[..., children] = capped[..., children] & (above > 0)
-    return _Limits(limit, capped, costs)
+        for part in families.parts(_NODES_AT_ONCE):
+            parents, children = part.parents, part.children
+            below, is_exact = deviation[..., children], part.spread(above[..., parents] == 0)
+            capped[..., children] = part.spread(CAPPED_BELOW**-1 * above[..., parents]) < below
+            capped[..., children] |= ~np.isfinite(below)
+            costs[..., children] = capped[..., children] & ~is_exact
+            if children.stop <= tree.n_families:
+                # A parent that nothing determines is limited by its own parent.
+                own = ceiling[:, children]
+                ceiling[:, children] = np.where(is_known[..., children], own, part.spread(ceiling[:, parents]))
+    return _Limits(ceiling, capped, costs)
 
 
-def _guarded(p_of_zero: FloatArray, variance: FloatArray, tree: Tree, alpha: float) -> Mask:
-    """Where 0 stays in the interval: at all nodes but those whose truth is above 0 at a false discovery rate of
-    ``alpha`` within their level and cell (Benjamini and Hochberg 1995).
+def _guard(lower: FloatArray, p_of_zero: FloatArray, variance: FloatArray, tree: Tree, alpha: float) -> None:
+    """Let 0 stay in the interval, of one cell: at all nodes but those whose truth is above 0 at a false discovery rate
+    of ``alpha`` within their level (Benjamini and Hochberg 1995). All (nodes,). What is exact is not counted.
     """
-    kept = np.ones(p_of_zero.shape, bool)
-    noisy = np.broadcast_to(variance > 0, p_of_zero.shape)
     for index in range(tree.n_levels):
         nodes = tree.level(index)
-        # What is exact stands behind all others and is not counted.
-        p = np.where(noisy[:, nodes], p_of_zero[:, nodes], 2.0)
-        order = np.sort(p, axis=1)
-        tried = np.maximum(noisy[:, nodes].sum(axis=1, keepdims=True), 1)
-        passed = order <= alpha * np.arange(1, p.shape[1] + 1) / tried
-        passed &= order <= 1.0
-        last = p.shape[1] - 1 - np.argmax(passed[:, ::-1], axis=1)
-        threshold = np.where(passed.any(axis=1), np.take_along_axis(order, last[:, None], axis=1)[:, 0], -1.0)
-        kept[:, nodes] = p > threshold[:, None]
-    return kept
+        noisy = variance[nodes] > 0
+        threshold = _rejected_up_to(p_of_zero[nodes][noisy], alpha)
+        lower[nodes][p_of_zero[nodes] > threshold] = 0.0
+
+
+def _rejected_up_to(p: FloatArray, alpha: float) -> float:
+    """The largest of ``p`` that is at most alpha / n times its rank; -1 if none is.
+
+    What is above alpha / n times the number that may yet be rejected is never rejected; where that leaves all that
+    there are, it is all. Sorting is for the rest that some rounds leave.
+    """
+    tried = max(len(p), 1)
+    left = p[p <= alpha]
+    for _ in range(_ROUNDS):
+        fewer = left[left <= alpha * len(left) / tried]
+        if len(fewer) == len(left):
+            return float(left.max(initial=-1.0))
+        left = fewer
+    order = np.sort(left)
+    passed = np.flatnonzero(order <= alpha * np.arange(1, len(order) + 1) / tried)
+    return float(order[passed[-1]]) if len(passed) else -1.0
 
 
 def _whole(x: FloatArray, variance: FloatArray, bounds: Bounds, released: FloatArray | None) -> Bounds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,22 +14,17 @@ from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.invariants import Contradiction, settle
-from topdown.uncertainty.combination import Combination, Law, Pivots, combination, covariance, joined, law_of
+from topdown.uncertainty.combination import Pivots, combination, law_of
 from topdown.uncertainty.error_law import tail
-from topdown.uncertainty.interval import interval
+from topdown.uncertainty.fieller import fieller, ratio_of
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.margins import pivots, require_confidence
+from topdown.uncertainty.sums import sum_margin
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
 if TYPE_CHECKING:
     from topdown.uncertainty.histogram_regions import HistogramSums
-
-UNDETERMINED = "undetermined: every share from 0 to 1 is within the margin"
-_SHARES = 2001
-_LAWS_OF_SHARES = 9
-_NEAR = 12.0
-_ROUNDING = 1e-9
 
 Weights = Mapping[str, float]
 
@@ -63,15 +58,28 @@ def region(
     set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
     exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
     ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval covers with probability
-    ``confidence``. Where several queries were measured, under Gaussian noise, sums and differences take one solve over
-    the whole tree each, and shares are refused. Raises `ConfigError` as `margins` does, and `DataError` for units that
-    are not there.
+    ``confidence``. Where several queries were measured a share is of the same answer at other units, or of the total at
+    the same units. Raises `ConfigError` as `margins` does, and `DataError` for units that are not there.
 
     Source: docs/margins.md; Fieller 1954 for shares.
     """
     return Regions(measurements).region(
         weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence
     )
+
+
+def no_sums(measurements: Measurements) -> str | None:
+    """Why margins of sums of ``measurements`` cannot be known; None where they can."""
+    try:
+        if measurements.others:
+            from topdown.uncertainty.histogram_margins import shape_of_answers  # with a compiler
+
+            shape_of_answers(measurements)
+        else:
+            known_noise(measurements)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,17 +133,94 @@ class Regions:
         nodes, amounts = self._nodes(whole)
         if self.measurements.others:
             if share_of is not None:
-                raise ConfigError(
-                    "margins of shares are not known where several queries were measured; ask for the two sums"
-                )
-            answer = self._answer(query, cell)
-            value, normal = self._histograms.sum_of(nodes, amounts, *answer)
-            return _sum(value, normal, amounts, alpha, signed=minus is not None)
+                return self._share_of_answers((nodes, amounts), query, cell, share_of, alpha)
+            (row,) = self._sums_of_answers([(nodes, amounts)], query, [cell], alpha, signed=minus is not None)
+            return row[0]
         if share_of is not None:
             return self._share(nodes, amounts, cells, share_of, alpha)
         found = combination(nodes, amounts[None], self.pivots)
         law = law_of(found, self.pivots, np.ones(1), len(cells))
-        return _sum(float(amounts @ self.estimates(cells)[nodes]), law, amounts, alpha, signed=minus is not None)
+        value = float(amounts @ self.estimates(cells)[nodes])
+        return Region(*sum_margin(value, *law, amounts, alpha, signed=minus is not None))
+
+    def sums(
+        self,
+        sums: Sequence[tuple[IntArray, FloatArray]],
+        *,
+        query: str = "total",
+        cells: Sequence[str | None] = (None,),
+        confidence: float = 0.9,
+    ) -> list[list[Region]]:
+        """Of every one of ``sums``, each over some nodes with their amounts, the `region` of every cell."""
+        alpha = 1.0 - require_confidence(confidence)
+        if self.measurements.others:
+            return self._sums_of_answers(sums, query, cells, alpha)
+        summed = [self.cells(query, cell) for cell in cells]
+        found = []
+        for nodes, amounts in sums:
+            together = combination(nodes, amounts[None], self.pivots)
+            laws = {n: law_of(together, self.pivots, np.ones(1), n) for n in {len(one) for one in summed}}
+            found.append(
+                [
+                    Region(*sum_margin(float(amounts @ x[nodes]), *laws[len(one)], amounts, alpha, signed=False))
+                    for one, x in zip(summed, map(self.estimates, summed), strict=True)
+                ]
+            )
+        return found
+
+    def _sums_of_answers(
+        self,
+        sums: Sequence[tuple[IntArray, FloatArray]],
+        query: str,
+        cells: Sequence[str | None],
+        alpha: float,
+        *,
+        signed: bool = False,
+    ) -> list[list[Region]]:
+        """`sums` where several queries were measured."""
+        for cell in cells:
+            self.cells(query, cell)
+        answers = [self.answer(query, cell) for cell in cells]
+        known = {
+            name: self._histograms.sums(sums, Query.parse(name, self.measurements.schema))
+            for name in dict.fromkeys(name for name, _ in answers)
+        }
+        return [
+            [
+                Region(
+                    *sum_margin(
+                        float(known[name][0][row, answer]),
+                        float(known[name][1][row, answer]),
+                        self._histograms.shape,
+                        amounts,
+                        alpha,
+                        signed=signed,
+                    )
+                )
+                for name, answer in answers
+            ]
+            for row, (_, amounts) in enumerate(sums)
+        ]
+
+    def _share_of_answers(
+        self,
+        part: tuple[IntArray, FloatArray],
+        query: str,
+        cell: str | None,
+        share_of: Weights | str,
+        alpha: float,
+    ) -> Region:
+        """As `_share`, where several queries were measured."""
+        from topdown.uncertainty.histogram_regions import Part  # with a compiler
+
+        name, answer = self.answer(query, cell)
+        own = Part(part, Query.parse(name, self.measurements.schema), answer)
+        whole = own._replace(sum=self._nodes(share_of)) if not isinstance(share_of, str) else own
+        if isinstance(share_of, str):
+            self.cells(share_of, None)
+            whole = Part(part, Query.parse(share_of, self.measurements.schema), 0)
+        reach = float(tail(self._histograms.shape).quantile(np.array([alpha / 2.0]))[0])
+        return Region(*fieller(self._histograms.share(own, whole), lambda share: reach))
 
     def cells(self, query: str, cell: str | None) -> IntArray:
         """The cells that the answer ``cell`` of ``query`` is the sum of.
@@ -160,7 +245,7 @@ class Regions:
 
         return HistogramSums(self.measurements)
 
-    def _answer(self, query: str, cell: str | None) -> tuple[str, int]:
+    def answer(self, query: str, cell: str | None) -> tuple[str, int]:
         """The query and the number of its answer that ``query`` and ``cell``, which are known, mean."""
         if cell in self.measurements.cells and query == "total":
             return DETAILED, self.measurements.cells.index(str(cell))
@@ -201,77 +286,4 @@ class Regions:
         whole = float(others @ self.estimates(of_whole)[other])
         common = len(np.intersect1d(cells, of_whole))
         numbers = (common, len(cells) - common, len(of_whole) - common)
-        return _fieller(found, self.pivots, part, whole, numbers, alpha)
-
-
-def _sum(estimate: float, law: Law, weights: FloatArray, alpha: float, *, signed: bool) -> Region:
-    if np.isinf(law.variance) or np.isnan(law.variance):
-        return Region(estimate, np.inf, -np.inf if signed else 0.0, np.inf, "not determined by what was measured")
-    sd = float(np.sqrt(max(law.variance, 0.0)))
-    if sd <= _ROUNDING * max(1.0, abs(estimate)):
-        exact = float(np.rint(estimate)) if _whole(weights) else estimate
-        return Region(exact, 0.0, exact, exact, "exact")
-    rule = interval(law.shape, alpha)
-    if signed or (weights < 0).any():
-        lower, upper = estimate - rule.symmetric * sd, estimate + rule.symmetric * sd
-    else:
-        lower = float(rule.lower(np.array(estimate / sd))) * sd
-        upper = float(rule.upper(np.array(estimate / sd))) * sd
-    if _whole(weights):
-        slack = _ROUNDING * max(1.0, abs(estimate))
-        inward = float(np.ceil(lower - slack)), float(np.floor(upper + slack))
-        lower, upper = inward if inward[0] <= inward[1] else (float(np.rint(estimate)),) * 2
-    return Region(estimate, sd, lower, upper)
-
-
-def _whole(weights: FloatArray) -> bool:
-    return bool((weights == np.rint(weights)).all())
-
-
-def _fieller(
-    found: Combination, known: Pivots, part: float, whole: float, numbers: tuple[int, int, int], alpha: float
-) -> Region:
-    spread = covariance(found, known)
-    in_both, in_part, in_whole = numbers
-    of_part, of_whole, of_both = (in_both + in_part) * spread[0, 0], (in_both + in_whole) * spread[1, 1], spread[0, 1]
-    estimate = part / whole if whole > 0 else float("nan")
-    if not np.isfinite(spread).all():
-        return Region(estimate, np.inf, 0.0, 1.0, UNDETERMINED)
-    sd_of_share = float("inf")
-    if whole > 0:
-        sd_of_share = max(of_part - 2.0 * estimate * in_both * of_both + estimate**2 * of_whole, 0.0) ** 0.5 / whole
-    shares = np.linspace(0.0, 1.0, _SHARES)
-    if np.isfinite(sd_of_share):
-        near = estimate + sd_of_share * np.linspace(-_NEAR, _NEAR, _SHARES)
-        shares = np.unique(np.concatenate([shares, near[(near >= 0.0) & (near <= 1.0)]]))
-    sd = np.sqrt(np.maximum(of_part - 2.0 * shares * in_both * of_both + shares**2 * of_whole, 0.0))
-    some = np.linspace(0.0, 1.0, _LAWS_OF_SHARES)
-    reach = np.interp(shares, some, [_reach(found, known, share, numbers, alpha) for share in some])
-    kept = np.abs(part - shares * whole) <= reach * sd + _ROUNDING
-    if kept.all():
-        return Region(estimate, sd_of_share, 0.0, 1.0, UNDETERMINED)
-    if not kept.any():
-        nearest = float(np.clip(estimate, 0.0, 1.0)) if whole > 0 else 0.0
-        return Region(estimate, sd_of_share, nearest, nearest, "no share from 0 to 1 is within the margin")
-    # The hull of what is kept, to the next point of the grid on either side.
-    places = np.flatnonzero(kept)
-    lower, upper = max(places[0] - 1, 0), min(places[-1] + 1, len(shares) - 1)
-    ends = [_crossing(shares, np.abs(part - shares * whole) - reach * sd, k, m) for k, m in
-            ((lower, places[0]), (upper, places[-1]))]  # fmt: skip
-    return Region(estimate, sd_of_share, ends[0], ends[1])
-
-
-def _crossing(shares: FloatArray, beyond: FloatArray, out: int, within: int) -> float:
-    """Where what is ``beyond`` the margin passes 0 between two neighbouring shares."""
-    if out == within:
-        return float(shares[within])
-    part = beyond[within] / (beyond[within] - beyond[out])
-    return float(shares[within] + np.clip(part, 0.0, 1.0) * (shares[out] - shares[within]))
-
-
-def _reach(found: Combination, known: Pivots, share: float, numbers: tuple[int, int, int], alpha: float) -> float:
-    """The upper alpha / 2 quantile of A - share x B in its standard deviations."""
-    mixes = np.array([[1.0, -share], [1.0, 0.0], [0.0, -share]])
-    laws = [law_of(found, known, mix, number) for mix, number in zip(mixes, numbers, strict=True) if number]
-    law = joined(laws)
-    return float(tail(law.shape).quantile(np.array([alpha / 2.0]))[0]) if law.variance > 0 else 0.0
+        return Region(*ratio_of(found, self.pivots, part, whole, numbers, alpha))

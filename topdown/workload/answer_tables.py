@@ -15,7 +15,7 @@ import numpy as np
 from topdown.errors import ConfigError
 from topdown.wording import shown
 from topdown.workload.query import Query
-from topdown.workload.redistricting import PERSONS, RACES, RESIDENCES, UNITS, field_names
+from topdown.workload.redistricting import PERSONS, RACES, RESIDENCES, TABLES, UNITS, field_names
 from topdown.workload.schema import TOTAL, Recode, Schema
 
 UNIT_COLUMNS = ("geoid", "level", "name")
@@ -149,6 +149,18 @@ def _recodes() -> dict[str, tuple[Recode, ...]]:
             Recode(_QUARTERS, "hhgq", (("none", RESIDENCES[:1]), ("any", RESIDENCES[1:]))),
         ),
     }
+
+
+def known_columns(name: str, schema: Schema) -> tuple[Column, ...] | None:
+    """The columns of a table of the redistricting file ("P1"), or one of its fields alone ("P0010003").
+
+    None where ``name`` is neither, or ``schema`` has not what it is about.
+    """
+    table = name if name in TABLES else next((one for one in TABLES if name in field_names(one)), "")
+    columns = _redistricting_columns(table, schema)
+    if columns is None or name == table:
+        return columns
+    return tuple(column for column in columns if column.name == name)
 
 
 def _redistricting_columns(name: str, schema: Schema) -> tuple[Column, ...] | None:

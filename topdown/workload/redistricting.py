@@ -12,6 +12,19 @@ import numpy.typing as npt
 
 from topdown.workload.schema import Attribute, Recode, Schema
 
+SPINE = ("us", "state", "county", "tract", "block group", "block")
+"""The levels of its geography, root first."""
+
+_ALSO = {"nation": "us", "united states": "us", "block_group": "block group", "blockgroup": "block group"}
+"""Other names of them."""
+
+
+def spine_level(name: str) -> str:
+    """The level of the spine that ``name`` means; itself, in small letters, where it means none."""
+    plain = name.strip().lower()
+    return _ALSO.get(plain, plain)
+
+
 RESIDENCES = (
     "household",
     "correctional facilities for adults",

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from topdown.noise.exact.tails import DiscreteNormal, GeometricDigit, LaplaceBlocks
-from topdown.noise.exact.thresholds import draw, table
+from topdown.noise.exact.thresholds import draw, draw_into, put, table
 from topdown.noise.exact_numbers import enclose_exp
 from topdown.noise.randomness import Source, read_exactly
 
@@ -34,8 +35,8 @@ def block_bits(scale: Fraction) -> int:
     return j
 
 
-def draw_laplace(scale: Fraction, count: int, source: Source) -> NDArray[np.int64]:
-    """``count`` draws of pmf proportional to exp(-|x| / scale), x integer.
+def draw_laplace(scale: Fraction, drawn: NDArray[Any], source: Source) -> None:
+    """Fill ``drawn``, int16, int32 or int64, with draws of pmf proportional to exp(-|x| / scale), x integer.
 
     X >= 0 has probability 1/(1+a), a = exp(-1/scale), and X or, below zero, -1 - X is then geometric with pmf
     (1-a) a^g. Writing g in base m, its digits are independent, digit d at place value p having pmf
@@ -43,31 +44,32 @@ def draw_laplace(scale: Fraction, count: int, source: Source) -> NDArray[np.int6
     """
     rate = 1 / scale
     bits = block_bits(scale)
-    drawn = draw(table(LaplaceBlocks(rate, bits)), count, source)
+    law = table(LaplaceBlocks(rate, bits))
     if not bits:
-        return drawn
-    _refuse_overflow(drawn, bits)
-    place = np.zeros(count, dtype=np.int64)
+        draw_into(law, drawn, source)
+        return
+    block = draw(law, drawn.size, source)
+    _refuse_overflow(block, bits)
+    place = np.zeros(drawn.size, dtype=np.int64)
     for low in range(0, bits, _DIGIT_BITS):
         digit = GeometricDigit(rate * (1 << low), min(_DIGIT_BITS, bits - low))
-        place |= draw(table(digit), count, source) << low
+        place |= draw(table(digit), drawn.size, source) << low
     # Below zero the geometric variable counts downwards from -1, so that its place is the complement.
-    place ^= (drawn >> 63) & ((1 << bits) - 1)
-    return (drawn << bits) | place
+    place ^= (block >> 63) & ((1 << bits) - 1)
+    put(drawn, slice(None), (block << bits) | place)
 
 
-def draw_gaussian(sigma2: Fraction, count: int, source: Source) -> NDArray[np.int64]:
-    """``count`` draws of pmf proportional to exp(-x^2 / (2 sigma2)), x integer."""
+def draw_gaussian(sigma2: Fraction, drawn: NDArray[Any], source: Source) -> None:
+    """Fill ``drawn``, int16, int32 or int64, with draws of pmf proportional to exp(-x^2 / (2 sigma2)), x integer."""
     bits = block_bits(_upper_root(sigma2))
     if not bits:
-        return draw(table(DiscreteNormal(sigma2)), count, source)
-    drawn = np.empty(count, dtype=np.int64)
+        draw_into(table(DiscreteNormal(sigma2)), drawn, source)
+        return
     done = 0
-    while done < count:
-        accepted = _propose(sigma2, bits, count - done, source)
-        drawn[done : done + accepted.size] = accepted
+    while done < drawn.size:
+        accepted = _propose(sigma2, bits, drawn.size - done, source)
+        put(drawn, slice(done, done + accepted.size), accepted)
         done += accepted.size
-    return drawn
 
 
 def _propose(sigma2: Fraction, bits: int, count: int, source: Source) -> NDArray[np.int64]:

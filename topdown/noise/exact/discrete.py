@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from topdown.errors import ConfigError
 from topdown.noise.exact import gaussian_sums
@@ -27,7 +27,8 @@ from topdown.wording import shown
 
 # exp(-745) is about the smallest positive double.
 _REACH = 745.0
-# Draws pass 128 scales, the edge of what fits, with probability below 1e-55.
+# Draws pass 128 scales with probability below 1e-55; the largest scale is an int64's last bit divided by these.
+_REACHED_SCALES = 128
 _LARGEST_SCALE = 1 << 55
 _LARGEST_GRID_SCALE = 1 << 46
 
@@ -57,13 +58,20 @@ class DiscreteLaplace:
         object.__setattr__(self, "scale", exact)
         _check_scale(exact, self.grid_bits, "scale", scale)
 
-    def sample(self, size: Size, source: Source) -> NDArray[Any]:
+    def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
         """Independent exact draws of shape ``size``: int64, or float64 on a grid.
 
-        Raises OverflowError if a draw does not fit, with probability below 1e-55 at the largest scale.
+        ``kind``: a narrower integer that holds them, `narrowest` or wider; the numbers are the same. Raises ConfigError
+        for one that does not, OverflowError if a draw does not fit, with probability below 1e-55 at the largest scale.
         """
         scale = self.scale * (1 << self.grid_bits)
-        return fill(size, source, self.grid_bits, lambda count: draw_laplace(scale, count, source))
+        of = _checked_kind(kind, self.narrowest)
+        return fill(size, source, of, self.grid_bits, lambda drawn: draw_laplace(scale, drawn, source))
+
+    @property
+    def narrowest(self) -> np.dtype[Any]:
+        """The narrowest of int16, int32, int64 that holds draws, but with probability 1e-55; on a grid float64."""
+        return _narrowest(self.scale, self.grid_bits)
 
     @property
     def variance(self) -> float:
@@ -157,13 +165,21 @@ class DiscreteGaussian:
         """The root of ``sigma2``, in units of the statistic."""
         return math.sqrt(self.sigma2)
 
-    def sample(self, size: Size, source: Source) -> NDArray[Any]:
+    def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
         """Independent exact draws of shape ``size``: int64, or float64 on a grid.
 
-        Raises OverflowError if a draw does not fit, with probability below 1e-3000 at the largest sigma.
+        ``kind``: a narrower integer that holds them, `narrowest` or wider; the numbers are the same. Raises ConfigError
+        for one that does not, OverflowError if a draw does not fit, with probability below 1e-3000 at the largest
+        sigma.
         """
         sigma2 = self.sigma2 * (1 << 2 * self.grid_bits)
-        return fill(size, source, self.grid_bits, lambda count: draw_gaussian(sigma2, count, source))
+        of = _checked_kind(kind, self.narrowest)
+        return fill(size, source, of, self.grid_bits, lambda drawn: draw_gaussian(sigma2, drawn, source))
+
+    @property
+    def narrowest(self) -> np.dtype[Any]:
+        """The narrowest of int16, int32, int64 that holds draws, but with probability 1e-3000; on a grid float64."""
+        return _narrowest(Fraction(math.isqrt(math.ceil(self.sigma2)) + 1), self.grid_bits)
 
     @property
     def variance(self) -> float:
@@ -227,6 +243,20 @@ def _check_scale(exact: Fraction, grid_bits: int, name: str, given: object) -> N
         raise ConfigError(f"{name} {shown(given)}: give a positive number")
     if exact * (1 << grid_bits) > (_LARGEST_GRID_SCALE if grid_bits else _LARGEST_SCALE):
         raise ConfigError(f"{name} {shown(given)} is too large for draws of 64 bits (grid_bits {grid_bits})")
+
+
+def _narrowest(scale: Fraction, grid_bits: int) -> np.dtype[Any]:
+    if grid_bits:
+        return np.dtype(np.float64)
+    kinds = (np.int16, np.int32)
+    return np.dtype(next((kind for kind in kinds if scale * _REACHED_SCALES <= np.iinfo(kind).max), np.int64))
+
+
+def _checked_kind(kind: DTypeLike | None, narrowest: np.dtype[Any]) -> np.dtype[Any]:
+    given = np.dtype(np.float64 if narrowest.kind == "f" else np.int64) if kind is None else np.dtype(kind)
+    if given.kind != narrowest.kind or given.itemsize < narrowest.itemsize or given.byteorder not in "=|":
+        raise ConfigError(f"kind {given}: draws of this law take {narrowest}, or a wider one of the kind")
+    return given
 
 
 def _grid_units(x: ArrayLike, grid_bits: int) -> FloatArray:

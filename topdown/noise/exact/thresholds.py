@@ -10,9 +10,12 @@ the draws, as undecided ones cost more: sampling is not constant-time.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +25,7 @@ from topdown.noise.randomness import CHUNK_BYTES, Source, uint16, uint64
 
 DRAWS_PER_CHUNK = CHUNK_BYTES // 2
 _UNDECIDED = np.iinfo(np.int16).min
+_COMPILER = "numba"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,24 +92,53 @@ def table(tails: Tails) -> Table:
 
 def draw(law: Table, count: int, source: Source) -> NDArray[np.int64]:
     """``count`` independent draws, int64; meant for at most ``DRAWS_PER_CHUNK`` at a time."""
-    top = uint16(source, count)
-    short = law.guide.take(top, mode="clip")
-    drawn = short.astype(np.int64)
-    undecided = np.flatnonzero(short == _UNDECIDED)
-    if undecided.size:
-        drawn[undecided] = _refine(law, top[undecided], source)
+    drawn = np.empty(count, np.int64)
+    draw_into(law, drawn, source)
     return drawn
 
 
-def _refine(law: Table, top: NDArray[np.uint16], source: Source) -> NDArray[np.int64]:
-    low = uint64(source, top.size) >> np.uint64(16)
-    u = (top.astype(np.uint64) << np.uint64(48)) | low
+def draw_into(law: Table, drawn: NDArray[Any], source: Source) -> None:
+    """Fill ``drawn``, int16, int32 or int64, as `draw` does. Raises OverflowError for a draw that does not fit."""
+    top = uint16(source, drawn.size)
+    short = drawn if drawn.dtype == np.int16 else np.empty(drawn.size, np.int16)
+    undecided = _look_up(law.guide, top, short)
+    tied = _refine(law, top, short, undecided, source) if undecided.size else ()
+    if short is not drawn:
+        drawn[:] = short
+    for place, word in tied:
+        put(drawn, slice(place, place + 1), np.array([_decide(law.tails, word, source)]))
+
+
+def put(drawn: NDArray[Any], places: slice, values: NDArray[np.int64]) -> None:
+    """``drawn[places] = values``. Raises OverflowError for a value that its kind of integer does not hold."""
+    if drawn.dtype != np.int64 and values.size:
+        fits = np.iinfo(drawn.dtype)
+        if values.min() < fits.min or values.max() > fits.max:
+            raise OverflowError(f"a draw does not fit into {drawn.dtype}: draw int64")
+    drawn[places] = values
+
+
+def _look_up(guide: NDArray[np.int16], top: NDArray[np.uint16], short: NDArray[np.int16]) -> NDArray[np.intp]:
+    """``short`` = ``guide[top]``, and the places of what is undecided; compiled where the compiler is loaded anyway."""
+    if _COMPILER in sys.modules:
+        from topdown.noise.exact.look_up_kernel import look_up
+
+        undecided = np.empty(top.size, np.intp)
+        return undecided[: look_up(guide, top, _UNDECIDED, short, undecided)]
+    guide.take(top, out=short, mode="clip")
+    return np.flatnonzero(short == _UNDECIDED)
+
+
+def _refine(
+    law: Table, top: NDArray[np.uint16], short: NDArray[np.int16], undecided: NDArray[np.intp], source: Source
+) -> Iterable[tuple[int, int]]:
+    """Decide the ``undecided`` draws of ``short`` by 48 bits more; the places and the words of those that tie still."""
+    u = (top[undecided].astype(np.uint64) << np.uint64(48)) | (uint64(source, undecided.size) >> np.uint64(16))
     rank = np.searchsorted(law.thresholds, u, side="right")
-    drawn = law.first + rank.astype(np.int64)
-    tied = np.flatnonzero((rank > 0) & (law.thresholds[rank - 1] == u))
-    for i in tied:
-        drawn[i] = _decide(law.tails, int(u[i]), source)
-    return drawn
+    short[undecided] = law.first + rank
+    # Of rank 0 the last threshold is compared, which such a word does not reach.
+    tied = law.thresholds[rank - 1] == u
+    return zip(undecided[tied].tolist(), u[tied].tolist(), strict=True)
 
 
 def _decide(tails: Tails, u: int, source: Source) -> int:

@@ -1,0 +1,191 @@
+"""A release of histograms in parts is the one that is made of the whole tree at once, to the last number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import topdown as td
+from topdown.confidential.entries import Entries
+from topdown.confidential.measure_piece import measure_piece
+from topdown.geography.tree import Tree
+from topdown.noise import KeyedSource
+from topdown.noise import key as keys
+from topdown.noise.key import NoiseKey
+from topdown.parts import steps
+from topdown.parts.cut import level_to_cut, parts_of
+from topdown.parts.store import put, take
+from topdown.privacy.only_child import levels_taken
+from topdown.projection.method import METHODS
+from topdown.projection.subtrees import Roots
+from topdown.projection.whole import FAMILY_ROUNDINGS, whole_histograms
+
+SCHEMA = td.Schema.from_mapping(
+    {"sex": ["f", "m"], "age": ["0", "1", "2", "3"], "race": list("abcdef")},
+    {"age": {"adult": {"minor": ["0"], "adult": ["1", "2", "3"]}}},
+)
+LEVELS = ("nation", "state", "county", "tract", "block")
+SHARES = {
+    "nation": {"total": "1/20", "detailed": "1/20"},
+    "state": {"adult * sex": "1/10", "detailed": "1/10"},
+    "county": {"race": "1/10", "detailed": "1/10"},
+    "tract": {"total": "1/10", "sex * race": "1/10", "detailed": "1/10"},
+    "block": {"total": "1/10", "detailed": "1/10"},
+}
+NOISE = NoiseKey(bytes(32), "configuration", "input")
+TIES = KeyedSource(bytes(range(32)))
+
+
+@pytest.fixture(autouse=True)
+def short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of a few nodes each, so that parts begin and end within one."""
+    monkeypatch.setattr(keys, "DRAWS_PER_STREAM", 250)
+
+
+def made(rng: np.random.Generator) -> tuple[td.Geography, Entries]:
+    """A tree of five levels, some units with one child, and its confidential entries."""
+    geoids = []
+    for state in range(3):
+        for county in range(int(rng.integers(1, 5))):
+            for tract in range(int(rng.integers(1, 4))):
+                blocks = range(int(rng.integers(1, 6)))
+                geoids += [f"{state:02}{county:03}{tract:02}{block:02}" for block in blocks]
+    geography = td.Geography.from_geoids(geoids, {"state": 2, "county": 5, "tract": 7, "block": 9}, root_level="nation")
+    leaves, cells = geography.n_leaves, SCHEMA.n_cells
+    keys = np.sort(rng.choice(leaves * cells, leaves * 5, replace=False))
+    return geography, Entries.of_leaves(geography.tree, cells, keys, rng.poisson(6, len(keys)).astype(np.int64))
+
+
+def job_of(only_child: str, method: str) -> steps.Job:
+    plan = td.Plan("discrete-gaussian", rho="2", shares=SHARES, only_child=only_child).for_levels(LEVELS)
+    return steps.Job(SCHEMA, LEVELS, plan.for_schema(SCHEMA), method, NOISE, TIES)
+
+
+def parts(geography: td.Geography, job: steps.Job, level: int, leaves: int) -> list[tuple[steps.Part, np.ndarray]]:
+    tree = geography.tree
+    taken = levels_taken(job.plan, geography)
+    found = []
+    for siblings in parts_of(tree, level, leaves):
+        piece, nodes = tree.part(siblings)
+        firsts = tuple(int(nodes[piece.level(k)][0]) - tree.level(level - 1 + k).start for k in range(piece.n_levels))
+        own = tuple(taken[tree.level(level - 1 + k)] for k in range(piece.n_levels))
+        found.append((steps.Part(piece, level - 1, firsts, own), nodes))
+    return found
+
+
+def entries_of(whole: Entries, geography: td.Geography, piece: Tree, nodes: np.ndarray) -> Entries:
+    """A part's entries from its leaves'."""
+    leaves = nodes[piece.leaves]
+    rows, cells, counts = whole.part(slice(int(leaves[0]), int(leaves[-1]) + 1))
+    return Entries.of_leaves(piece, SCHEMA.n_cells, rows * SCHEMA.n_cells + cells, counts)
+
+
+def in_parts(geography: td.Geography, entries: Entries, job: steps.Job, level: int, leaves: int) -> np.ndarray:
+    """All histograms (nodes x cells), by way of arrays as they lie between steps."""
+    tree, cut = geography.tree, parts(geography, job, level, leaves)
+    roots = []
+    for part, nodes in cut:
+        said = steps.up(job, part, entries_of(entries, geography, part.tree, nodes))
+        roots.append(steps.roots_of_arrays(steps.roots_as_arrays(said), SCHEMA))
+    upper = geography.top(LEVELS[level])
+    taken = levels_taken(job.plan, geography)
+    above = steps.Part(upper.tree, 0, (0,) * (level + 1), tuple(taken[tree.level(k)] for k in range(level + 1)))
+    own = Entries(entries.starts[: upper.n_nodes + 1], entries.cells, entries.counts)
+    found = steps.top(job, above, own, Roots.side_by_side(roots))
+    values = np.zeros((tree.n_nodes, SCHEMA.n_cells))
+    for node, one in enumerate(found.histograms):
+        values[node, one.cells] = one.values
+    for part, nodes in cut:
+        mine = [found.histograms[node] for node in nodes[part.tree.level(1)]]
+        below = steps.down(job, part, entries_of(entries, geography, part.tree, nodes), mine)
+        for node, one in list(zip(nodes, below.histograms, strict=True))[1:]:
+            values[node, one.cells] = one.values
+    return values
+
+
+@pytest.mark.parametrize("only_child", ["measure", "move-up"])
+@pytest.mark.parametrize("method", ["gls-top-down", "top-down"])
+def test_parts_are_the_whole(method: str, only_child: str) -> None:
+    for seed in range(4):
+        geography, entries = made(np.random.default_rng(seed))
+        job = job_of(only_child, method)
+        counts = td.Counts(geography, SCHEMA.cells(), entries, SCHEMA)
+        measurements = td.measure(counts, job.plan, NOISE)
+        whole = whole_histograms(
+            measurements, METHODS[method], FAMILY_ROUNDINGS["nearest"], "variance", _Fixed(TIES.key)
+        )
+        expected = np.zeros((geography.n_nodes, SCHEMA.n_cells))
+        for node, one in enumerate(whole.histograms):
+            expected[node, one.cells] = one.values
+        for level in (1, 2, 3):
+            for leaves in (1, 12, 10_000):
+                np.testing.assert_array_equal(in_parts(geography, entries, job, level, leaves), expected)
+
+
+class _Fixed:
+    """A source whose first bytes are a key that is known."""
+
+    fit_for_release = True
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def read(self, nbytes: int) -> bytes:
+        assert nbytes == len(self._key)
+        return self._key
+
+
+@pytest.mark.parametrize("only_child", ["measure", "move-up"])
+def test_a_part_measures_what_the_whole_measures_there(only_child: str) -> None:
+    geography, entries = made(np.random.default_rng(7))
+    job = job_of(only_child, "gls-top-down")
+    whole = td.measure(td.Counts(geography, SCHEMA.cells(), entries, SCHEMA), job.plan, NOISE)
+    for part, nodes in parts(geography, job, 2, 15):
+        places = part.places(LEVELS, range(1, part.tree.n_levels))
+        own = entries_of(entries, geography, part.tree, nodes)
+        for k, level in enumerate(measure_piece(own, part.tree, SCHEMA, job.plan, NOISE, places, LEVELS)):
+            name = LEVELS[part.top + k]
+            assert {query.name for query in level} == (set(job.plan.queries(name)) if k else set())
+            rows = slice(part.firsts[k], part.firsts[k] + part.tree.level(k).stop - part.tree.level(k).start)
+            for query, (values, variance) in level.items():
+                expected = whole[name, query.name]
+                assert values.dtype == np.int16
+                np.testing.assert_array_equal(variance, expected.variance[rows].reshape(len(variance), -1)[:, 0])
+                np.testing.assert_array_equal(values, np.where(np.isinf(variance)[:, None], 0, expected.values[rows]))
+
+
+def test_large_counts_take_wider_numbers() -> None:
+    geography, entries = made(np.random.default_rng(7))
+    large = entries._replace(counts=entries.counts * 10_000)
+    job = job_of("measure", "gls-top-down")
+    whole = td.measure(td.Counts(geography, SCHEMA.cells(), large, SCHEMA), job.plan, NOISE)
+    part, nodes = parts(geography, job, 1, 10_000)[0]
+    own = entries_of(large, geography, part.tree, nodes)
+    found = measure_piece(own, part.tree, SCHEMA, job.plan, NOISE, part.places(LEVELS, range(1, 5)), LEVELS)
+    values = next(one for query, one in found[1].items() if query.name == "detailed").values
+    np.testing.assert_array_equal(values, whole["state", "detailed"].values)
+    assert values.dtype == np.int32
+
+
+def test_parts_take_siblings_up_to_what_a_part_holds() -> None:
+    tree = Tree.from_family_sizes([[3], [2, 4, 1], [5, 1, 2, 2, 2, 30, 1], np.ones(43, np.int64)])
+    assert parts_of(tree, 2, 4) == [slice(4, 5), slice(5, 6), slice(6, 8), slice(8, 9), slice(9, 10), slice(10, 11)]
+    assert parts_of(tree, 1, 100) == [slice(1, 4)]
+
+
+def test_a_tree_is_cut_as_high_as_its_largest_subtree_lets_it() -> None:
+    tree = Tree.from_family_sizes([[3], [2, 4, 1], [5, 1, 2, 2, 2, 30, 1], np.ones(43, np.int64)])
+    assert [level_to_cut(tree, leaves) for leaves in (36, 35, 30, 29, 1)] == [1, 2, 2, 3, 3]
+
+
+def test_a_torn_file_is_no_file(tmp_path) -> None:
+    path = tmp_path / "one"
+    assert take(path) is None
+    put(path, {"a b": np.arange(5), "c": np.ones((2, 3))})
+    found = take(path)
+    np.testing.assert_array_equal(found["a b"], np.arange(5))
+    assert path.stat().st_mode & 0o777 == 0o600
+    content = path.read_bytes()
+    for damaged in (content[:-1], content[:40], b"", content[:100] + bytes([content[100] ^ 1]) + content[101:]):
+        path.write_bytes(damaged)
+        assert take(path) is None

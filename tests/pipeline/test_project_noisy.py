@@ -1,0 +1,166 @@
+"""topdown project from noisy measurement files: estimates, margins and whole counts, with and without a known plan."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+
+import topdown as td
+from support import noisy_files as files
+from support.places import REPOSITORY, Command
+from topdown.config import load_project
+from topdown.errors import ConfigError
+from topdown.pipeline.project import project_measurements
+from topdown.release.manifest import SCHEMA_VERSION
+
+SCHEMA = json.loads((REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json").read_text(encoding="utf-8"))
+
+TOML = """
+title = "a state"
+[measurements]
+path = "nmf"
+product = "pl94-persons"
+state = "44"
+total = 160
+[output]
+tables = ["total", "hhgq"]
+"""
+
+
+def by_row(level: str, query: str, code: str) -> float:
+    """Variances that no plan has: larger at units whose code ends with 1."""
+    return files.rounded_production(level, query, code) * (1.5 if code.endswith("1") else 1.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Noisy measurement files, and the release that was made from them."""
+    found = tmp_path_factory.mktemp("noisy")
+    files.make(found / "nmf", by_row)
+    (found / "nmf.toml").write_text(TOML)
+    project_measurements(load_project(found / "nmf.toml"))
+    return found
+
+
+def manifest_of(public: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((public / "manifest.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_release_is_made_that_keeps_total_and_limits(folder: Path) -> None:
+    td.verify_release(folder / "output" / "public")
+    found = td.read_release(folder / "output" / "public")
+    assert found.plan is None
+    assert int(found.table("whole state", "total")["total"].iloc[0]) == 160
+    limits = td.read_noisy_measurements(folder / "nmf", state="44").limits
+    assert limits is not None
+    assert found.histograms is not None
+    for query, (low, high) in limits.by_query.items():
+        counts = np.concatenate([found.histograms.answers(level, query.name) for level in found.geography.levels])
+        assert (counts >= low).all()
+        assert (counts <= high).all()
+    # No minor lives in a nursing facility.
+    assert not found.release.values[:, 3 * 252 : 3 * 252 + 126].any()
+
+
+def test_the_manifest_says_variances_and_promises_nothing(folder: Path) -> None:
+    manifest = manifest_of(folder / "output" / "public")
+    jsonschema.validate(manifest, SCHEMA)
+    assert manifest["privacy"]["mechanism"] == "discrete-gaussian"
+    block = next(
+        one for one in manifest["privacy"]["measured"] if (one["level"], one["query"]) == ("block", "detailed")
+    )
+    assert (block["units"], block["exact"]) == (8, 0)
+    assert block["largest_variance"] == pytest.approx(1.5 * block["least_variance"])
+    assert "is for whoever drew them to say" in manifest["notices"][1]
+    assert manifest["invariants"] == [
+        "The answers to query 'total' at 1 of 1 units of level 'whole state' are exact and are not protected."
+    ]
+    said = (folder / "output" / "public" / "README.md").read_text(encoding="utf-8")
+    assert "| block, 8 units | detailed | discrete-gaussian | 10.1124 to 15.1686 |" in said
+
+
+def test_what_was_measured_is_published_with_every_rows_variance(folder: Path) -> None:
+    expected = td.read_noisy_measurements(folder / "nmf", state="44", total=160).measurements
+    found = td.read_release(folder / "output" / "public").measurements
+    assert (found.plan, found.mechanism) == (None, "discrete-gaussian")
+    # Only children have no answers.
+    assert dict.fromkeys(found.keys) == dict.fromkeys(expected.keys)
+    for key in expected.keys:
+        measured = np.isfinite(expected[key].variance)
+        assert np.array_equal(found[key].variance, expected[key].variance), key
+        assert np.array_equal(found[key].values[measured], expected[key].values[measured]), key
+
+
+def test_estimates_have_margins_of_the_files_variances(folder: Path) -> None:
+    measurements = td.read_noisy_measurements(folder / "nmf", state="44", total=160).measurements
+    beside = pd.read_parquet(folder / "output" / "public" / "tables" / "total_estimates.parquet")
+    code = files.BLOCKS[0]
+    region = td.region(measurements, {code: 1})
+    row = beside[beside["geoid"] == code].iloc[0]
+    assert row["unbiased"] == pytest.approx(region.estimate)
+    assert row["moe"] == pytest.approx(1.6448536 * region.sd)
+
+
+def test_the_release_is_derived_from_again(folder: Path) -> None:
+    (folder / "again.toml").write_text('[measurements]\npath = "output/public"\n[output]\ndirectory = "again"\n')
+    project_measurements(load_project(folder / "again.toml"))
+    first, again = (td.read_release(folder / name / "public") for name in ("output", "again"))
+    assert np.abs(first.release.values - again.release.values).max() <= 1
+    jsonschema.validate(manifest_of(folder / "again" / "public"), SCHEMA)
+
+
+def test_the_same_files_elsewhere_give_the_same_release(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "nmf", tmp_path / "copy")
+    (tmp_path / "nmf.toml").write_text(TOML.replace('"nmf"', '"copy"'))
+    project_measurements(load_project(tmp_path / "nmf.toml"))
+    for name in ("release.parquet", "measurements.parquet", "tables/total_estimates.parquet"):
+        one, other = (at / "output" / "public" / name for at in (folder, tmp_path))
+        assert one.read_bytes() == other.read_bytes(), name
+
+
+def test_made_again_it_is_known(folder: Path, topdown: Command) -> None:
+    done = topdown("project", folder / "nmf.toml")
+    assert done.returncode == 0
+    assert "holds this release already" in done.stdout
+
+
+def test_another_total_is_another_release(folder: Path) -> None:
+    (folder / "other.toml").write_text(TOML.replace("160", "161"))
+    with pytest.raises(ConfigError, match="holds another release"):
+        project_measurements(load_project(folder / "other.toml"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('product = "pl94-persons"\n', "", "state is of noisy measurement files; give product too"),
+        ("total = 160", "total = -1", "measurements.total: "),
+        ("pl94-persons", "pl94-people", "unknown product 'pl94-people'"),
+        ("total = 160", 'levels = ["tract"]', "levels are 'tract'; give some of 'state', 'county'"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_refused(
+    folder: Path, tmp_path: Path, topdown: Command, old: str, new: str, said: str
+) -> None:
+    (tmp_path / "nmf.toml").write_text(TOML.replace('"nmf"', f'"{folder / "nmf"}"').replace(old, new))
+    done = topdown("project", tmp_path / "nmf.toml")
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_a_damaged_partition_ends_with_the_exit_code_of_data(folder: Path, tmp_path: Path, topdown: Command) -> None:
+    shutil.copytree(folder / "nmf", tmp_path / "nmf")
+    files.place(tmp_path / "nmf", "Tract", "DPQuery").write_bytes(b"PAR1")
+    (tmp_path / "nmf.toml").write_text(TOML)
+    done = topdown("project", tmp_path / "nmf.toml")
+    assert done.returncode == 3
+    assert "DPQuery/State=044: a file cannot be read" in done.stderr
+    assert not (tmp_path / "output").exists()

@@ -1,0 +1,156 @@
+"""What describes a release by others' standards, read and judged by others' libraries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import csvw
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import rdflib
+from frictionless import Package
+from rdflib import namespace
+
+from support.places import RUN_TOML
+from topdown.config import load_config
+from topdown.errors import ConfigError
+from topdown.machine.files import file_digest
+from topdown.pipeline import run as pipeline
+from topdown.release.manifest import SCHEMA_VERSION
+
+CATALOGUE = """
+[catalogue]
+publisher = "Office of Counts"
+licence = "https://creativecommons.org/publicdomain/zero/1.0/"
+period = "2019/2020-04-01"
+url = "https://example.org/counts"
+"""
+EVERYTHING = '[output]\nwide = true\nestimates_csv = true\ntables = ["cell", "total"]\n'
+SEVERAL = """
+[schema]
+age = ["adults", "children"]
+
+[privacy]
+mechanism = "discrete-gaussian"
+rho = 1
+shares = { nation = { total = 0.2 }, state = { age = 0.3 }, county = { age = 0.5 } }
+
+[output]
+tables = ["age"]
+estimates_csv = true
+"""
+
+
+@pytest.fixture(params=["one query", "several queries"])
+def public(request: pytest.FixtureRequest, tmp_path: Path, frame: pd.DataFrame) -> Path:
+    frame.assign(title=["A, b", 'the "second"', "=1+1"]).to_csv(tmp_path / "table.csv", index=False)
+    text = RUN_TOML.replace("[privacy]", 'names = "title"\n\n[privacy]') + EVERYTHING
+    if request.param == "several queries":
+        text = text.split("[privacy]", maxsplit=1)[0] + SEVERAL
+    (tmp_path / "run.toml").write_text(text + CATALOGUE)
+    return pipeline.run(load_config(tmp_path / "run.toml")).public
+
+
+def test_frictionless_finds_the_data_package_and_its_tables_valid(public: Path) -> None:
+    report = Package(str(public / "datapackage.json")).validate()
+    assert report.errors == []
+    assert [(task.name, task.errors) for task in report.tasks if not task.valid] == []
+    tables = {path for path in public.rglob("*") if path.suffix in (".csv", ".parquet")}
+    assert len(report.tasks) == len(tables) > 5
+
+
+def test_frictionless_sees_a_table_that_is_not_as_described(public: Path) -> None:
+    path = public / "release.csv"
+    path.write_text(path.read_text().replace('"01001"', '"01003"', 1))
+    report = Package(str(public / "datapackage.json")).validate()
+    assert [task.name for task in report.tasks if not task.valid] == ["release-csv"]
+
+
+def test_csvw_finds_the_text_tables_valid(public: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(public)
+    found = csvw.CSVW("csv-metadata.json", validate=True)
+    assert found.is_valid, found.warnings
+    there = {path.relative_to(public).as_posix() for path in public.rglob("*.csv")}
+    assert {str(table.url) for table in found.tables} == there
+    rows = {str(table.url): list(table.iterdicts()) for table in found.tables}
+    frame = pd.read_csv(public / "release.csv", dtype={"geoid": str})
+    assert [row["geoid"] for row in rows["release.csv"]] == frame["geoid"].tolist()
+
+
+def test_csvw_sees_a_key_that_stands_twice(public: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(public)
+    lines = (public / "release.csv").read_text().splitlines()
+    (public / "release.csv").write_text("\n".join([*lines, lines[-1]]) + "\n")
+    with pytest.raises(ValueError, match="duplicate primary key"):
+        _ = csvw.CSVW("csv-metadata.json", validate=True).is_valid
+
+
+def test_the_catalogue_has_title_publisher_period_licence_and_what_is_protected(public: Path) -> None:
+    graph = rdflib.Graph().parse(public / "dcat.jsonld", format="json-ld")
+    (release,) = graph.subjects(namespace.RDF.type, namespace.DCAT.Dataset)
+
+    def one(subject: Any, predicate: Any) -> Any:
+        (found,) = graph.objects(subject, predicate)
+        return found
+
+    assert str(one(release, namespace.DCTERMS.title)) == "toy"
+    assert str(one(one(release, namespace.DCTERMS.publisher), namespace.FOAF.name)) == "Office of Counts"
+    assert str(one(release, namespace.DCTERMS.license)) == "https://creativecommons.org/publicdomain/zero/1.0/"
+    assert str(one(release, namespace.DCAT.landingPage)) == "https://example.org/counts"
+    period = one(release, namespace.DCTERMS.temporal)
+    assert one(period, namespace.DCAT.startDate) == rdflib.Literal("2019", datatype=namespace.XSD.gYear)
+    assert one(period, namespace.DCAT.endDate) == rdflib.Literal("2020-04-01", datatype=namespace.XSD.date)
+    said = str(one(one(release, namespace.DCTERMS.provenance), namespace.RDFS.label))
+    assert said == json.loads((public / "manifest.json").read_text())["privacy"]["statement"]
+    files = {}
+    spdx = rdflib.Namespace("http://spdx.org/rdf/terms#")
+    for each in graph.objects(release, namespace.DCAT.distribution):
+        path = public / str(one(each, namespace.DCTERMS.identifier))
+        assert int(one(each, namespace.DCAT.byteSize)) == path.stat().st_size
+        assert str(one(one(each, spdx.checksum), spdx.checksumValue)) == file_digest(path)
+        files[path.relative_to(public).as_posix()] = str(one(each, namespace.DCAT.mediaType)).rsplit("/", 2)[1:]
+    assert files["release.csv"] == ["text", "csv"]
+    assert set(files) == {
+        p.relative_to(public).as_posix() for p in public.rglob("*") if p.suffix in (".csv", ".parquet")
+    }
+
+
+def test_without_a_section_the_catalogue_says_what_is_known(tmp_path: Path, frame: pd.DataFrame) -> None:
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    (tmp_path / "run.toml").write_text(RUN_TOML.replace('title = "toy"', ""))
+    public = pipeline.run(load_config(tmp_path / "run.toml")).public
+    found = json.loads((public / "dcat.jsonld").read_text())
+    assert found["dcterms:title"] == "A release of counts"
+    assert {"dcterms:publisher", "dcterms:license", "dcterms:temporal", "dcat:landingPage"} & set(found) == set()
+
+
+def test_the_section_does_not_decide_the_numbers(tmp_path: Path) -> None:
+    prints = []
+    for more in ("", CATALOGUE):
+        (tmp_path / "run.toml").write_text(RUN_TOML + more)
+        prints.append(load_config(tmp_path / "run.toml").fingerprint())
+    assert prints[0] == prints[1]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('period = "spring"', 'give a year, a month or a day, or two: "2020"'),
+        ('period = "2020-13"', "give a year, a month or a day"),
+        ('period = "2020/2019"', "give a year, a month or a day"),
+        ('url = "example.org"', "give an address"),
+        ("publisher = 3", "catalogue.publisher"),
+    ],
+)
+def test_what_no_catalogue_takes_is_refused(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "run.toml").write_text(f"{RUN_TOML}\n[catalogue]\n{line}\n")
+    with pytest.raises(ConfigError, match=words):
+        load_config(tmp_path / "run.toml")
+
+
+def test_every_parquet_file_says_its_schema_version(public: Path) -> None:
+    for path in public.rglob("*.parquet"):
+        assert pq.read_schema(path).metadata[b"schema version"] == SCHEMA_VERSION.encode()

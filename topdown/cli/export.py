@@ -1,0 +1,45 @@
+"""`topdown export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import Quiet, console
+from topdown.machine.streams import OUTLIVES_OUTPUT
+
+
+def export(
+    public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="nmf: measurements as the Census Bureau's noisy measurement files; pl94: a redistricting file; "
+            "ppmf: privacy-protected microdata; geoparquet: counts with outlines.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write into, which is made.")],
+    units: Annotated[
+        Path | None, typer.Option(help="pl94, ppmf: the directory public/ of the release of the housing units.")
+    ] = None,
+    header: Annotated[
+        Path | None,
+        typer.Option(help="pl94: a redistricting file of which the geographic header is taken (names, areas, codes)."),
+    ] = None,
+    geometry: Annotated[
+        Path | None,
+        typer.Option(help="geoparquet: outlines (GeoJSON, GeoPackage, a shapefile) with a column of GEOIDs."),
+    ] = None,
+    query: Annotated[str | None, typer.Option(help="geoparquet: the query whose answers are written.")] = None,
+    state: Annotated[str | None, typer.Option(help="pl94: the state, of a release of several.")] = None,
+    quiet: Quiet = False,
+) -> object:
+    """Write a release in a form that other people's tools read. Reads public files alone and costs no budget."""
+    from topdown.pipeline.export import ExportOptions, export_release
+
+    written = export_release(public, form, output, ExportOptions(units, header, geometry, query, state))
+    console(quiet).print(f"wrote {len(written):,} files into {output}", highlight=False, markup=False, soft_wrap=True)
+    return OUTLIVES_OUTPUT

@@ -1,0 +1,123 @@
+"""The door for a piece of a tree: its counts go in, and out comes what measuring the whole tree gives there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.confidential.entries import Entries
+from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.measurements.measurements import Answers
+from topdown.noise.key import NoiseKey, chunks_of
+from topdown.noise.law import LatticeLaw
+from topdown.privacy.only_child import groups, law_of
+from topdown.privacy.plan import Plan
+from topdown.workload import Query, Schema
+
+
+class Place(NamedTuple):
+    """Where the nodes of a level of a piece stand in the whole tree's.
+
+    ``level``: its name. ``first``: the number there of the piece's first node. ``taken`` (nodes of the whole level,):
+    of how many levels each has the share beside its own (`only_child.levels_taken`).
+    """
+
+    level: str
+    first: int
+    taken: IntArray
+
+
+def measure_piece(
+    entries: Entries,
+    tree: Tree,
+    schema: Schema,
+    plan: Plan,
+    key: NoiseKey,
+    places: Mapping[int, Place],
+    levels: Sequence[str],
+) -> list[dict[Query, Answers]]:
+    """What is measured of a piece's nodes, level by level, in narrow whole numbers; nothing at levels without a place.
+
+    ``levels``: of the whole tree. ``plan``: `measurable`, without bounds. The noise of a chunk of nodes comes from the
+    chunk's own stream, and of a chunk that reaches beyond the piece only the piece's part is used.
+    """
+    found: list[dict[Query, Answers]] = []
+    for index in range(tree.n_levels):
+        measured: dict[Query, Answers] = {}
+        if index in places:
+            nodes = tree.level(index)
+            rows, cells, counts = entries.part(nodes)
+            for name in plan.queries(places[index].level):
+                query = Query.parse(name, schema)
+                values, variance = _noise(query, nodes.stop - nodes.start, plan, key, places[index], levels)
+                answers = np.where(np.isfinite(variance)[rows], counts, 0)
+                measured[query] = Answers(_added(values, query.answers_of(cells), rows, answers).T, variance)
+        found.append(measured)
+    return found
+
+
+def _noise(
+    query: Query, n_nodes: int, plan: Plan, key: NoiseKey, place: Place, levels: Sequence[str]
+) -> tuple[npt.NDArray[Any], FloatArray]:
+    """The noise (answers x nodes) of a level's nodes, and its variances (nodes,)."""
+    level, first, taken = place
+    variance = np.empty(n_nodes)
+    if plan.is_exact(level, query.name):
+        variance[:] = 0.0
+        return np.zeros((query.n_answers, n_nodes), np.int16), variance
+    kinds = {
+        kind: _whole_law(plan, levels, level, query.name, kind)
+        for kind in np.unique(taken[first : first + n_nodes]).tolist()
+    }
+    narrow = np.result_type(np.int16, *(law.narrowest for law in kinds.values() if law is not None))
+    noise = np.zeros((query.n_answers, n_nodes), narrow)
+    for chunk, nodes in chunks_of(len(taken), query.n_answers, first, first + n_nodes):
+        for kind, members in groups(taken[nodes], slice(0, nodes.stop - nodes.start)):
+            own, drawn = _within(members, nodes.start - first, n_nodes)
+            if not variance[own].size:
+                continue
+            law = kinds[kind]
+            variance[own] = np.inf if law is None else law.variance
+            if law is not None:
+                count = members.stop if isinstance(members, slice) else len(members)
+                stream = key.stream(level, query.name, chunk, kind)
+                noise[:, own] = law.sample((query.n_answers, count), stream, law.narrowest)[:, drawn]
+    return noise, variance
+
+
+def _within(members: slice | IntArray, begin: int, n_nodes: int) -> tuple[slice | IntArray, slice | IntArray]:
+    """Which of a piece's ``n_nodes`` nodes are ``members`` of a chunk that begins at ``begin``, before the first where
+    that is negative, and their places among the members."""
+    if isinstance(members, slice):
+        low, high = max(0, begin), min(n_nodes, begin + int(members.stop))
+        return slice(low, high), slice(low - begin, high - begin)
+    own = members + begin
+    places = np.flatnonzero((own >= 0) & (own < n_nodes))
+    return own[places], places
+
+
+def _whole_law(plan: Plan, levels: Sequence[str], level: str, query: str, taken: int) -> LatticeLaw | None:
+    law = law_of(plan, levels, level, query, taken)
+    if law is not None and not isinstance(law, LatticeLaw):
+        raise TypeError(f"{law!r} has no narrow whole numbers")
+    return law
+
+
+def _added(noise: npt.NDArray[Any], answers: IntArray, rows: IntArray, counts: IntArray) -> npt.NDArray[Any]:
+    """``noise`` (answers x nodes) with ``counts`` added at some answers and rows, in a kind that holds all."""
+    if not len(counts):
+        return noise
+    n_nodes = noise.shape[1]
+    order = np.argsort(answers * n_nodes + rows, kind="stable")
+    at = (answers * n_nodes + rows)[order]
+    starts = np.flatnonzero(np.diff(at, prepend=-1))
+    sums, at = np.add.reduceat(counts[order], starts), at[starts]
+    answer, row = np.divmod(at, n_nodes)
+    sums = sums + noise[answer, row]
+    kind = np.result_type(noise, np.min_scalar_type(int(sums.min())), np.min_scalar_type(int(-abs(sums).max())))
+    held = noise.astype(kind, copy=False)
+    held[answer, row] = sums
+    return held

@@ -1,0 +1,183 @@
+"""td.aggregate(): the sums of a release by areas that lie off its spine, each with its margin of error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from topdown.errors import ConfigError, DataError
+from topdown.geography.tree import IntArray
+from topdown.machine.software import version_of
+from topdown.pipeline.assignments import Assignment, Given, assignments
+from topdown.release.answer_tables import counted
+from topdown.release.manifest import SCHEMA_VERSION
+from topdown.release.published import PublishedRelease, read_release
+from topdown.tables.tidy import write_csv, write_parquet, write_text
+from topdown.uncertainty.regions import Region, Regions, no_sums
+from topdown.wording import FAILED, reason, shown_path
+from topdown.workload import Query
+
+AGGREGATE_COLUMNS = (
+    "assignment",
+    "region",
+    "level",
+    "units",
+    "query",
+    "cell",
+    "value",
+    "estimate",
+    "sd",
+    "lower",
+    "upper",
+    "note",
+)
+UNASSIGNED = "assigned to no district"
+_NUMBERS_AT_ONCE = 1 << 22
+
+
+class Aggregation(NamedTuple):
+    """Sums by district: a ``table`` with the columns `AGGREGATE_COLUMNS`, and ``notes`` on what was left out."""
+
+    table: pd.DataFrame
+    notes: tuple[str, ...]
+
+    def write(self, path: str | Path) -> None:
+        """The table as a file: .csv, .parquet or .json (records). Raises `ConfigError` for another, `DataError` where
+        it cannot be written.
+        """
+        path = Path(path)
+        batches = iter(pa.Table.from_pandas(self.table, preserve_index=False).combine_chunks().to_batches())
+        kinds = {
+            ".csv": lambda: write_csv(path, batches),
+            ".parquet": lambda: write_parquet(
+                path,
+                batches,
+                {
+                    "software": f"topdown {version_of()}",
+                    "schema version": SCHEMA_VERSION,
+                    "notes": "\n".join(self.notes),
+                },
+            ),
+            ".json": lambda: write_text(path, self.to_json()),
+        }
+        if path.suffix.lower() not in kinds:
+            raise ConfigError(f"{shown_path(path)}: unknown kind of file; give {', '.join(kinds)}")
+        try:
+            kinds[path.suffix.lower()]()
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(
+                f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
+            ) from None
+
+    def to_json(self) -> str:
+        """The table's rows as JSON records, in one text that ends with a line end."""
+        return str(self.table.to_json(orient="records", indent=2, double_precision=15, force_ascii=False)) + "\n"
+
+
+def aggregate(
+    public: str | Path | PublishedRelease,
+    by: str | Path | Sequence[str | Path] | Mapping[str, Given],
+    *,
+    query: str = "total",
+    cells: Sequence[str] = (),
+    confidence: float = 0.9,
+    district: Sequence[str] = (),
+    skip_unknown: bool = False,
+) -> Aggregation:
+    """A release summed by districts: a row per assignment, district and answer.
+
+    ``public``: the directory of a release, or what `read_release` gave. ``by``: block assignment files, units in the
+    first column and districts in the second, or names with files or {GEOID: district}. ``district``: the columns that
+    together say the district, of files that have others. ``query`` and ``cells``: which answers, by default all of the
+    query's.
+
+    ``units``: how many the district has of ``level``; ``value``: its released count, which adds up; ``estimate`` by
+    least squares, ``sd``, ``lower`` and ``upper`` as `region` has them, in counts; ``note``: what has to be known. What
+    no district has is a row without a region, so that the rows of an assignment add up to the release. Without margins
+    where `region` has none, which the note says.
+
+    Raises `DataError` for units that are not in the release (unless ``skip_unknown``), given twice, or of several
+    levels, `ConfigError` for unknown queries, cells and confidences.
+    """
+    found = public if isinstance(public, PublishedRelease) else read_release(public)
+    regions = Regions(found.measurements)
+    asked = Query.parse(query, found.measurements.schema)
+    named: list[str | None] = list(cells)
+    if not named:
+        named = list(asked.labels()) if asked.n_answers > 1 else [None]
+    for cell in named:
+        regions.cells(query, cell)
+    why = no_sums(found.measurements)
+    frames, notes = [], []
+    for one in assignments(by, found.geography, district=district, skip_unknown=skip_unknown):
+        frames.append(_summed(found, regions, one, query, named, confidence, why))
+        part = found.geography.level_slice(one.level)
+        notes += one.notes(part.stop - part.start)
+    return Aggregation(pd.concat(frames, ignore_index=True), tuple(notes))
+
+
+def _summed(
+    found: PublishedRelease,
+    regions: Regions,
+    one: Assignment,
+    query: str,
+    cells: Sequence[str | None],
+    confidence: float,
+    why: str | None,
+) -> pd.DataFrame:
+    names: list[str | None] = [*one.districts]
+    nodes = list(one.nodes)
+    if len(one.unassigned):
+        names.append(None)
+        nodes.append(one.unassigned)
+    counts = _released(found, regions, one.level, nodes, query, cells)
+    if why is None:
+        sums = [(members, np.ones(len(members))) for members in nodes]
+        margins = regions.sums(sums, query=query, cells=cells, confidence=confidence)
+    else:
+        none = Region(np.nan, np.nan, np.nan, np.nan, f"no margin: {why}")
+        margins = [[none] * len(cells) for _ in nodes]
+    rows = []
+    for place, (name, members) in enumerate(zip(names, nodes, strict=True)):
+        for k, cell in enumerate(cells):
+            region = margins[place][k]
+            note = "; ".join(said for said in (UNASSIGNED if name is None else "", region.note) if said)
+            answer = cell if cell is not None else query
+            rows.append(
+                (one.name, name, one.level, len(members), query, answer, int(counts[place, k]), *region[:4], note)
+            )
+    return pd.DataFrame(rows, columns=list(AGGREGATE_COLUMNS))
+
+
+def _released(
+    found: PublishedRelease,
+    regions: Regions,
+    level: str,
+    nodes: Sequence[IntArray],
+    query: str,
+    cells: Sequence[str | None],
+) -> IntArray:
+    """The released counts (districts x cells)."""
+    released = found.release if found.histograms is None else found.histograms
+    of = np.full(found.geography.n_nodes, -1)
+    for place, members in enumerate(nodes):
+        of[members] = place
+    total = np.zeros((len(nodes), len(cells)), np.int64)
+    part = found.geography.level_slice(level)
+    answers = [regions.answer(query, cell) for cell in cells]
+    for name in dict.fromkeys(name for name, _ in answers):
+        asked = Query.parse(name, found.measurements.schema)
+        columns = [k for k, (one, _) in enumerate(answers) if one == name]
+        chosen = [answers[k][1] for k in columns]
+        step = max(1, _NUMBERS_AT_ONCE // asked.n_answers)
+        for begin in range(part.start, part.stop, step):
+            here = slice(begin, min(begin + step, part.stop))
+            has = of[here] >= 0
+            values = counted(released, asked, here)[has][:, chosen]
+            np.add.at(total, (of[here][has][:, None], np.array(columns)), values)
+    return total

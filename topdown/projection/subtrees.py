@@ -1,0 +1,117 @@
+"""A tree of histograms in pieces: subtrees first go up to their roots, then what is above, then the subtrees go down.
+
+Least squares needs of a subtree what it says of its root, and families need of what is above a root its histogram. So a
+piece can be computed anywhere, alone, and the whole is what one pass over the whole tree gives, but for rounding in the
+last digit. A piece has any number of subtrees, siblings, and their parent in the place of a root, of which it knows
+nothing: small subtrees go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.geography.tree import IntArray, Tree
+from topdown.measurements.measurements import Answers
+from topdown.projection import diffuse, information
+from topdown.projection.conditions import Conditions, Limits
+from topdown.projection.families import Descent
+from topdown.projection.method import Method
+from topdown.projection.patterns import Patterns
+from topdown.workload import Query
+
+
+class Roots(NamedTuple):
+    """What subtrees say of their roots, side by side.
+
+    ``known``: block by block what was measured at and below them says, for methods that go upward. ``answers``: their
+    own answers, for the others. ``limits``: of their answers, with what those below them imply. ``leaves``: how many
+    there are.
+    """
+
+    known: list[diffuse.Known]
+    answers: dict[Query, Answers]
+    limits: dict[Query, Limits]
+    leaves: IntArray
+
+    @classmethod
+    def side_by_side(cls, pieces: Sequence[Roots]) -> Roots:
+        """The roots of several pieces, in the order of their nodes."""
+        known = [
+            diffuse.Known(*(np.concatenate([getattr(p.known[k], part) for p in pieces]) for part in diffuse.PARTS))
+            for k in range(len(pieces[0].known))
+        ]
+        answers = {
+            query: Answers(
+                np.concatenate([p.answers[query].values for p in pieces]),
+                np.concatenate([p.answers[query].variance for p in pieces]),
+            )
+            for query in pieces[0].answers
+        }
+        limits = {}
+        for query in dict.fromkeys(q for p in pieces for q in p.limits):
+            each = [p.limits.get(query) or _without_limits(query, len(p.leaves)) for p in pieces]
+            limits[query] = Limits(*(np.concatenate([getattr(one, side) for one in each]) for side in Limits._fields))
+        return cls(known, answers, limits, np.concatenate([p.leaves for p in pieces]))
+
+
+class Climbed(NamedTuple):
+    """A piece that went up: what its way down needs, and what it says of its roots."""
+
+    descent: Descent
+    roots: Roots
+
+
+def climb(
+    tree: Tree,
+    measured: list[dict[Query, Answers]],
+    patterns: Patterns,
+    method: Method,
+    limits: Mapping[Query, Limits] | None = None,
+) -> Climbed:
+    """A piece's way up; the root of ``tree`` is the parent of the subtrees, of which nothing is known.
+
+    ``measured``: level by level, the parent's first, which is empty, with one variance per node; ``patterns``: of all
+    queries that are measured anywhere in the whole tree; ``limits`` (nodes x answers) of its nodes. Raises
+    `Contradiction` for exact answers and limits that cannot be, with the number of the piece's node.
+    """
+    conditions = Conditions.of(tree, measured, limits)
+    levels, known, answers = information.own(tree, measured, patterns), list[diffuse.Known](), measured[1]
+    if method.upward:
+        climbed = information.climb(tree, measured, patterns, highest=1)
+        levels, known, answers = [levels[0], *climbed.levels], climbed.highest, {}
+    descent = Descent(tree, levels, conditions, patterns, patterns.components.schema.possible_cells(), tree.leaf_counts)
+    return Climbed(descent, Roots(known, answers, conditions.limits[1], tree.leaf_counts[tree.level(1)]))
+
+
+def above(
+    tree: Tree,
+    measured: list[dict[Query, Answers]],
+    roots: Roots,
+    patterns: Patterns,
+    method: Method,
+    limits: Mapping[Query, Limits] | None = None,
+) -> Descent:
+    """What the way down needs above and at the subtrees' ``roots``, which are the leaves of ``tree``.
+
+    ``measured``: of the levels above the roots alone. Raises `Contradiction` as `climb` does.
+    """
+    own = [*measured, roots.answers]
+    given = {query: Limits(one.low.copy(), one.high.copy()) for query, one in (limits or {}).items()}
+    for query, one in roots.limits.items():
+        within = given.setdefault(query, _without_limits(query, tree.n_nodes))
+        within.low[tree.leaves], within.high[tree.leaves] = one
+    if method.upward:
+        levels = information.climb(tree, own, patterns, roots.known).levels
+    else:
+        levels = information.own(tree, own, patterns)
+    cells = patterns.components.schema.possible_cells()
+    return Descent(tree, levels, Conditions.of(tree, own, given), patterns, cells, tree.aggregate(roots.leaves))
+
+
+def _without_limits(query: Query, nodes: int) -> Limits:
+    """Limits that say nothing."""
+    shape = (nodes, query.n_answers)
+    return Limits(np.zeros(shape), np.full(shape, np.inf))

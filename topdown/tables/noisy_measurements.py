@@ -1,0 +1,181 @@
+"""The Census Bureau's noisy measurement files of 2020: what lies where, and what everything in them is called.
+
+The only module that knows the Bureau's names. A product is a folder; in it a folder per level of the spine, in that
+measurements ("DPQuery") and public constraints ("Constraint"), each by hive partitions of states. A row is one query at
+one unit. Units have codes of the spine and not GEOIDs; the last 16 characters of a block's are its GEOID with the
+block group said twice. Source: the registry entries of census-2020-pl94-nmf, the readers in
+google-research/census-bluedown, and `geographic_spines/` of uscensusbureau/DAS_2020_DHC_Production_Code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topdown.errors import DataError, require_known
+from topdown.geography.geography import Geography
+from topdown.wording import listed, shown
+from topdown.workload import Query, Schema
+from topdown.workload.redistricting import PERSONS, SPINE, UNITS, spine_level
+
+MEASURED, CONSTRAINED = "DPQuery", "Constraint"
+"""The two kinds of partitions."""
+
+MEASURED_ENDING, CONSTRAINED_ENDING = "_dpq", "_con"
+"""What their queries' names end with."""
+
+GEOCODE, NAME, SHAPE, VALUE, VARIANCE, SIGN = "geocode", "query_name", "query_shape", "value", "variance", "sign"
+EXACT, AT_LEAST, AT_MOST = "=", ">=", "<="
+
+SUMMED_OUT, WHOLE = "*", "detailed"
+"""What an attribute's column says where it is summed out, and in the detailed query; else its own or a recode's."""
+
+LEVELS = dict(zip(SPINE, ("US", "State", "County", "Tract", "Block_Group", "Block"), strict=True))
+"""The levels of the spine, root first, and their folders' names."""
+
+WHOLE_STATE = "whole state"
+"""The level of a state of which the spine has two parts, at the level "state"."""
+
+WIDTHS = dict(zip(SPINE[1:], (2, 5, 11, 12, 15), strict=True))
+"""How many digits the GEOIDs of a level have."""
+
+MECHANISM = "discrete-gaussian"
+"""By which all measurements were drawn."""
+
+PUERTO_RICO = "72"
+
+
+@dataclass(frozen=True)
+class Product:
+    """What was measured of one kind of record.
+
+    ``folder``: the product's folder, with the run's name, "US" or "PR", in the place of "{}". ``listing``: the query by
+    which units without a constraint of their own are listed. ``constraints``: names by query and sign that are not
+    made by the rule. ``presets``: the plan of every run. ``zero``: name and columns of the constraint that says what
+    the schema's zeros say.
+    """
+
+    name: str
+    folder: str
+    schema: Schema
+    listing: str
+    constraints: Mapping[tuple[str, str], str]
+    presets: Mapping[str, str]
+    zero: tuple[str, Mapping[str, str]] | None = None
+
+    def constraint(self, query: str, sign: str) -> str:
+        """The name of a constraint."""
+        rule = {EXACT: "", AT_LEAST: "_lb", AT_MOST: "_ub"}[sign]
+        return self.constraints.get((query, sign), f"{query}{rule}{CONSTRAINED_ENDING}")
+
+    def axes(self, query: Query) -> dict[str, str]:
+        """What the attributes' columns say of ``query``."""
+        if query.kept == self.schema.names:
+            return dict.fromkeys(self.schema.names, WHOLE)
+        return {name: part or SUMMED_OUT for name, part in zip(self.schema.names, query.kept, strict=True)}
+
+    def query(self, axes: Mapping[str, str]) -> Query:
+        """The query of which the attributes' columns say ``axes``. Raises `ConfigError` for what the schema has not."""
+        kept = []
+        for name, said in axes.items():
+            own = [name, *(recode.name for recode in self.schema.recodes if recode.attribute == name)]
+            require_known(said, [*own, WHOLE, SUMMED_OUT], f"recode of {name!r}:")
+            kept.append(None if said == SUMMED_OUT else name if said == WHOLE else said)
+        return Query(self.schema, tuple(kept))
+
+    def shape(self, query: Query) -> list[int]:
+        """The shape of the answers to ``query`` with 1 for what is summed out."""
+        return [1 if part is None else len(part.categories) for part in query.parts()]
+
+
+PRODUCTS: dict[str, Product] = {
+    product.name: product
+    for product in (
+        Product(
+            "pl94-persons",
+            "{}_Person_PL_PROD",
+            PERSONS,
+            "hhgq",
+            {("hhgq", AT_LEAST): "hhgq_total_lb_con", ("hhgq", AT_MOST): "hhgq_total_ub_con"},
+            {"US": "pl94-2020-us", "PR": "pl94-2020-pr"},
+            (
+                "nurse_nva_0_con",
+                {"hhgq": "gqNursingTotal", "votingage": "nonvoting", "hispanic": SUMMED_OUT, "cenrace": SUMMED_OUT},
+            ),
+        ),
+        Product(
+            "pl94-units",
+            "{}_Unit_PL_PROD",
+            UNITS,
+            "total",
+            {},
+            {"US": "pl94-2020-units", "PR": "pl94-2020-units-pr"},
+        ),
+    )
+}
+"""Every product by its name."""
+
+
+def product_of(schema: Schema) -> Product:
+    """The product with the attributes of ``schema``. Raises `DataError` where there is none."""
+    for product in PRODUCTS.values():
+        if product.schema.attributes == schema.attributes:
+            return product
+    raise DataError(
+        f"the attributes are {listed(schema.names)}, and a noisy measurement file is made of "
+        + " or of ".join(f"{listed(one.schema.names)} (topdown.workload.redistricting)" for one in PRODUCTS.values())
+    )
+
+
+def run_of(state: str | None) -> str:
+    """The run, "US" or "PR", of a state's two digits."""
+    return "PR" if state == PUERTO_RICO else "US"
+
+
+def level_folder(level: str) -> str:
+    """The folder of a level of the spine."""
+    return f"{LEVELS[level]}.parquet"
+
+
+def partition(part: str) -> str:
+    """The folder of a part of a state, "0" or "1" and the state's two digits."""
+    return f"State={part}"
+
+
+def county_geoid(geocode: str) -> str | None:
+    """The GEOID, 5 digits, of a county of the spine, or that it is a part of; None where it is no county's."""
+    return geocode[1:3] + geocode[5:8] if geocode[3:5] == "10" else None
+
+
+def block_geoid(geocode: str) -> str:
+    """The GEOID, 15 digits, of a block of the spine."""
+    geocode16 = geocode[-16:]
+    return geocode16[:11] + geocode16[12:]
+
+
+def tabulation_units(geography: Geography, level: str) -> dict[str, str]:
+    """The GEOID of the state, county, tract, block group or block (``level``) in which every block of the spine lies,
+    by the block's code.
+
+    The spine's own tracts and block groups are others, and its states and counties are in parts; these are sums of
+    blocks. Raises `ConfigError` for another level, `DataError` for a geography that does not end with the spine's
+    blocks.
+    """
+    name = spine_level(level)
+    require_known(name, WIDTHS, "level of tabulation units:")
+    if spine_level(geography.levels[-1]) != SPINE[-1]:
+        raise DataError(
+            f"the lowest level is {shown(geography.levels[-1])}; tabulation units are sums of blocks: read them too"
+        )
+    codes = geography.identifiers.slice(geography.tree.leaves.start).to_pylist()
+    if any(len(code) <= 16 or not code[-16:].isdecimal() for code in (codes[0], codes[-1])):
+        raise DataError(
+            "the blocks have no codes of the spine, whose last 16 characters are their GEOIDs with the block group "
+            "twice; blocks called by GEOIDs lie in tabulation units as they are"
+        )
+    return {code: block_geoid(code)[: WIDTHS[name]] for code in codes}
+
+
+def with_block_group_twice(geoid: str) -> str:
+    """The last 16 characters of the spine's code of the block ``geoid``, 15 digits: its first digit is its group's."""
+    return geoid[:11] + geoid[11] + geoid[11:]

@@ -1,0 +1,50 @@
+"""Leaves of one family whose noise has one law have errors of one law: one leaf stands for all of them.
+
+What margins need of the law of every node is so a matter of the families above the leaves, not of millions of leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.tree import FloatArray, IntArray, Tree
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """``tree``: the nodes with one leaf in place of several that are alike, which says how many. ``nodes``: the number
+    in the whole tree of every node of it; ``number`` (its leaves,): how many each stands for.
+    """
+
+    tree: Tree
+    nodes: IntArray
+    number: IntArray
+
+    @classmethod
+    def of(cls, tree: Tree, variance: FloatArray, kind: IntArray) -> Alike:
+        """Neighbours of one family whose measurements have the same ``variance`` and ``kind`` of noise, both (nodes,),
+        are taken together."""
+        leaves = tree.leaves
+        begins = np.ones(tree.n_leaves, bool)
+        spread, law = variance[leaves], kind[leaves]
+        begins[1:] = (spread[1:] != spread[:-1]) | (law[1:] != law[:-1])
+        above = tree.level(-2).start if tree.n_levels > 1 else 0
+        begins[tree.child_offsets[above:-1] - leaves.start] = True
+        first = np.flatnonzero(begins)
+        number = np.diff(np.append(first, tree.n_leaves))
+        levels, children = tree.level_offsets.copy(), tree.child_offsets.copy()
+        levels[-1] = leaves.start + len(first)
+        families = slice(above, len(children)) if tree.n_levels > 1 else slice(0, 0)
+        children[families] = leaves.start + np.searchsorted(first, children[families] - leaves.start)
+        nodes = np.concatenate([np.arange(leaves.start), leaves.start + first])
+        counted = np.concatenate([np.ones(leaves.start, np.int64), number])
+        return cls(Tree(levels, children, counted), nodes, number)
+
+    def everywhere(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """``values`` of its nodes (nodes of its tree,) at all nodes of the whole tree."""
+        inner = self.tree.leaves.start
+        return np.concatenate([values[:inner], np.repeat(values[inner:], self.number)])
