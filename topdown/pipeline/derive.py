@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,10 +75,8 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     measurements, limits = drawn.measurements, drawn.limits
     tables = answer_tables(config.output.tables, measurements.schema)
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
-    with (
-        thread_pool(workers) as pool,
-        begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool) as folder,
-    ):
+    with thread_pool(workers) as pool, ExitStack() as held:
+        folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
         with stages.stage("finding margins of error"):
             margins = made_margins(config, measurements, made.release)
@@ -118,6 +117,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 margins=margins,
                 margins_in_words=[said["statement"], *said["rule"]],
             )
+            held.close()  # the release has its name
     _say_output(stages, public, made.checks)
 
 
