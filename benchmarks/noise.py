@@ -1,7 +1,7 @@
 """Draws per second of the exact discrete laws, beside OpenDP, diffprivlib and numpy's insecure geometrics.
 
-``python benchmarks/noise.py [--json FILE]``. One thread, in seconds of its processor, so that others at work count
-less. Our times include the making of the bits, by key as in a release, by the operating system or from a seed, and the
+``python benchmarks/noise.py [--json FILE]``. One thread, in seconds of its processor, so that others count less. Our
+times include the making of the bits, by key as in a release, by the operating system or from a seed, and the
 writing of the result. OpenDP and diffprivlib take part if they are installed.
 """
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from topdown.release.ppmf import write_ppmf
     from topdown.release.published import PublishedRelease, read_release
     from topdown.release.release import Release, round_counts
+    from topdown.release.tabulated import tabulated_release
     from topdown.release.verify import verify_release
     from topdown.simulation import fairness
     from topdown.simulation.coverage import CoverageOptions
@@ -100,6 +101,7 @@ __all__ = [
     "smallest_budget",
     "synthesis",
     "tabulate",
+    "tabulated_release",
     "tabulation_units",
     "theory",
     "verify_release",
@@ -166,6 +168,7 @@ _HOMES = {
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",
     "tabulate": "topdown.pipeline.tabulation",
+    "tabulated_release": "topdown.release.tabulated",
     "tabulation_units": "topdown.tables.noisy_measurements",
     "verify_release": "topdown.release.verify",
     "write_noisy_measurements": "topdown.release.noisy_write",

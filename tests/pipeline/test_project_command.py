@@ -167,7 +167,7 @@ def test_several_queries_are_read_back(tmp_path: Path) -> None:
     estimates = {"unbiased": least_squares, "non_negative": non_negative}
 
     from topdown.release.manifest import describe_release
-    from topdown.release.publication import publish
+    from topdown.release.publication import begun, publish
     from topdown.uncertainty.error_law import NORMAL
     from topdown.uncertainty.reach import Reach
 
@@ -178,7 +178,8 @@ def test_several_queries_are_read_back(tmp_path: Path) -> None:
         return describe_release(config, measurements, settled, estimates, {}, release, files)
 
     words: dict[str, Any] = {"title": "", "plan": settled, "notices": (), "reach": Reach(0.1, NORMAL)}
-    publish(tmp_path / "public", measurements, estimates, release, manifest, csv=False, **words)
+    with begun(tmp_path / "public", measurements, fit_for_release=False) as folder:
+        publish(folder, estimates, release, manifest, csv=False, **words)
     found = read_measurements(tmp_path / "public").measurements
     assert found.keys == measurements.keys
     assert found.schema == schema

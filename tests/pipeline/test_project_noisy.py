@@ -10,6 +10,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
@@ -19,6 +20,7 @@ from topdown.config import load_project
 from topdown.errors import ConfigError
 from topdown.pipeline.project import project_measurements
 from topdown.release.manifest import SCHEMA_VERSION
+from topdown.workload.redistricting import UNITS
 
 SCHEMA = json.loads((REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json").read_text(encoding="utf-8"))
 
@@ -114,7 +116,9 @@ def test_the_release_is_derived_from_again(folder: Path) -> None:
     project_measurements(load_project(folder / "again.toml"))
     first, again = (td.read_release(folder / name / "public") for name in ("output", "again"))
     assert np.abs(first.release.values - again.release.values).max() <= 1
-    jsonschema.validate(manifest_of(folder / "again" / "public"), SCHEMA)
+    manifest = manifest_of(folder / "again" / "public")
+    jsonschema.validate(manifest, SCHEMA)
+    assert "that the noisy measurement files publish" in manifest["limits"]["statement"]
 
 
 def test_the_same_files_elsewhere_give_the_same_release(folder: Path, tmp_path: Path) -> None:
@@ -124,6 +128,8 @@ def test_the_same_files_elsewhere_give_the_same_release(folder: Path, tmp_path: 
     for name in ("release.parquet", "measurements.parquet", "tables/total_estimates.parquet"):
         one, other = (at / "output" / "public" / name for at in (folder, tmp_path))
         assert one.read_bytes() == other.read_bytes(), name
+    first, second = (manifest_of(at / "output" / "public") for at in (folder, tmp_path))
+    assert first["derived_from"] == second["derived_from"]
 
 
 def test_made_again_it_is_known(folder: Path, topdown: Command) -> None:
@@ -164,3 +170,37 @@ def test_a_damaged_partition_ends_with_the_exit_code_of_data(folder: Path, tmp_p
     assert done.returncode == 3
     assert "DPQuery/State=044: a file cannot be read" in done.stderr
     assert not (tmp_path / "output").exists()
+
+
+def test_housing_units_have_exact_totals_and_the_production_runs_plan(tmp_path: Path) -> None:
+    blocks = [f"7200100{tract}0{group}{number:03d}" for tract in (101, 102) for group in (1, 2) for number in range(3)]
+    widths = {"county": 5, "tract": 11, "block group": 12, "block": 15}
+    there = td.Geography.from_geoids(blocks, widths, root="72", root_level="state")
+    rng = np.random.default_rng(6)
+    frame = pd.DataFrame({"block": blocks, "vacant": rng.integers(0, 9, 12), "occupied": rng.integers(0, 40, 12)})
+    counts = td.Counts.from_table(frame, there, geoid="block", cells=["vacant", "occupied"], schema=UNITS)
+    plan = td.preset("pl94-2020-units-pr").plan(
+        there.levels, invariants={level: ["total"] for level in there.levels}, only_child="move-up"
+    )
+    measured = td.measure(counts, plan, td.SeededSource(2))
+    for path in td.write_noisy_measurements(measured, tmp_path / "nmf"):
+        # As others write them: nothing of ours in the metadata.
+        pq.write_table(pq.ParquetFile(path).read().replace_schema_metadata(None), path)
+    assert {path.name for path in (tmp_path / "nmf").iterdir()} == {"PR_Unit_PL_PROD"}
+    found = td.read_noisy_measurements(tmp_path / "nmf", "pl94-units", "72")
+    assert found.measurements.plan is not None
+    assert found.measurements.plan.to_dict() == plan.to_dict()
+    (tmp_path / "nmf.toml").write_text(
+        '[measurements]\npath = "nmf"\nproduct = "pl94-units"\nstate = "72"\n[output]\ntables = ["h1"]\n'
+    )
+    public = project_measurements(load_project(tmp_path / "nmf.toml")).public
+    jsonschema.validate(manifest_of(public), SCHEMA)
+    release = td.read_release(public)
+    released = release.table("block", "total")["total"].to_numpy()
+    assert (released == frame.sort_values("block")[["vacant", "occupied"]].sum(axis=1).to_numpy()).all()
+    # What is vacant and what is occupied are off by the same.
+    beside = pd.read_parquet(public / "tables" / "h1_estimates.parquet")
+    deviations = beside.pivot_table(index="geoid", columns="column", values="sd")
+    assert (deviations["total"] == 0).all()
+    assert deviations["vacant"].min() > 1
+    assert deviations["vacant"].to_numpy() == pytest.approx(deviations["occupied"].to_numpy())

@@ -102,6 +102,28 @@ def test_a_release_is_summed_by_them(folder: Path, topdown: Command) -> None:
     assert "give files of units and their districts with --by, or levels with --tabulation" in again.stderr
 
 
+def test_a_redistricting_file_is_written_of_true_units(folder: Path, tmp_path: Path, topdown: Command) -> None:
+    (folder / "file.toml").write_text(
+        '[measurements]\npath = "nmf"\nproduct = "pl94-persons"\nstate = "44"\n[projection]\ncross_check = false\n'
+        '[output]\ndirectory = "of_the_spine"\n'
+    )
+    public = project_measurements(load_project(folder / "file.toml")).public
+    done = topdown("export", public, "--format", "pl94", "--output", tmp_path / "file")
+    assert done.returncode == 0, done.stderr
+    written = td.read_pl94(tmp_path / "file")
+    assert written.partial == ()
+    spine, release = td.read_release(public), written.table("P1", "tract").set_index("geoid")["P0010001"]
+    released = spine.table("block", "total").set_index("geoid")["total"]
+    assert release["44003020100"] == released[list(files.BLOCKS[5:])].sum()
+    blocks = written.table("P1", "block").set_index("geoid")["P0010001"]
+    for code, geoid in td.tabulation_units(spine.geography, "block").items():
+        assert blocks[geoid] == released[code]
+    assert spine.histograms is not None
+    by_geoid = td.tabulated_release(spine.histograms)
+    assert by_geoid.geography.levels == ("state", "county", "tract", "block group", "block")
+    assert (by_geoid.answers("state", "detailed") == spine.histograms.answers("whole state", "detailed")).all()
+
+
 def test_a_geography_without_blocks_is_refused(folder: Path) -> None:
     above = td.read_noisy_measurements(folder / "nmf", state="44", levels=["state", "county"]).measurements
     with pytest.raises(DataError, match="the lowest level is 'county'; tabulation units are sums of blocks"):

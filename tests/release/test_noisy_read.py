@@ -138,6 +138,12 @@ def test_the_production_run_is_known_by_its_variances(made: Path, tmp_path: Path
     assert float(found["block", "total"].variance[0, 0]) == found.plan.variance("block", "total")
 
 
+def test_variances_a_little_off_are_not_the_production_runs(made: Path, tmp_path: Path) -> None:
+    _MADE[:] = [made]
+    files.make(tmp_path / "nmf", lambda *asked: 1.00001 * production(*asked))
+    assert td.read_noisy_measurements(tmp_path / "nmf", state="44").measurements.plan is None
+
+
 def test_variances_that_differ_by_row_are_kept(tmp_path: Path) -> None:
     def by_row(level: str, query: str, code: str) -> float:
         return files.rounded_production(level, query, code) * (1.5 if code.endswith("1") else 1.0)
@@ -396,6 +402,12 @@ def test_incomplete_measurements_are_read_where_that_is_asked_for(root: Path) ->
 def test_arguments_that_cannot_be_meant_are_refused(made: Path, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         td.read_noisy_measurements(made, **options)
+
+
+def test_values_that_do_not_fit_are_refused_before_they_are_read(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topdown.release.noisy_read.most_at_once", lambda: 500_000)
+    with pytest.raises(DataError, match=r"the values of 24 units take .* KiB, more than .*; read one state, or fewer"):
+        td.read_noisy_measurements(made, state="44")
 
 
 def test_a_state_that_is_not_there_is_refused(made: Path) -> None:

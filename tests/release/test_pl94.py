@@ -16,37 +16,12 @@ import pytest
 
 import topdown as td
 from support.places import REPOSITORY, SHARED_DATA
+from support.redistricting import BLOCKS, histograms, released
 from topdown.confidential.counts import Counts
 from topdown.errors import ConfigError, CountsError, DataError
-from topdown.projection.certificate import Certificate
 from topdown.release.histograms import HistogramRelease
 from topdown.tables.pl94 import HEADER, sums_within
 from topdown.workload.redistricting import PERSONS, RACE_FIELDS, RACES, TABLES, UNITS, field_names
-
-BLOCKS = ["440070001011000", "440070001011001", "440070001021000", "440070002001000", "440090001001000"]
-FINE = Certificate(0, 0, 0, 1, 1, 0, 0)
-
-
-def geography() -> td.Geography:
-    levels = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
-    tree = td.Geography.from_table({level: [b[:width] for b in BLOCKS] for level, width in levels.items()}, [*levels])
-    names = pa.array([f"Unit {code}" for code in tree.identifiers.to_pylist()])
-    return td.Geography(tree.levels, tree.tree, tree.identifiers, names)
-
-
-def released(schema: td.Schema, leaves: np.ndarray) -> HistogramRelease:
-    tree = geography()
-    values = tree.tree.aggregate(leaves.T.copy()).T
-    nodes, cells = np.nonzero(values)
-    starts = np.searchsorted(nodes, np.arange(tree.n_nodes + 1))
-    return HistogramRelease(tree, schema, starts, cells, values[nodes, cells], "top-down", FINE, False)
-
-
-def histograms(schema: td.Schema, size: float) -> np.ndarray:
-    leaves = np.zeros((len(BLOCKS), schema.n_cells), np.int64)
-    possible = schema.possible_cells()
-    leaves[:, possible] = np.random.default_rng(1).poisson(size, (len(BLOCKS), len(possible)))
-    return leaves
 
 
 @pytest.fixture(scope="module")

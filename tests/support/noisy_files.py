@@ -22,14 +22,14 @@ BLOCKS = tuple(
         ("044100011102", "4400101010022000"),
         ("044100011201", "4400102010011000"),
         ("044100011201", "4400102010022000"),
-        ("044100031101", "4400302010011000"),
-        ("044100031101", "4400302010011001"),
-        ("144100031101", "4400302010011002"),
-        ("144100031101", "4400302010011003"),
+        ("044100031101", "4400302010011002"),
+        ("044100031101", "4400302010011003"),
+        ("144100031101", "4400302010011000"),
+        ("144100031101", "4400302010011001"),
     )
 )
 """A part outside of AIAN areas, with a tract of two block groups, and one inside, with single children down to the
-block group; the tract 44003020100 lies in both."""
+block group; the tract 44003020100 lies in both, the blocks inside first by GEOID."""
 
 SHAPE = (8, 2, 2, 63)
 AXES = ("hhgq", "votingage", "hispanic", "cenrace")

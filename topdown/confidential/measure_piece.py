@@ -13,7 +13,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise.key import NoiseKey, chunks_of
 from topdown.noise.law import LatticeLaw
-from topdown.privacy.only_child import GIVEN, groups, law_of
+from topdown.privacy.only_child import groups, law_of
 from topdown.privacy.plan import Plan
 from topdown.workload import Query, Schema
 
@@ -76,17 +76,27 @@ def _noise(
     noise = np.zeros((query.n_answers, n_nodes), narrow)
     for chunk, nodes in chunks_of(len(taken), query.n_answers, first, first + n_nodes):
         for kind, members in groups(taken[nodes], slice(0, nodes.stop - nodes.start)):
-            own = np.arange(nodes.start, nodes.stop)[members] - first
-            inside = (own >= 0) & (own < n_nodes)
-            if not inside.any():
+            own, drawn = _within(members, nodes.start - first, n_nodes)
+            if not variance[own].size:
                 continue
             law = kinds[kind]
-            variance[own[inside]] = np.inf if law is None else law.variance
-            if law is not None and kind != GIVEN:
+            variance[own] = np.inf if law is None else law.variance
+            if law is not None:
+                count = members.stop if isinstance(members, slice) else len(members)
                 stream = key.stream(level, query.name, chunk, kind)
-                drawn = law.sample((query.n_answers, len(own)), stream, law.narrowest)
-                noise[:, own[inside]] = drawn[:, inside]
+                noise[:, own] = law.sample((query.n_answers, count), stream, law.narrowest)[:, drawn]
     return noise, variance
+
+
+def _within(members: slice | IntArray, begin: int, n_nodes: int) -> tuple[slice | IntArray, slice | IntArray]:
+    """Which of a piece's ``n_nodes`` nodes are ``members`` of a chunk that begins at ``begin``, before the first where
+    that is negative, and their places among the members."""
+    if isinstance(members, slice):
+        low, high = max(0, begin), min(n_nodes, begin + int(members.stop))
+        return slice(low, high), slice(low - begin, high - begin)
+    own = members + begin
+    places = np.flatnonzero((own >= 0) & (own < n_nodes))
+    return own[places], places
 
 
 def _whole_law(plan: Plan, levels: Sequence[str], level: str, query: str, taken: int) -> LatticeLaw | None:

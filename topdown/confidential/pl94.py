@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from topdown.confidential.counts import Counts
 from topdown.errors import CountsError, DataError, require_known
 from topdown.geography.geography import Geography
-from topdown.tables.pl94 import HEADER, LEVELS, SEGMENTS, numbers, read_members, sums_within
+from topdown.tables.pl94 import HEADER, LEVELS, SEGMENTS, WIDTHS, numbers, read_members, sums_within
 from topdown.wording import listed, shown, shown_path
 from topdown.workload.redistricting import FIELD_OF_RACE, PERSONS, RESIDENCES, TABLES, UNITS, VOTERS, field_names
 
@@ -215,9 +215,8 @@ def _record(geo: pa.Table, row: int) -> str:
 def _spine(geo: pa.Table, present: list[str]) -> tuple[Geography, npt.NDArray[np.int64]]:
     """The geography of the spine's records, and the record of every node."""
     levels = [LEVELS[code] for code in present]
-    column = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
     lowest = geo.filter(pc.equal(geo["SUMLEV"], present[-1]))
-    units = {level: pc.utf8_slice_codeunits(lowest["GEOCODE"], 0, column[level]) for level in levels}
+    units = {level: pc.utf8_slice_codeunits(lowest["GEOCODE"], 0, WIDTHS[level]) for level in levels}
     states = pc.unique(units[levels[0]])
     if len(states) > 1:
         raise DataError(

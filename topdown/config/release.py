@@ -17,9 +17,11 @@ from topdown.geography.geography import DEFAULT_ROOT
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
 from topdown.release.wide import wide_columns
+from topdown.tables.pl94 import WIDTHS
 from topdown.wording import shown
 from topdown.workload import DETAILED, Schema
 from topdown.workload.answer_tables import answer_tables
+from topdown.workload.redistricting import PERSONS
 
 LATER = {
     "input": ("assume_disjoint", "delimiter", "encoding", "sheet", "rows", "count"),
@@ -57,6 +59,26 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
     return found
 
 
+def _with_spine(settings: Any) -> Any:
+    """``settings`` with the levels and, where neither a preset nor they themselves have some, the attributes of the
+    redistricting file that they name, if they do."""
+    table = settings.get("input")
+    if not isinstance(table, dict) or table.get("rows") != "pl94":
+        return settings
+    own = settings.get("geography", {})
+    if isinstance(own, dict) and "levels" not in own:
+        widths = {level: width for level, width in WIDTHS.items() if level != "state"}
+        own = {"root_level": "state", "widths": widths, **own}
+    lowest = list(own.get("widths") or ["block"])[-1] if isinstance(own, dict) else "block"
+    found = {**settings, "input": {"geoid": lowest, **table}, "geography": own}
+    privacy = settings.get("privacy")
+    if "schema" in settings or not isinstance(privacy, dict) or privacy.get("preset") is not None:
+        return found
+    known = PERSONS.to_mappings()
+    recodes = {**known["recodes"], **settings.get("recodes", {})}
+    return {**found, "schema": known["attributes"], "recodes": recodes, "zeros": settings.get("zeros", known["zeros"])}
+
+
 class RunConfig(DerivationConfig):
     """A release, from the confidential table to the public directory."""
 
@@ -75,13 +97,15 @@ class RunConfig(DerivationConfig):
     @model_validator(mode="before")
     @classmethod
     def _cells_of_schema(cls, settings: Any) -> Any:
-        """Where rows are records, the cells are the product of the attributes."""
+        """Where rows are records, the cells are the product of the attributes; of a redistricting file both are known,
+        and so are its units."""
+        settings = _with_spine(settings)
         table, attributes = settings.get("input"), settings.get("schema")
         privacy = settings.get("privacy")
         if attributes is None and isinstance(privacy, dict) and privacy.get("preset") in PRESETS:
             attributes = PRESETS[privacy["preset"]].schema.to_mappings()["attributes"]
             settings = {**settings, "schema": attributes}
-        is_table = isinstance(table, dict) and table.get("rows") in ("records", "long")
+        is_table = isinstance(table, dict) and table.get("rows") in ("records", "long", "pl94")
         if not is_table or "cells" in table or not isinstance(attributes, dict):
             return settings
         try:

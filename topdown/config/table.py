@@ -8,7 +8,7 @@ from pydantic import Field, StrictInt, model_validator
 
 from topdown.config.section import Section
 from topdown.errors import suggest
-from topdown.tables.format import Format
+from topdown.tables.format import PLAIN, Format
 from topdown.wording import shown
 
 
@@ -17,6 +17,7 @@ class Input(Section):
 
     ``rows``: "records" where every row is a person (or whatever the unit of privacy is), and "long" where every row has
     a ``count`` of one leaf and category; the columns that [schema] names say which, and ``cells`` follow from it.
+    "pl94": a redistricting file (P.L. 94-171), its folder or ZIP, whose units and attributes are known.
     ``delimiter``, ``encoding``, ``sheet``: how the file is written, as `topdown.tables.format.Format` has it.
     ``assume_disjoint``: that every record is in one cell and one unit is then taken on trust, and the manifest says so.
     """
@@ -25,7 +26,7 @@ class Input(Section):
     delimiter: str | None = None
     encoding: str = "utf-8"
     sheet: str | None = None
-    rows: Literal["leaves", "records", "long"] = "leaves"
+    rows: Literal["leaves", "records", "long", "pl94"] = "leaves"
     count: str | None = None
     cells: list[str] = Field(min_length=1)
     geoid: str | None = None
@@ -37,6 +38,8 @@ class Input(Section):
         self.form  # noqa: B018  # raises where it is none
         if (self.rows == "long") != (self.count is not None):
             raise ValueError('count names the column of counts of rows = "long", and of no others; give both, or none')
+        if self.rows == "pl94" and (self.where or self.form != PLAIN):
+            raise ValueError('a redistricting file (rows = "pl94") is read as it is: leave where and the form out')
         return self
 
     @property

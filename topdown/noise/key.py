@@ -65,15 +65,20 @@ class NoiseKey:
         return "<NoiseKey(hidden)>"
 
 
+def nodes_of_chunk(n_answers: int) -> int:
+    """How many nodes share a stream for their answers to one query."""
+    return max(1, DRAWS_PER_STREAM // n_answers)
+
+
 def chunks(n_nodes: int, n_answers: int) -> Iterator[slice]:
     """The nodes of a level, counted from its first, in runs whose answers to one query share a stream."""
-    step = max(1, DRAWS_PER_STREAM // n_answers)
+    step = nodes_of_chunk(n_answers)
     return (slice(first, min(first + step, n_nodes)) for first in range(0, n_nodes, step))
 
 
 def chunks_of(n_nodes: int, n_answers: int, first: int, stop: int) -> Iterator[tuple[int, slice]]:
     """Those of `chunks` that have nodes from ``first`` to ``stop``, each with its number."""
-    step = max(1, DRAWS_PER_STREAM // n_answers)
+    step = nodes_of_chunk(n_answers)
     return ((k, slice(k * step, min((k + 1) * step, n_nodes))) for k in range(first // step, -(-stop // step)))
 
 

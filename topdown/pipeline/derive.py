@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from topdown.release.answer_tables import paths_of
 from topdown.release.catalogue import Catalogue
 from topdown.release.histograms import HistogramRelease, project_whole, release_of
 from topdown.release.manifest import Origin, describe_release
-from topdown.release.publication import publish
+from topdown.release.publication import begun, publish
 from topdown.release.release import Release, round_counts
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
@@ -69,44 +70,45 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     """
     measurements, limits = drawn.measurements, drawn.limits
     tables = answer_tables(config.output.tables, measurements.schema)
-    made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
-    with stages.stage("finding margins of error"):
-        confidence = config.output.confidence
-        found = made_margins(measurements, made.estimates, made.release, confidence, in_tables=bool(tables))
-        give_back()
-    with stages.stage("writing"), thread_pool(workers) as pool:
-        publish(
-            public,
-            measurements,
-            made.estimates,
-            made.release,
-            lambda files: describe_release(
-                config,
-                measurements,
-                drawn.plan,
+    fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
+    with thread_pool(workers) as pool, ExitStack() as held:
+        folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
+        made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
+        with stages.stage("finding margins of error"):
+            confidence = config.output.confidence
+            found = made_margins(measurements, made.estimates, made.release, confidence, in_tables=bool(tables))
+            give_back()
+        with stages.stage("writing"):
+            publish(
+                folder,
                 made.estimates,
-                made.checks,
                 made.release,
-                files,
-                drawn.origin,
-                {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
-                found.said,
-            ),
-            title=config.title,
-            catalogue=Catalogue(**config.catalogue.model_dump()),
-            plan=drawn.plan,
-            notices=drawn.origin.notices,
-            reach=found.reach,
-            csv=config.output.csv,
-            wide=config.output.wide,
-            estimates_csv=config.output.estimates_csv,
-            tables=tables,
-            limits=limits,
-            confidence=config.output.confidence,
-            margins=found.margins,
-            margins_in_words=[found.said["statement"], *found.said["rule"]],
-            executor=pool,
-        )
+                lambda files: describe_release(
+                    config,
+                    measurements,
+                    drawn.plan,
+                    made.estimates,
+                    made.checks,
+                    made.release,
+                    files,
+                    drawn.origin,
+                    {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
+                    found.said,
+                ),
+                title=config.title,
+                catalogue=Catalogue(**config.catalogue.model_dump()),
+                plan=drawn.plan,
+                notices=drawn.origin.notices,
+                reach=found.reach,
+                csv=config.output.csv,
+                wide=config.output.wide,
+                estimates_csv=config.output.estimates_csv,
+                tables=tables,
+                confidence=config.output.confidence,
+                margins=found.margins,
+                margins_in_words=[found.said["statement"], *found.said["rule"]],
+            )
+            held.close()  # the release has its name
     _say_output(stages, public, made.checks)
 
 
@@ -146,17 +148,20 @@ def projected(
         return Projected({**estimates}, checks, release)
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
-    with stages.stage("projecting"):
-        if tables:
-            # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
-            beside["unbiased"] = linear_answers(measurements, (query for table in tables for query in table.queries))
-            give_back()
-    with stages.stage("rounding"):
-        require_whole(measurements)
-        rounding = FAMILY_ROUNDINGS["nearest"]
-        whole = whole_histograms(
-            measurements, METHODS[options.method], rounding, options.weights, ties, limits, workers
+    require_whole(measurements)
+    jobs: list[Callable[[], Any]] = [
+        lambda: whole_histograms(
+            measurements, METHODS[options.method], FAMILY_ROUNDINGS["nearest"], options.weights, ties, limits, workers
         )
+    ]
+    if tables:
+        # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
+        jobs.append(lambda: linear_answers(measurements, (query for table in tables for query in table.queries)))
+    with thread_pool(workers) as pool, stages.stage("projecting"):
+        whole, *linear = map_ordered(lambda job: job(), jobs, pool)
+        give_back()
+    beside.update(zip(["unbiased"], linear, strict=False))
+    with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
     with stages.stage("solving again by cvxpy"):
         checks = {}

@@ -15,6 +15,8 @@ from topdown.release.pl94 import STATES, write_pl94
 from topdown.release.ppmf import write_ppmf
 from topdown.release.published import read_release
 from topdown.release.read import read_measurements
+from topdown.release.tabulated import tabulated_release
+from topdown.tables.noisy_measurements import has_spine_codes
 from topdown.tables.readers import require_encodable
 from topdown.wording import FAILED, listed, reason, shown_path
 from topdown.workload.redistricting import UNITS, spine_level
@@ -105,11 +107,12 @@ def _microdata_name(release: HistogramRelease) -> str:
 
 
 def _histograms(public: Path) -> HistogramRelease:
-    """The counts of a release by cell, of one query as of several."""
+    """The counts of a release by cell, of one query as of several; of the spine's blocks, by GEOID."""
     found = read_release(public)
-    if found.histograms is not None:
-        return found.histograms
-    return HistogramRelease.of_release(found.release, found.measurements.schema)
+    release = found.histograms
+    if release is None:
+        release = HistogramRelease.of_release(found.release, found.measurements.schema)
+    return tabulated_release(release) if has_spine_codes(release.geography) else release
 
 
 EXPORT_FORMATS: dict[str, ExportFormat] = {

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from topdown.geography.tree import Tree
+from topdown.noise.key import nodes_of_chunk
 from topdown.projection.method import GLS, METHODS, Method
 
 _WORD = 8
@@ -40,7 +41,7 @@ _LARGE_FAMILY = 1 << 18
 
 _NOISE_ARRAYS = {"none": 1.6, "boundary-inflated": 5.2, "truncated": 12.0, "normalized": 12.0}
 _GRID_ARRAYS = 3.8
-"""Arrays of a level and a block of cells that are held while noise is drawn, by how it is bounded; on a grid."""
+"""Arrays of a chunk's draws that are held while noise is drawn, by how it is bounded; on a grid."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,10 @@ def _reading(tree: Tree, work: Work) -> float:
 
 
 def _drawing(tree: Tree, work: Work) -> float:
+    """Chunk by chunk, each of nodes with all their cells; beside it who took whose share, and the variances."""
     arrays = max([_NOISE_ARRAYS[kind] for kind in work.bounds] + [_GRID_ARRAYS] * work.on_grid)
-    return _WORD * (arrays * _widest(tree) * _block_cells(tree, work) + tree.n_nodes)
+    chunk = min(_widest(tree), nodes_of_chunk(work.cells)) * work.cells
+    return _WORD * (arrays * chunk + 3 * tree.n_nodes)
 
 
 def _projecting(tree: Tree, work: Work) -> float:

@@ -20,6 +20,12 @@ from topdown.release.verify import verify_files
 from topdown.tables.readers import require_encodable
 from topdown.wording import FAILED, reason, shown_path
 
+FILES_LIMITS = (
+    "The limits of answers in limits.parquet are the constraints that the noisy measurement files publish beside the "
+    "measurements. Every non-negative and every released number keeps them."
+)
+"""What the manifest says of the limits of such files."""
+
 STAGES = 6
 """How many stages `project_measurements` has, for a progress bar."""
 
@@ -83,6 +89,7 @@ def _read(config: ProjectConfig) -> Published:
         derived_from=DerivedFrom(asked, files),
         notices=(notice,) if plan is not None else (notice, STATEMENT),
         limits=None if found.limits is None else files,
+        limits_statement=FILES_LIMITS,
     )
     return Published(path, found.measurements, plan, origin, found.limits)
 

@@ -25,6 +25,8 @@ from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.filling import filled
 from topdown.pipeline.memory_estimate import Work, needed_by_stage, peak_memory
 from topdown.pipeline.record_reading import counts_of_records, unit_rows
+from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
+from topdown.tables import pl94
 from topdown.tables.excel import UNREADABLE as EXCEL_UNREADABLE
 from topdown.tables.excel import excel_rows
 from topdown.tables.format import PLAIN, Format, kind_of
@@ -52,6 +54,11 @@ def read_input(
     """
     options = config.geography
     identifiers = _identifier_columns(config)
+    if config.input.rows == "pl94":
+        file = file_of(config, stages or Silent())
+        geography = units_of(config, file) if config.units_path is None else _listed(config.units_path, config)
+        require_memory(config, geography, identifiers, stages or Silent(), workers)
+        return geography, counts_of(config, file, geography)
     wanted = _present(config, config.input_path, [*config.counted_columns, *config.input.where])
     require_columns(config.input_path, wanted, config.input.form)
     if config.units_path is None:
@@ -251,7 +258,8 @@ def _rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
 def input_digest(config: RunConfig) -> str:
     """SHA-256 of the input file. Raises `DataError` where it cannot be read."""
     try:
-        return table_digest(require_file(config.input_path))
+        path = config.input_path
+        return pl94.digest(path) if config.input.rows == "pl94" else table_digest(require_file(path))
     except OSError as error:
         raise DataError(
             f"{shown_path(config.input_path)}: cannot be read: {reason(error)}; correct input.path"
@@ -315,7 +323,9 @@ def _refuse_beyond(needed: int, config: RunConfig, what: str) -> None:
 
 def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers: int | None) -> Work:
     """What the run is that ``config`` describes, for `topdown.memory_estimate`."""
-    extent = _Extent.of(config.input_path, [*config.counted_columns, *config.input.where], config.input.form)
+    columns = [*config.counted_columns, *config.input.where]
+    is_read = config.input.rows != "pl94"  # else it was, and weighed by whoever did it
+    extent = _Extent.of(config.input_path, columns, config.input.form) if is_read else _Extent(0, 0.0)
     texts: int = geography.identifiers.nbytes
     plan = config.plan().for_levels(geography.levels)
     variances = [plan.variance(level) for level in geography.levels if not config.asks_queries]

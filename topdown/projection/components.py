@@ -227,6 +227,14 @@ def _turned(table: FloatArray, axis: int, matrix: FloatArray) -> FloatArray:
     return np.asarray(turned.reshape(*before, len(matrix), *after))
 
 
+def applied(table: FloatArray, matrix: FloatArray) -> FloatArray:
+    """``table`` (..., k) times ``matrix`` (k, m), all at once: a stack of small products takes far longer."""
+    if matrix.shape == (1, 1):
+        return np.asarray(table * matrix[0, 0])
+    flat = table.reshape(-1, table.shape[-1]) @ matrix
+    return np.asarray(flat.reshape(*table.shape[:-1], matrix.shape[1]))
+
+
 def _recoded(query: Query, place: int) -> bool:
     return isinstance(list(query.parts())[place], Recode)
 

@@ -136,10 +136,10 @@ def substitute(lower: Any, kept: Any, vector: Any) -> None:
 
 
 @compiled
-def _response(entries: Any, pattern: Any, free: Any, rows: Any, held: Any, weight: float, into: Any) -> bool:
-    """H (``into``) of one child; False where its information matrix is not positive definite.
+def _response(information: Any, free: Any, rows: Any, held: Any, weight: float, into: Any) -> bool:
+    """H (``into``) of one child; False where its ``information`` matrix is not positive definite.
 
-    ``entries``: its row of the table; ``weight``: what every held row adds along itself.
+    ``weight``: what every held row adds along itself.
     """
     into[:, :] = 0.0
     index = np.flatnonzero(free)
@@ -149,7 +149,7 @@ def _response(entries: Any, pattern: Any, free: Any, rows: Any, held: Any, weigh
     matrix = np.empty((n, n))
     for i in range(n):
         for j in range(n):
-            matrix[i, j] = entries[pattern[index[i], index[j]]]
+            matrix[i, j] = information[index[i], index[j]]
     for row in np.flatnonzero(held):
         for i in range(n):
             if rows[row, index[i]]:
@@ -166,42 +166,75 @@ def _response(entries: Any, pattern: Any, free: Any, rows: Any, held: Any, weigh
 
 @compiled
 def _refresh(
-    table: Any, pattern: Any, free: Any, rows: Any, side: Any, weights: Any, stale: Any, responses: Any
+    information: Any, which: Any, free: Any, rows: Any, side: Any, weights: Any, stale: Any, responses: Any
 ) -> bool:
     """The responses of the children whose free cells or held rows have changed; False where one has none.
 
     A child that is like the one before it has the same.
     """
-    for c in range(len(table)):
+    for c in range(len(which)):
         if not stale[c]:
             continue
         stale[c] = False
-        alike = c > 0 and (free[c] == free[c - 1]).all() and (side[c] == side[c - 1]).all()
-        if alike and (table[c] == table[c - 1]).all():
+        alike = c > 0 and which[c] == which[c - 1]
+        if alike and (free[c] == free[c - 1]).all() and (side[c] == side[c - 1]).all():
             responses[c] = responses[c - 1]
-        elif not _response(table[c], pattern, free[c], rows, side[c] != 0, weights[c], responses[c]):
+        elif not _response(information[which[c]], free[c], rows, side[c] != 0, weights[c], responses[c]):
             return False
     return True
 
 
 @compiled
-def _gradient(entries: Any, pattern: Any, x: Any, g: Any, rows: Any, push: Any, into: Any, size: Any) -> None:
-    """P x - g - rows' push of one child, and the sum of its terms' sizes, of which rounding is a part."""
+def _information(table: Any, pattern: Any, which: Any) -> Any:
+    """The different information matrices of the children, and in ``which`` (children,) which one is whose.
+
+    Siblings mostly have one; a child is compared with the one before it.
+    """
+    children, cells = len(table), len(pattern)
+    count = 0
+    for c in range(children):
+        if c == 0 or (table[c] != table[c - 1]).any():
+            count += 1
+        which[c] = count - 1
+    found = np.empty((count, cells, cells))
+    for c in range(children):
+        if c == 0 or which[c] != which[c - 1]:
+            for j in range(cells):
+                for k in range(cells):
+                    found[which[c], j, k] = table[c, pattern[j, k]]
+    return found
+
+
+@compiled
+def _slope(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
+    """P x - g - rows' push of one child, ``matrix`` being P."""
     for k in range(len(x)):
         into[k] = -g[k]
-        size[k] = abs(g[k])
     for j in range(len(x)):
         if x[j] != 0:
             for k in range(len(x)):
-                term = entries[pattern[j, k]] * x[j]
-                into[k] += term
-                size[k] += abs(term)
+                into[k] += matrix[j, k] * x[j]
     for j in range(len(rows)):
         if push[j] != 0:
             for k in range(len(x)):
                 if rows[j, k]:
                     into[k] -= push[j]
-                    size[k] += abs(push[j])
+
+
+@compiled
+def _sizes(matrix: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
+    """The sum of the sizes of the terms of `_slope`, of which rounding is a part."""
+    for k in range(len(x)):
+        into[k] = abs(g[k])
+    for j in range(len(x)):
+        if x[j] != 0:
+            for k in range(len(x)):
+                into[k] += abs(matrix[j, k] * x[j])
+    for j in range(len(rows)):
+        if push[j] != 0:
+            for k in range(len(x)):
+                if rows[j, k]:
+                    into[k] += abs(push[j])
 
 
 @compiled
@@ -218,10 +251,10 @@ def _pushes(x: Any, rows: Any, side: Any, low: Any, high: Any, weight: float, ot
 
 
 @compiled
-def _add_product(matrix: Any, vector: Any, into: Any) -> None:
-    """Add matrix times vector to ``into``; the matrix is symmetric."""
+def _add_product(matrix: Any, vector: Any, free: Any, into: Any) -> None:
+    """Add matrix times vector to ``into``; the matrix is symmetric and 0 in the rows that are not ``free``."""
     for j in range(len(vector)):
-        if vector[j] != 0:
+        if free[j]:
             for k in range(len(into)):
                 into[k] += matrix[j, k] * vector[j]
 
@@ -230,10 +263,11 @@ def _add_product(matrix: Any, vector: Any, into: Any) -> None:
 def _solve_free(
     tied: bool,
     total: Any,
-    table: Any,
-    pattern: Any,
+    information: Any,
+    which: Any,
     g: Any,
     rows: Any,
+    free: Any,
     side: Any,
     low: Any,
     high: Any,
@@ -257,16 +291,16 @@ def _solve_free(
         for c in range(children):
             matrix += responses[c]
         factor(matrix, kept)
-    slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
+    slope, push = np.empty(cells), np.empty(len(rows))
     change = np.empty((children, cells))
     last = np.inf
     for _ in range(_MOST_REFINEMENTS):
         change[:, :] = 0.0
         for c in range(children):
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-            _gradient(table[c], pattern, x[c], g[c], rows, push, slope, size)
+            _slope(information[which[c]], x[c], g[c], rows, push, slope)
             # A cell that is not free has no equation: its row of the response is 0.
-            _add_product(responses[c], multiplier - slope, change[c])
+            _add_product(responses[c], multiplier - slope, free[c], change[c])
         if tied:
             step = total.copy()
             for c in range(children):
@@ -274,12 +308,12 @@ def _solve_free(
             substitute(matrix, kept, step)
             multiplier += step
             for c in range(children):
-                _add_product(responses[c], step, change[c])
+                _add_product(responses[c], step, free[c], change[c])
         x += change
         worst = 0.0
         for c in range(children):
             for k in range(cells):
-                worst = max(worst, abs(change[c, k]) * np.sqrt(table[c, pattern[k, k]]))
+                worst = max(worst, abs(change[c, k]) * np.sqrt(information[which[c], k, k]))
         if worst < SIGN / 10 or worst > last / 4:
             break
         last = worst
@@ -322,8 +356,8 @@ def _row_side(side: int, answer: float, low: float, high: float, push: float, sl
 
 @compiled
 def _change_minds(
-    table: Any,
-    pattern: Any,
+    information: Any,
+    which: Any,
     g: Any,
     allowed: Any,
     rows: Any,
@@ -344,13 +378,15 @@ def _change_minds(
     wrong, last_child, last_cell, last_row, last_side = 0, -1, -1, -1, 0
     for c in range(children):
         _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-        _gradient(table[c], pattern, x[c], g[c], rows, push, slope, size)
+        matrix = information[which[c]]
+        _slope(matrix, x[c], g[c], rows, push, slope)
+        _sizes(matrix, x[c], g[c], rows, push, size)
         most, strongest = np.abs(x[c]).max(), 0.0
         for k in range(cells):
-            strongest = max(strongest, table[c, pattern[k, k]])
+            strongest = max(strongest, matrix[k, k])
             if not allowed[c, k]:
                 continue
-            deviation, terms = np.sqrt(table[c, pattern[k, k]]), size[k] + abs(multiplier[k])
+            deviation, terms = np.sqrt(matrix[k, k]), size[k] + abs(multiplier[k])
             if _wrong_sign(x[c, k], free[c, k], slope[k] - multiplier[k], deviation, most, terms):
                 wrong, last_child, last_cell = wrong + 1, c, k
                 if not single:
@@ -389,8 +425,8 @@ def _change_minds(
 
 @compiled
 def _primal(
-    table: Any,
-    pattern: Any,
+    information: Any,
+    which: Any,
     g: Any,
     total: Any,
     allowed: Any,
@@ -422,9 +458,11 @@ def _primal(
     aim = np.empty_like(x)
     slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
     for step in range(20 * children * cells + 1000):
-        if not _refresh(table, pattern, free, rows, side, weights, stale, responses):
+        if not _refresh(information, which, free, rows, side, weights, stale, responses):
             return SINGULAR, step
-        _solve_free(True, total, table, pattern, g, rows, side, low, high, weights, others, responses, aim, multiplier)
+        _solve_free(
+            True, total, information, which, g, rows, free, side, low, high, weights, others, responses, aim, multiplier
+        )
         length = 1.0
         for c in range(children):
             for k in range(cells):
@@ -444,10 +482,12 @@ def _primal(
         worst, child, cell = 1.0, -1, -1
         for c in range(children):
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-            _gradient(table[c], pattern, x[c], g[c], rows, push, slope, size)
+            matrix = information[which[c]]
+            _slope(matrix, x[c], g[c], rows, push, slope)
+            _sizes(matrix, x[c], g[c], rows, push, size)
             for k in range(cells):
                 if allowed[c, k] and not free[c, k]:
-                    limit = SIGN * np.sqrt(table[c, pattern[k, k]]) + _ROUNDING * (size[k] + abs(multiplier[k]))
+                    limit = SIGN * np.sqrt(matrix[k, k]) + _ROUNDING * (size[k] + abs(multiplier[k]))
                     wrong = (multiplier[k] - slope[k]) / limit
                     if wrong > worst:
                         worst, child, cell = wrong, c, k
@@ -473,10 +513,12 @@ def solve_family(
     children, cells = g.shape
     free, side = allowed.copy(), np.zeros(low.shape, np.int8)
     x, multiplier, others = np.zeros_like(g), np.zeros(cells), np.zeros(low.shape)
+    which = np.zeros(children, np.int64)
+    information = _information(table, pattern, which)
     weights = np.zeros(children)
     for c in range(children):
         for k in range(cells):
-            weights[c] = max(weights[c], _WEIGHT * table[c, pattern[k, k]])
+            weights[c] = max(weights[c], _WEIGHT * information[which[c], k, k])
         for j in range(low.shape[1]):
             side[c, j] = 2 if low[c, j] == high[c, j] else 0
     responses, stale, push = np.zeros((children, cells, cells)), np.ones(children, np.bool_), np.empty(len(rows))
@@ -487,19 +529,21 @@ def solve_family(
             if not tied:
                 return x, multiplier, others, GIVEN_UP, rounds
             ended, _ = _primal(
-                table, pattern, g, total, allowed, rows, side, low, high, weights, others, free, x, multiplier
+                information, which, g, total, allowed, rows, side, low, high, weights, others, free, x, multiplier
             )
             if ended != SOLVED:
                 return x, multiplier, others, ended, rounds
             stale[:] = True
             fewest, patience = np.iinfo(np.int64).max, _PATIENCE
         rounds += 1
-        if not _refresh(table, pattern, free, rows, side, weights, stale, responses):
+        if not _refresh(information, which, free, rows, side, weights, stale, responses):
             return x, multiplier, others, SINGULAR, rounds
-        _solve_free(tied, total, table, pattern, g, rows, side, low, high, weights, others, responses, x, multiplier)
+        _solve_free(
+            tied, total, information, which, g, rows, free, side, low, high, weights, others, responses, x, multiplier
+        )
         wrong = _change_minds(
-            table,
-            pattern,
+            information,
+            which,
             g,
             allowed,
             rows,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection.components import Block, Component, Components
+from topdown.projection.components import Block, Component, Components, applied
 from topdown.projection.optimality import Residuals
 from topdown.workload import DETAILED, Query
 
@@ -102,7 +102,7 @@ def component_optimality(
             lost[nodes] += _ROUNDING * (cells * size[nodes] + said) * cells / math.sqrt(query.n_answers) * precision
     _allow_for_sums(found, np.maximum(size, told), is_exact, cells, tree)
     for block in component.blocks:
-        own = coordinates @ block.basis
+        own = applied(coordinates, block.basis)
         gradient = np.zeros_like(own)
         for index, level in enumerate(taken):
             nodes = tree.level(index)
@@ -110,13 +110,15 @@ def component_optimality(
                 if query not in block.rows:
                     continue
                 rows, variance = block.rows[query], measured[index][query].variance
-                gap = np.where(
-                    np.isfinite(variance)[:, None, None], own[nodes] @ rows.T - answers @ _range_of(rows), 0.0
-                )
-                exact = np.where(variance == 0, np.abs(gap).max(axis=(1, 2), initial=0.0), 0.0)
-                found.gap[0, nodes] = np.maximum(found.gap[0, nodes], exact)
-                precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
-                gradient[nodes] += (gap * precision[:, None, None]) @ rows
+                here = own[nodes]
+                exact = np.flatnonzero(variance == 0)
+                if len(exact):
+                    missed = here[exact] @ rows.T - answers[exact] @ _range_of(rows)
+                    at = found.gap[0, nodes.start + exact]
+                    found.gap[0, nodes.start + exact] = np.maximum(at, np.abs(missed).max(axis=(1, 2), initial=0.0))
+                made = (variance > 0) & np.isfinite(variance)
+                precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=made)
+                gradient[nodes] += (applied(here, rows.T @ rows) - applied(answers, rows)) * precision[:, None, None]
         _take_worse(found, gradient, block, measured, lost, tree, upward=True)
     return found
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection import diffuse
-from topdown.projection.components import AnswerRows, Block, Component, Components
+from topdown.projection.components import AnswerRows, Block, Component, Components, applied
 from topdown.projection.equality import (
     downward,
     downward_variance,
@@ -175,14 +175,16 @@ def solve_blocks(
     for block in component.blocks:
         solver = _scalar if block.size == 1 else _vector
         mean, covariance = solver(tree, copies, block, taken, measured, upward)
-        coordinates += mean @ block.basis.T
+        coordinates += applied(mean, block.basis.T)
         blocks.append(covariance)
     return coordinates, tuple(blocks)
 
 
 def finite(answers: Answers) -> FloatArray:
     """The values (all nodes x answers), with 0 in place of what was not measured, where anything may stand."""
-    values = np.where(np.isfinite(answers.variance)[:, None], answers.values, 0.0)
+    made = np.isfinite(answers.variance)
+    values = answers.values if made.all() else np.where(made[:, None], answers.values, 0.0)
+    values = np.asarray(values, dtype=np.float64)
     return values.reshape(-1, values.shape[-1])
 
 
@@ -207,9 +209,10 @@ def _scalar(
         pairs = []
         for query, answers in level.items():
             if query in block.rows:
-                row = block.rows[query][:, 0]
-                strength = float(row @ row)
-                pairs.append((answers @ row / strength, measured[index][query].variance / strength))
+                row = block.rows[query]
+                strength = float((row**2).sum())
+                mean = applied(answers, row / strength)[:, :, 0]
+                pairs.append((mean, measured[index][query].variance / strength))
         if pairs:
             values[:, nodes], variance[nodes] = _pooled(pairs, nodes.start)
     values, settled = settle(values, variance, tree, nonnegative=False)

@@ -78,8 +78,8 @@ class DerivedFrom:
 class Origin:
     """Where a release's measurements come from.
 
-    ``units``: SHA-256 of the public list of units, ``limits``: of the public table of limits, None where there is none.
-    ``ledger``: where their budget stands.
+    ``units``: SHA-256 of the public list of units, ``limits``: of the public table of limits, None where there is none,
+    and what is said of these. ``ledger``: where their budget stands.
     ``derived_from``: the release that they were drawn for, None where it is this one. ``notices``: what a reader has to
     know before anything else, in sentences.
     """
@@ -89,6 +89,7 @@ class Origin:
     derived_from: DerivedFrom | None = None
     notices: tuple[str, ...] = ()
     limits: str | None = None
+    limits_statement: str = LIMITS_STATEMENT
 
 
 def describe_release(
@@ -126,7 +127,7 @@ def describe_release(
         "schema": None if measurements.attributes is None else measurements.attributes.to_mappings(),
         "privacy": privacy_record(measurements) if plan is None else _privacy(plan, geography),
         "invariants": exact_in_words(measurements) if plan is None else invariants_in_words(plan, geography),
-        "limits": None if origin.limits is None else {"sha256": origin.limits, "statement": LIMITS_STATEMENT},
+        "limits": None if origin.limits is None else {"sha256": origin.limits, "statement": origin.limits_statement},
         "projections": {
             name: {
                 "method": estimate.method,

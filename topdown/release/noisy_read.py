@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
+from topdown.machine.memory import gibibytes, most_at_once
 from topdown.measurements.measurements import Measurements
 from topdown.projection.limits import AnswerLimits
 from topdown.release.noisy_plan import with_plan
@@ -75,6 +76,7 @@ def read_noisy_measurements(
     asked = _levels(levels, state, kind, top)
     files = _Files.of(kind, top, asked, state)
     geography = spine_geography(files.codes(), state)
+    _require_room(files.top, geography, kind)
     tables = NoisyTables.empty(geography, kind)
     for level in asked:
         for partition in files.of_level(level):
@@ -92,6 +94,16 @@ def read_noisy_measurements(
     measurements = with_plan(tables.measurements(), kind, layout.run_of((state or "")[-2:]), own)
     limits = tables.limits(measurements.geography)
     return NoisyMeasurements(measurements.geography, measurements, limits, files.paths())
+
+
+def _require_room(top: Path, geography: Geography, product: layout.Product) -> None:
+    """Refuse values that do not fit into the memory; beside those of the cells the other queries have a third."""
+    size, most = 8 * geography.n_nodes * product.schema.n_cells * 4 // 3, most_at_once()
+    if most is not None and size > most:
+        raise DataError(
+            f"{shown_path(top)}: the values of {geography.n_nodes:,} units take {gibibytes(size)}, more than the "
+            f"{gibibytes(most)} that can be given to them here; read one state, or fewer levels"
+        )
 
 
 def _levels(levels: Iterable[str] | None, state: str | None, product: layout.Product, top: Path) -> tuple[str, ...]:

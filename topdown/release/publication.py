@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +32,7 @@ from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_pac
 from topdown.release.histograms import HistogramRelease
 from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import SCHEMA_VERSION, described_file
+from topdown.release.partition import RELEASE, is_part, parts_of_release, whole_tables
 from topdown.release.release import Release
 from topdown.release.wide import wide_batches
 from topdown.tables.geography_table import geography_batches
@@ -41,7 +46,6 @@ if TYPE_CHECKING:
 GEOGRAPHY = "geography.parquet"
 MEASUREMENTS = "measurements.parquet"
 ESTIMATES = "estimates.parquet"
-RELEASE = "release.parquet"
 RELEASE_CSV = "release.csv"
 WIDE = "release_wide.parquet"
 WIDE_CSV = "release_wide.csv"
@@ -49,9 +53,86 @@ ESTIMATES_CSV = "estimates.csv"
 LIMITS = "limits.parquet"
 
 
-def publish(
+@dataclass(frozen=True)
+class Begun:
+    """A folder ``staging`` beside ``public`` in which what was measured is being written, or will be: by file, what
+    writes it or is writing it. ``marks``: what every table says of itself.
+    """
+
+    public: Path
+    staging: Path
+    measurements: Measurements
+    marks: Mapping[str, str]
+    limits: AnswerLimits | None
+    writing: Mapping[str, Future[Exception | None]]
+    executor: Executor | None
+
+    def parquet(self, name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
+        """What writes ``batches`` as the Parquet file ``name``."""
+        return lambda: write_parquet(self.staging / name, batches, self.marks)
+
+    def csv(self, name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
+        """What writes ``batches`` as the CSV file ``name``."""
+        return lambda: write_csv(self.staging / name, batches)
+
+
+@contextmanager
+def begun(
     public: Path,
     measurements: Measurements,
+    limits: AnswerLimits | None = None,
+    *,
+    fit_for_release: bool,
+    executor: Executor | None = None,
+) -> Iterator[Begun]:
+    """A folder for a release of ``measurements`` and ``limits``, which takes the name ``public`` when the block ends,
+    and vanishes when it fails.
+
+    Measurements of several queries are written by ``executor`` in the meantime: they are the largest file, and the
+    solution leaves processors idle. ``fit_for_release``: whether the release will be. Raises `DataError` when
+    something cannot be written; nothing then has a final name.
+    """
+    marks = {
+        "software": f"topdown {version_of()}",
+        "schema version": SCHEMA_VERSION,
+        "fit for release": str(fit_for_release),
+    }
+    writing: dict[str, Future[Exception | None]] = {}
+    abandoned = Event()
+
+    def leave() -> None:
+        abandoned.set()
+        for future in writing.values():
+            future.cancel()
+        wait(writing.values())  # before the folder goes away beneath one that is still at work
+
+    with ExitStack() as held:
+        with _named(public):
+            staging = held.enter_context(whole_folder(public))
+        held.callback(leave)
+        found = Begun(public, staging, measurements, marks, limits, writing, executor)
+        if executor is not None and measurements.others:
+            batches = takewhile(lambda _: not abandoned.is_set(), measurements.batches())
+            writing[MEASUREMENTS] = executor.submit(_failure, found.parquet(MEASUREMENTS, batches))
+        yield found
+        with _named(public):
+            held.pop_all().close()
+
+
+@contextmanager
+def _named(public: Path) -> Iterator[None]:
+    """What the system refuses, as a `DataError` that names ``public``."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
+            "and run again: no noise will be drawn again"
+        ) from None
+
+
+def publish(
+    folder: Begun,
     estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     release: Release | HistogramRelease,
     manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
@@ -65,95 +146,86 @@ def publish(
     wide: bool = False,
     estimates_csv: bool = False,
     tables: Sequence[AnswerTable] = (),
-    limits: AnswerLimits | None = None,
     confidence: float = 0.9,
     margins: Margins | None = None,
     margins_in_words: Sequence[str] = (),
-    executor: Executor | None = None,
 ) -> None:
-    """Write the tables and, from their paths, the manifest into a folder beside ``public``, then give it that name.
+    """Write the tables and, from their paths, the manifest into ``folder``.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them, ``catalogue`` for catalogues;
-    ``csv``, ``wide``, ``estimates_csv``, ``tables`` and ``limits`` say which tables there are beside the others.
-    ``confidence`` and ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*,
-    if any; ``margins_in_words``: what the codebook says of them. ``executor``: where files are written at the same
-    time. Raises `DataError` when something cannot be written; nothing then has a final name.
+    ``csv``, ``wide``, ``estimates_csv`` and ``tables`` say which tables there are beside the others. ``confidence`` and
+    ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any;
+    ``margins_in_words``: what the codebook says of them. Raises `DataError` when something cannot be written.
     """
+    measurements, staging = folder.measurements, folder.staging
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
     linear_name = next(iter(linear), "unbiased")
     of_cells = {name: one for name, one in estimates.items() if isinstance(one, Estimate)}
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
     for table in tables:
         own = {**own, **answer_table(table, linear_name, confidence, reach)}
-    marks = {
-        "software": f"topdown {version_of()}",
-        "schema version": SCHEMA_VERSION,
-        "fit for release": str(release.fit_for_release),
-    }
-    try:
-        with whole_folder(public) as staging:
 
-            def parquet(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
-                return lambda: write_parquet(staging / name, batches, marks)
+    def released() -> Iterator[pa.RecordBatch]:
+        if margins is None or isinstance(release, HistogramRelease):
+            return release.batches()
+        return release.batches(margins.columns)
 
-            def text(name: str, batches: Iterator[pa.RecordBatch]) -> Callable[[], None]:
-                return lambda: write_csv(staging / name, batches)
+    def in_files() -> dict[str, Iterator[pa.RecordBatch]]:
+        return parts_of_release(release) if isinstance(release, HistogramRelease) else {RELEASE: released()}
 
-            def released() -> Iterator[pa.RecordBatch]:
-                if margins is None or isinstance(release, HistogramRelease):
-                    return release.batches()
-                return release.batches(margins.columns)
-
-            writers = {
-                MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
-                RELEASE: parquet(RELEASE, released()),
-                GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
-            }
-            if of_cells:
-                writers = {ESTIMATES: parquet(ESTIMATES, _estimate_batches(of_cells, margins)), **writers}
-            if limits is not None:
-                writers[LIMITS] = parquet(LIMITS, limits.batches())
+    parquet, text = folder.parquet, folder.csv
+    with _named(folder.public):
+        writers = {
+            MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
+            **{name: parquet(name, batches) for name, batches in in_files().items()},
+            GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
+        }
+        if of_cells:
+            writers = {ESTIMATES: parquet(ESTIMATES, _estimate_batches(of_cells, margins)), **writers}
+        if folder.limits is not None:
+            writers[LIMITS] = parquet(LIMITS, folder.limits.batches())
+        if csv:
+            writers[RELEASE_CSV] = text(RELEASE_CSV, released())
+        if wide:
+            dense = release if isinstance(release, Release) else release.dense(_exact(measurements, of_cells))
+            writers[WIDE] = parquet(WIDE, wide_batches(dense))
             if csv:
-                writers[RELEASE_CSV] = text(RELEASE_CSV, released())
-            if wide:
-                dense = release if isinstance(release, Release) else release.dense(_exact(measurements, of_cells))
-                writers[WIDE] = parquet(WIDE, wide_batches(dense))
-                if csv:
-                    writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(dense))
-            if of_cells and estimates_csv:
-                writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
-            if tables:
-                make_folder(staging / FOLDER)
-            for table in tables:
-                counts, beside = paths_of(table)
-                writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
+                writers[WIDE_CSV] = text(WIDE_CSV, wide_batches(dense))
+        if of_cells and estimates_csv:
+            writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
+        if tables:
+            make_folder(staging / FOLDER)
+        if any(map(is_part, writers)):
+            make_folder(staging / RELEASE)
+        for table in tables:
+            counts, beside = paths_of(table)
+            writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
+            rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
+            writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
+            if csv:
+                writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
+            if estimates_csv:
                 rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
-                writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
-                if csv:
-                    writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
-                if estimates_csv:
-                    rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
-                    writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
-            # Every writer ends before the folder goes away beneath one that is still at work.
-            for error in list(map_ordered(_failure, list(writers.values()), executor)):
-                if error is not None:
-                    raise error
-            written = {name: staging / name for name in writers}
-            package = data_package(title, written, notices, own)
-            write_json(staging / DATAPACKAGE, package)
-            write_json(staging / CSVW, csvw(package["title"], package, catalogue))
-            statement = STATEMENT if plan is None else plan.describe(release.geography.levels)
-            levels = release.geography.levels
-            known = {name: described_file(path) for name, path in written.items()}
-            write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
-            write_text(staging / README, in_words(title, plan, measurements, written, notices, own, margins_in_words))
-            books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
-            write_json(staging / "manifest.json", manifest(written | books))
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
-            "and run again: the noise will be the same"
-        ) from None
+                writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
+        begun_before = {name: future.result for name, future in folder.writing.items()}
+        left = [write for name, write in writers.items() if name not in begun_before]
+        # Every writer ends before the folder goes away beneath one that is still at work.
+        ended = [*map_ordered(_failure, left, folder.executor), *(result() for result in begun_before.values())]
+        for error in ended:
+            if error is not None:
+                raise error
+        written = {name: staging / name for name in writers}
+        whole = whole_tables(written)
+        package = data_package(title, whole, notices, own)
+        write_json(staging / DATAPACKAGE, package)
+        write_json(staging / CSVW, csvw(package["title"], package, catalogue))
+        levels = release.geography.levels
+        statement = STATEMENT if plan is None else plan.describe(levels)
+        known = {name: described_file(path) for name, path in written.items()}
+        write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
+        write_text(staging / README, in_words(title, plan, measurements, whole, notices, own, margins_in_words))
+        books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
+        write_json(staging / "manifest.json", manifest(written | books))
 
 
 def _exact(measurements: Measurements, of_cells: Mapping[str, Estimate]) -> npt.NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
-from topdown.release.manifest import DerivedFrom, LedgerEntry, Origin
+from topdown.release.manifest import LIMITS_STATEMENT, DerivedFrom, LedgerEntry, Origin
 from topdown.release.publication import GEOGRAPHY, LIMITS, MEASUREMENTS
 from topdown.release.verify import MANIFEST, verify_files
 from topdown.tables.geography_table import read_geography
@@ -75,6 +75,7 @@ def read_measurements(public: str | Path) -> Published:
         notices = tuple(str(one) for one in manifest.get("notices", ()))  # since version 1.4
         known = manifest.get("limits")  # since version 1.5
         limits_digest = None if known is None else str(known["sha256"])
+        statement = LIMITS_STATEMENT if known is None else str(known["statement"])
     except (KeyError, TypeError, ValueError, TopdownError) as error:
         raise DataError(
             f"{shown_path(folder / MANIFEST)}: does not describe how the measurements were drawn: "
@@ -91,7 +92,7 @@ def read_measurements(public: str | Path) -> Published:
             f"{shown_path(folder / MEASUREMENTS)}: cannot be read as the manifest describes it: {reason(error)}"
         ) from None
     derived_from = DerivedFrom(file_digest(folder / MANIFEST), manifest["files"][MEASUREMENTS]["sha256"])
-    origin = Origin(units, ledger, derived_from, notices, limits_digest)
+    origin = Origin(units, ledger, derived_from, notices, limits_digest, statement)
     limits = None
     if limits_digest is not None:
         limits = AnswerLimits.from_table(folder / LIMITS, geography, measurements.schema)

@@ -153,6 +153,14 @@ def block_geoid(geocode: str) -> str:
     return geocode16[:11] + geocode16[12:]
 
 
+def has_spine_codes(geography: Geography) -> bool:
+    """Whether the lowest units are blocks with the spine's codes, and not with GEOIDs."""
+    codes = (geography.identifiers[node].as_py() for node in (geography.tree.leaves.start, -1))
+    return spine_level(geography.levels[-1]) == SPINE[-1] and all(
+        len(code) > 16 and code[-16:].isdecimal() for code in codes
+    )
+
+
 def tabulation_units(geography: Geography, level: str) -> dict[str, str]:
     """The GEOID of the state, county, tract, block group or block (``level``) in which every block of the spine lies,
     by the block's code.
@@ -168,7 +176,7 @@ def tabulation_units(geography: Geography, level: str) -> dict[str, str]:
             f"the lowest level is {shown(geography.levels[-1])}; tabulation units are sums of blocks: read them too"
         )
     codes = geography.identifiers.slice(geography.tree.leaves.start).to_pylist()
-    if any(len(code) <= 16 or not code[-16:].isdecimal() for code in (codes[0], codes[-1])):
+    if not has_spine_codes(geography):
         raise DataError(
             "the blocks have no codes of the spine, whose last 16 characters are their GEOIDs with the block group "
             "twice; blocks called by GEOIDs lie in tabulation units as they are"

@@ -7,6 +7,7 @@ names do. Source: the layout in the R package PL94171 and the Census Bureau's do
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from topdown.errors import DataError
+from topdown.machine.files import file_digest
 from topdown.machine.memory import gibibytes, most_at_once, too_large
 from topdown.wording import listed, reason, shown, shown_path
 from topdown.workload.redistricting import RACE_FIELDS, TABLES, field_names
@@ -46,7 +48,11 @@ LINK = ("FILEID", "STUSAB", "CHARITER", "CIFSN", "LOGRECNO")
 LEVELS = {"040": "state", "050": "county", "140": "tract", "150": "block group", "750": "block"}
 """The summary levels of the spine, in its order."""
 
+WIDTHS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
+"""How many characters of a block's GEOCODE identify its unit of every level."""
+
 _ENCODING = "latin-1"
+_SUFFIX = ".pl"
 
 
 def segment_columns(segment: str) -> list[str]:
@@ -95,16 +101,28 @@ def read_header(path: Path) -> pa.Table:
     raise DataError(f"{shown_path(path)}: no geographic header is there; give the folder, the ZIP or the header's file")
 
 
+def digest(path: Path) -> str:
+    """SHA-256 of a ZIP's content; of a folder that of its members' names and digests. Raises `OSError`."""
+    if not path.is_dir():
+        return file_digest(path)
+    told = "".join(f"{one.name}\0{file_digest(one)}\n" for one in _in_folder(path))
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _in_folder(path: Path) -> list[Path]:
+    return sorted(one for one in path.iterdir() if one.suffix == _SUFFIX)
+
+
 def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     try:
         if path.is_dir():
-            names = sorted(one for one in path.iterdir() if one.suffix == ".pl")
+            names = _in_folder(path)
             _require_room(path, sum(one.stat().st_size for one in names))
             for one in names:
                 yield one.name, one.open("rb")
             return
         with zipfile.ZipFile(path) as archive:
-            entries = [entry for entry in archive.infolist() if entry.filename.endswith(".pl")]
+            entries = [entry for entry in archive.infolist() if entry.filename.endswith(_SUFFIX)]
             _require_room(path, sum(entry.file_size for entry in entries))
             for entry in entries:
                 # No more than the archive says, which is what was weighed.
