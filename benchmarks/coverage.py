@@ -1,10 +1,12 @@
 """How often published intervals hold the true count, on real tables, by size of the count; and how long they are.
 
-``python benchmarks/coverage.py CASE [--blocks TABLE] [--replicates N] [--confidence 0.9] [--json FILE]``, CASE one of ``CASES``: counties
-of the United States by labour force, blocks of Rhode Island by race (of which the repository has some; ``--blocks``
-names a table of all, by GEOID, with columns pop_*). Every replicate draws, projects, rounds and has
-its intervals; sums are kept every ten, and the same command goes on from there. ``show`` prints what all cases have so
-far: the lowest level by true and by published count, the lengths beside those of least squares.
+``python benchmarks/coverage.py CASE [--blocks TABLE] [--replicates N] [--confidence 0.9] [--json FILE]``
+
+CASE is one of ``CASES``: counties of the United States by labour force, blocks of Rhode Island by race (of which the
+repository has some; ``--blocks`` names a table of all, by GEOID, with columns pop_*). Every replicate draws, projects,
+rounds and has its intervals; sums are kept every ten, and the same command goes on from there. ``show`` prints what all
+cases have so far: the lowest level by true and by published count, the levels above, and in brackets the lengths beside
+those of least squares.
 """
 
 from __future__ import annotations
