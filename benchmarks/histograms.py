@@ -4,6 +4,7 @@ python benchmarks/histograms.py family     one family of blocks: the compiled ac
 python benchmarks/histograms.py state      25,000 blocks x 2,016 cells, 11 queries at 5 levels: measure, project, round
 python benchmarks/histograms.py run        the same from a file to a release with tables P1 to P5, by `topdown run`
 python benchmarks/histograms.py growth     time per block from 8 to 2,016 cells
+python benchmarks/histograms.py accuracy   errors on the 569 blocks of `pipelines/pl94_rhode_island.toml`, ten draws
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ import pyarrow.parquet as pq
 from record import peak_memory, save, timed
 
 import topdown as td
+from topdown.confidential.measure import measurable
+from topdown.config import load_config
+from topdown.pipeline.limit_reading import read_limits
+from topdown.pipeline.reading import read_input
 from topdown.projection.families import Family, Sparse, solve_compiled
 from topdown.projection.family_reference import solve_by_cvxpy
 from topdown.projection.method import METHODS
@@ -179,6 +184,38 @@ def command_figures(command: list[str]) -> dict[str, float]:
     return {"seconds": seconds, "peak GiB": peak}
 
 
+def accuracy(draws: int) -> None:
+    """Mean errors per node on a part of Rhode Island, by the preset alone and by the pipeline with its limits.
+
+    Of the total absolute, of the 2,016 cells summed over them; beside each the standard error of the mean of draws.
+    """
+    config = load_config(Path(__file__).parent.parent / "pipelines" / "pl94_rhode_island.toml")
+    geography, counts = read_input(config)
+    alone = td.preset(WORKLOAD).plan(geography.levels)
+    own = measurable(config.plan(), geography.levels, counts.schema)
+    limits = read_limits(config, geography, counts.schema)
+    figures: dict[str, float | str] = {}
+    for name, plan, held in (("preset", alone, None), ("pipeline", own, limits)):
+        for method in ("top-down", "gls-top-down"):
+            found: dict[str, list[tuple[float, float]]] = {level: [] for level in geography.levels}
+            for _ in range(draws):
+                release = td.project_whole(td.measure(counts, plan), method, limits=held)
+                for level in geography.levels:
+                    gap = release.answers(level, "detailed") - counts.values[geography.level_slice(level)]
+                    found[level].append((np.abs(gap.sum(axis=1)).mean(), np.abs(gap).sum(axis=1).mean()))
+            for level, errors in found.items():
+                mean, spread = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1) / np.sqrt(draws)
+                for kind, value, error in zip(("total", "detailed"), mean, spread, strict=True):
+                    figures[f"{name}, {method}, {level}, {kind}"] = float(value)
+                    figures[f"{name}, {method}, {level}, {kind}, standard error"] = float(error)
+                print(
+                    f"  {name:8s} {method:12s} {level:12s} total {mean[0]:6.2f} +- {spread[0]:.2f}   "
+                    f"detailed {mean[1]:6.1f} +- {spread[1]:.1f}",
+                    flush=True,
+                )
+    save("histograms-accuracy", figures | {"draws": draws})
+
+
 def growth() -> None:
     """Seconds per block from 8 to 2,016 cells, for the same records."""
     figures = {}
@@ -202,8 +239,9 @@ def growth() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["family", "state", "run", "growth"])
+    parser.add_argument("command", choices=["family", "state", "run", "growth", "accuracy"])
     parser.add_argument("--blocks", type=int, default=25_000)
+    parser.add_argument("--draws", type=int, default=10)
     arguments = parser.parse_args()
     if arguments.command == "family":
         family()
@@ -211,5 +249,7 @@ if __name__ == "__main__":
         state(arguments.blocks)
     elif arguments.command == "run":
         run(arguments.blocks)
+    elif arguments.command == "accuracy":
+        accuracy(arguments.draws)
     else:
         growth()

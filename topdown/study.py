@@ -157,6 +157,7 @@ def study(
             wanted=wanted,
             variants=variants,
             records=records,
+            shaded_above=(config.report.doubtful, config.report.unreliable),
             published=None
             if coverage is None
             else published_example(counts, plan, config.projection.method, config.study.seed, coverage.confidence),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.places import REPOSITORY, RUN_TOML
-from topdown.config import load_config
+from topdown.config import load_config, load_study
 from topdown.errors import BudgetError, ConfigError
 
 
@@ -176,3 +176,12 @@ def test_a_budget_that_is_wrong_in_several_ways_is_told_whole(tmp_path: Path) ->
     text = RUN_TOML.replace("epsilon = 1.0", 'epsilon = 0\nneighbours = "x"').replace("county = 0.5", "conty = 0.5")
     with pytest.raises(BudgetError, match=r"epsilon is 0.*names level 'conty', which is not there.*neighbours 'x'"):
         load_config(write(tmp_path, text)).plan()
+
+
+def test_what_the_report_shades_is_in_order(tmp_path: Path) -> None:
+    study = RUN_TOML + "\n[study]\nreplicates = 3\n[report]\n"
+    config = load_study(write(tmp_path, study + "unreliable = 0.5\n"))
+    assert (config.report.doubtful, config.report.unreliable) == (0.2, 0.5)
+    for wrong, words in (("doubtful = 0.5\n", "give the smaller one first"), ("doubtful = 0\n", "report.doubtful")):
+        with pytest.raises(ConfigError, match=words):
+            load_study(write(tmp_path, study + wrong))

@@ -295,6 +295,32 @@ def test_the_compiled_look_up_is_the_other_one(tails: Tails, monkeypatch: pytest
     assert np.array_equal(thresholds.draw(law, 60_000, SeededSource(1)), drawn)
 
 
+@pytest.mark.parametrize("tails", [law for law, _ in LAWS], ids=lambda law: f"{type(law).__name__}")
+def test_the_compiled_decision_is_the_other_one(tails: Tails, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every threshold, just before and just after it, and at both ends of its entry, ties among them."""
+    import numba  # noqa: F401 # as above
+
+    law = thresholds.table(tails)
+    near = {int(t) + step for t in law.thresholds for step in (-1, 0, 1)}
+    near |= {int(t) >> 48 << 48 for t in law.thresholds} | {
+        (int(t) >> 48 << 48) + (1 << 48) - 1 for t in law.thresholds
+    }
+    # Of a word 48 bits are read after the first 16, from the upper ones of a word of their own.
+    words = sorted(u for u in near if 0 <= u < 1 << 64)
+    top = np.array([u >> 48 for u in words], np.uint16)
+    low = np.array([(u & (1 << 48) - 1) << 16 for u in words], np.uint64)
+    found = []
+    for name in ("numba", "a module that is not there"):
+        monkeypatch.setattr(thresholds, "_COMPILER", name)
+        short = np.zeros(len(words), np.int16)
+        tied = list(thresholds._refine(law, top, short, np.arange(len(words)), Scripted(low.tobytes())))
+        found.append((short.tolist(), tied))
+    assert found[0] == found[1]
+    cuts = law.thresholds.tolist()
+    assert found[0][0] == [law.first + bisect_right(cuts, u) for u in words]
+    assert found[0][1] == [(k, u) for k, u in enumerate(words) if u in set(cuts)]
+
+
 def test_a_draw_that_a_narrow_integer_does_not_hold_is_an_error() -> None:
     for kind, value in ((np.int16, 1 << 15), (np.int16, -(1 << 15) - 1), (np.int32, 1 << 31)):
         with pytest.raises(OverflowError, match=f"does not fit into {np.dtype(kind)}"):

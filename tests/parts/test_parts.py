@@ -7,7 +7,7 @@ import pytest
 
 import topdown as td
 from topdown.confidential.entries import Entries
-from topdown.confidential.measure_piece import measure_piece
+from topdown.confidential.measure_piece import Place, measure_piece
 from topdown.geography.tree import Tree
 from topdown.noise import KeyedSource
 from topdown.noise import key as keys
@@ -58,46 +58,52 @@ def made(rng: np.random.Generator) -> tuple[td.Geography, Entries]:
 
 def job_of(only_child: str, method: str) -> steps.Job:
     plan = td.Plan("discrete-gaussian", rho="2", shares=SHARES, only_child=only_child).for_levels(LEVELS)
-    return steps.Job(SCHEMA, LEVELS, plan.for_schema(SCHEMA), method, NOISE, TIES)
+    return steps.Job(SCHEMA, LEVELS, plan.for_schema(SCHEMA), method, TIES)
 
 
-def parts(geography: td.Geography, job: steps.Job, level: int, leaves: int) -> list[tuple[steps.Part, np.ndarray]]:
-    tree = geography.tree
-    taken = levels_taken(job.plan, geography)
+def parts(tree: Tree, level: int, leaves: int) -> list[tuple[steps.Part, np.ndarray]]:
     found = []
     for siblings in parts_of(tree, level, leaves):
         piece, nodes = tree.part(siblings)
-        firsts = tuple(int(nodes[piece.level(k)][0]) - tree.level(level - 1 + k).start for k in range(piece.n_levels))
-        own = tuple(taken[tree.level(level - 1 + k)] for k in range(piece.n_levels))
-        found.append((steps.Part(piece, level - 1, firsts, own), nodes))
+        firsts = [int(nodes[piece.level(k)][0]) - tree.level(level - 1 + k).start for k in range(piece.n_levels)]
+        found.append((steps.Part(piece, level - 1, tuple(firsts)), nodes))
     return found
 
 
-def entries_of(whole: Entries, geography: td.Geography, piece: Tree, nodes: np.ndarray) -> Entries:
-    """A part's entries from its leaves'."""
-    leaves = nodes[piece.leaves]
-    rows, cells, counts = whole.part(slice(int(leaves[0]), int(leaves[-1]) + 1))
-    return Entries.of_leaves(piece, SCHEMA.n_cells, rows * SCHEMA.n_cells + cells, counts)
+def measured(
+    geography: td.Geography, entries: Entries, job: steps.Job, part: steps.Part, nodes: np.ndarray
+) -> steps.Measured:
+    """What the door gives of a part, whose entries are those of its leaves."""
+    leaves = nodes[part.tree.leaves]
+    rows, cells, counts = entries.part(slice(int(leaves[0]), int(leaves[-1]) + 1))
+    own = Entries.of_leaves(part.tree, SCHEMA.n_cells, rows * SCHEMA.n_cells + cells, counts)
+    taken = levels_taken(job.plan, geography)
+    places = {
+        k: Place(LEVELS[level], first, taken[geography.tree.level(level)])
+        for k, (level, first) in enumerate(part.places)
+        if k > 0
+    }
+    return measure_piece(own, part.tree, SCHEMA, job.plan, NOISE, places, LEVELS)
 
 
 def in_parts(geography: td.Geography, entries: Entries, job: steps.Job, level: int, leaves: int) -> np.ndarray:
     """All histograms (nodes x cells), by way of arrays as they lie between steps."""
-    tree, cut = geography.tree, parts(geography, job, level, leaves)
+    tree, cut = geography.tree, parts(geography.tree, level, leaves)
     roots = []
     for part, nodes in cut:
-        said = steps.up(job, part, entries_of(entries, geography, part.tree, nodes))
+        said = steps.up(job, part, measured(geography, entries, job, part, nodes))
         roots.append(steps.roots_of_arrays(steps.roots_as_arrays(said), SCHEMA))
-    upper = geography.top(LEVELS[level])
+    upper = geography.top(LEVELS[level]).tree
     taken = levels_taken(job.plan, geography)
-    above = steps.Part(upper.tree, 0, (0,) * (level + 1), tuple(taken[tree.level(k)] for k in range(level + 1)))
-    own = Entries(entries.starts[: upper.n_nodes + 1], entries.cells, entries.counts)
-    found = steps.top(job, above, own, Roots.side_by_side(roots))
+    places = {k: Place(LEVELS[k], 0, taken[tree.level(k)]) for k in range(level)}
+    above = measure_piece(entries, upper, SCHEMA, job.plan, NOISE, places, LEVELS)
+    found = steps.top(job, upper, above[:-1], Roots.side_by_side(roots))
     values = np.zeros((tree.n_nodes, SCHEMA.n_cells))
     for node, one in enumerate(found.histograms):
         values[node, one.cells] = one.values
     for part, nodes in cut:
         mine = [found.histograms[node] for node in nodes[part.tree.level(1)]]
-        below = steps.down(job, part, entries_of(entries, geography, part.tree, nodes), mine)
+        below = steps.down(job, part, measured(geography, entries, job, part, nodes), mine)
         for node, one in list(zip(nodes, below.histograms, strict=True))[1:]:
             values[node, one.cells] = one.values
     return values
@@ -140,10 +146,8 @@ def test_a_part_measures_what_the_whole_measures_there(only_child: str) -> None:
     geography, entries = made(np.random.default_rng(7))
     job = job_of(only_child, "gls-top-down")
     whole = td.measure(td.Counts(geography, SCHEMA.cells(), entries, SCHEMA), job.plan, NOISE)
-    for part, nodes in parts(geography, job, 2, 15):
-        places = part.places(LEVELS, range(1, part.tree.n_levels))
-        own = entries_of(entries, geography, part.tree, nodes)
-        for k, level in enumerate(measure_piece(own, part.tree, SCHEMA, job.plan, NOISE, places, LEVELS)):
+    for part, nodes in parts(geography.tree, 2, 15):
+        for k, level in enumerate(measured(geography, entries, job, part, nodes)):
             name = LEVELS[part.top + k]
             assert {query.name for query in level} == (set(job.plan.queries(name)) if k else set())
             rows = slice(part.firsts[k], part.firsts[k] + part.tree.level(k).stop - part.tree.level(k).start)
@@ -159,10 +163,8 @@ def test_large_counts_take_wider_numbers() -> None:
     large = entries._replace(counts=entries.counts * 10_000)
     job = job_of("measure", "gls-top-down")
     whole = td.measure(td.Counts(geography, SCHEMA.cells(), large, SCHEMA), job.plan, NOISE)
-    part, nodes = parts(geography, job, 1, 10_000)[0]
-    own = entries_of(large, geography, part.tree, nodes)
-    found = measure_piece(own, part.tree, SCHEMA, job.plan, NOISE, part.places(LEVELS, range(1, 5)), LEVELS)
-    values = next(one for query, one in found[1].items() if query.name == "detailed").values
+    states = measured(geography, large, job, *parts(geography.tree, 1, 10_000)[0])[1]
+    values = next(one for query, one in states.items() if query.name == "detailed").values
     np.testing.assert_array_equal(values, whole["state", "detailed"].values)
     assert values.dtype == np.int32
 

@@ -56,6 +56,7 @@ def test_its_units_and_all_of_its_cells_are_those_of_the_file(file: Path, tmp_pa
     _, counts = read_input(config)
     expected = td.read_pl94(file).persons()
     assert counts.geography.identifiers.equals(expected.geography.identifiers)
+    assert counts.geography.names is not None
     assert counts.geography.names.equals(expected.geography.names)
     assert counts.schema == PERSONS
     assert (counts.values == expected.values).all()

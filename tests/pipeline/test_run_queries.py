@@ -299,6 +299,10 @@ def test_limits_are_kept_by_every_release_and_bind_the_units_above(folder: Path,
     by_block = nursing.groupby("geoid")["non_negative"].sum()
     assert by_block.drop("0003").abs().max() == 0
     assert by_block["0003"] >= 1 - 1e-6
+    assert found.estimates is not None
+    margins, counts = found.estimates.margins, found.release.values
+    assert ((margins["lower"] <= counts) & (counts <= margins["upper"])).all()
+    assert manifest["margins"]["confidence"] == 0.9
     assert manifest["projections"]["non_negative"]["cross_check"]["scope"] == "every family"
     again = pipeline.run(config)
     assert again.already_there
@@ -464,3 +468,34 @@ def test_tables_too_large_are_refused(folder: Path, monkeypatch: pytest.MonkeyPa
 def test_check_rehearses_and_draws_nothing(folder: Path) -> None:
     draw.check(load_config(configured(folder)))
     assert not (folder / "output").exists()
+
+
+@pytest.mark.parametrize("noise", ["discrete-gaussian", "geometric"])
+def test_where_the_estimates_of_cells_are_published_they_have_their_intervals(folder: Path, noise: str) -> None:
+    text = RUN if noise == "discrete-gaussian" else RUN.replace(
+        '"discrete-gaussian"\nrho = "1/2"', '"geometric"\nepsilon = "2"'
+    )  # fmt: skip
+    public = pipeline.run(
+        load_config(configured(folder, text + "[output]\nestimates = true\nconfidence = 0.95\n"))
+    ).public
+    found = td.read_release(public)
+    assert found.estimates is not None
+    margins = found.estimates.margins
+    counts = found.release.values
+    assert ((margins["lower"] <= counts) & (counts <= margins["upper"])).all()
+    by_hand = td.margins(found.measurements, found.histograms, confidence=0.95)
+    lowest = found.geography.levels[-1]
+    rows = by_hand[(by_hand["level"] == lowest) & (by_hand["query"] == "detailed")]
+    nodes = found.geography.level_slice(lowest)
+    for name in ("sd", "lower", "upper"):
+        assert margins[name][nodes].ravel() == pytest.approx(rows[name].to_numpy(), abs=1e-6), name
+    said = json.loads((public / "manifest.json").read_text())["margins"]
+    assert said["confidence"] == 0.95
+    assert "Laplace law" in said["rule"][0]
+
+
+def test_where_they_are_not_published_the_manifest_says_where_margins_are(folder: Path) -> None:
+    public = pipeline.run(load_config(configured(folder, RUN))).public
+    said = json.loads((public / "manifest.json").read_text())["margins"]
+    assert said["confidence"] is None
+    assert "output.estimates" in said["statement"]

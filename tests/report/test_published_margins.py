@@ -61,6 +61,18 @@ def test_units_are_called_unreliable_by_their_coefficient_of_variation(followed:
     assert {one["reliability"] for one in units} >= {"at most 20 %", "above 40 %"}
 
 
+def test_what_is_unreliable_is_as_the_study_says() -> None:
+    made = studied(replicates=20, methods=["gls-top-down/rounded"], coverage=OPTIONS, shaded_above=(0.05, 0.6))
+    summary = made["summary"]
+    for one in summary["one_release"]["units"]:
+        cv = np.inf if one["cv"] is None else one["cv"]
+        assert one["reliability"] == ("at most 5 %" if cv <= 0.05 else "above 5 %" if cv <= 0.6 else "above 60 %")
+    page = render(summary)
+    assert 'id="doubtful" type="number" min="0" step="5" value="5"' in page
+    assert 'id="unreliable" type="number" min="0" step="5" value="60"' in page
+    assert "coefficient of variation above 5 %, paler one above 60 %" in page
+
+
 def test_without_margins_there_is_no_section_and_no_column(study: dict[str, Any], followed: dict[str, Any]) -> None:
     page = render(study["summary"])
     assert 'id="coverage"' not in page

@@ -45,6 +45,7 @@ def studied(plan: td.Plan = PLAN, methods: list[str] = METHODS, replicates: int 
     grouped = groupings(counts, labels)
     fund, cut = td.FundShare("x"), td.Threshold("x", 10.0)
     means = group_means(grouped, counts.cells, [fund, cut])
+    shaded = more.pop("shaded_above", (0.2, 0.4))
     outlines, seed = more.pop("outlines", None), more.pop("seed", 3)
     example = None
     if more.get("coverage") is not None:
@@ -63,6 +64,7 @@ def studied(plan: td.Plan = PLAN, methods: list[str] = METHODS, replicates: int 
         seed=seed,
         wanted=replicates,
         published=example,
+        shaded_above=shaded,
     )
     return {"table": table, "summary": summarise(results), "plan": plan, "results": results}
 

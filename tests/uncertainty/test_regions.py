@@ -91,6 +91,9 @@ def test_sums_are_whole_and_not_negative_and_differences_may_be() -> None:
     found = td.region(measurements, {"n10": 1, "n11": 1}, cell="men")
     assert found.lower == int(found.lower) >= 0
     assert found.upper == int(found.upper)
+    # The least count is 0, and never printed with a sign.
+    small = td.region(measurements, {"n04": 1}, cell="men", confidence=0.99)
+    assert (small.lower, np.signbit(small.lower)) == (0, False)
     assert td.region(measurements, {"n02": 1}, minus={"n01": 1}, cell="men").upper < 0
 
 

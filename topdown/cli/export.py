@@ -41,5 +41,10 @@ def export(
     from topdown.pipeline.export import ExportOptions, export_release
 
     written = export_release(public, form, output, ExportOptions(units, header, geometry, query, state))
-    console(quiet).print(f"wrote {len(written):,} files into {output}", highlight=False, markup=False, soft_wrap=True)
+    console(quiet).print(
+        f"wrote {len(written):,} {'file' if len(written) == 1 else 'files'} into {output}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
     return OUTLIVES_OUTPUT

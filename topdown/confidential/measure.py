@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,10 +102,11 @@ def measure(counts: Counts, plan: Plan, source: Source | NoiseKey | None = None)
             else:
                 drawn = np.empty((query.n_answers, nodes.stop - nodes.start), kind)
                 others[level, name] = Answers(drawn.T, spread)
+            law = cache(partial(law_of, plan, geography.levels, level, name))
             for piece in _pieces(source, geography, level, query):
                 own = slice(nodes.start + piece.nodes.start, nodes.start + piece.nodes.stop)
                 exact = counts.block(piece.answers, own) if name == DETAILED else counts.answers(query, own).T
-                laws = _laws(plan, geography, taken[own], level, name)
+                laws = _laws(law, taken[own], exact=plan.is_exact(level, name))
                 drawn[piece.answers, piece.nodes] = _measured(exact, laws, plan, level, piece.source)
     return Measurements(
         geography, counts.cells, values.T, variance, plan, source.fit_for_release, counts.attributes, others
@@ -150,16 +151,10 @@ class _Part(NamedTuple):
     unmeasured: bool
 
 
-def _laws(plan: Plan, geography: Geography, taken: IntArray, level: str, query: str) -> list[_Part]:
-    """Some nodes of a level, which took ``taken``, by the law of what is measured there of a query."""
-    exact = plan.is_exact(level, query)
+def _laws(law: Callable[[int], Law | None], taken: IntArray, *, exact: bool) -> list[_Part]:
+    """Some nodes of a level, which took ``taken``, by the ``law`` of what is measured there of a query."""
     return [
-        _Part(
-            nodes,
-            kind,
-            None if exact else law_of(plan, geography.levels, level, query, kind),
-            kind == GIVEN and not exact,
-        )
+        _Part(nodes, kind, None if exact else law(kind), kind == GIVEN and not exact)
         for kind, nodes in groups(taken, slice(0, len(taken)))
     ]
 

@@ -15,6 +15,7 @@ from topdown.privacy.plan import Plan
 from topdown.simulation.fairness import SIZE_CLASS, size_classes
 from topdown.simulation.methods import StudiedMethod, parse_methods
 from topdown.simulation.noise_comparison import UNBOUNDED
+from topdown.simulation.reliability import DOUBTFUL, UNRELIABLE
 from topdown.simulation.rules import Threshold
 from topdown.wording import listed, shown
 from topdown.workload import TOTAL, Query, Schema
@@ -137,10 +138,31 @@ class StudyOptions(Section):
         return self
 
 
+class ReportOptions(Section):
+    """What the report calls unreliable.
+
+    ``doubtful`` and ``unreliable``: the coefficients of variation, a standard deviation by the published count, above
+    which a number is shaded, and shaded darker.
+    """
+
+    doubtful: float = Field(default=DOUBTFUL, gt=0, allow_inf_nan=False)
+    unreliable: float = Field(default=UNRELIABLE, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _meant(self) -> ReportOptions:
+        if self.doubtful > self.unreliable:
+            raise ValueError(
+                f"doubtful = {self.doubtful:g} is above unreliable = {self.unreliable:g}: give the smaller one first"
+            )
+        return self
+
+
 class StudyConfig(RunConfig):
-    """A study: what a release would be, and in ``study`` how its errors are simulated."""
+    """A study: what a release would be, in ``study`` how its errors are simulated, and in ``report`` what its page
+    shades."""
 
     study: StudyOptions
+    report: ReportOptions = Field(default_factory=ReportOptions)
 
     @property
     def methods(self) -> list[str]:

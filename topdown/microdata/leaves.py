@@ -14,11 +14,12 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from topdown.errors import DataError
-from topdown.machine.files import file_digest
 from topdown.release.manifest import WITH_RECORDS
+from topdown.release.partition import release_digest
 from topdown.release.release import Release
 from topdown.release.verify import verify_files
 from topdown.release.verify_counts import released_histograms
+from topdown.tables.parquet_folder import table_digest
 from topdown.wording import reason, shown, shown_path, unquoted
 from topdown.workload import DETAILED, Query
 
@@ -69,12 +70,12 @@ def read_leaves(public: Path) -> Leaves:
     table, manifest = public / "release.parquet", public / "manifest.json"
     try:
         for path in (manifest, table):
-            if not path.is_file():
+            if not path.is_file() and not (path == table and path.is_dir()):
                 raise DataError(
                     f"{shown_path(path)} is not there, so the release is not complete; make it with `topdown run` first"
                 )
         facts = _facts(manifest)
-        digest = file_digest(table)
+        digest = table_digest(table)
     except OSError as error:
         raise DataError(
             f"{shown_path(public)}: the release cannot be read: {reason(error)}; correct the path or the permissions"
@@ -114,7 +115,7 @@ def _facts(manifest: Path) -> _Facts:
         found = json.loads(manifest.read_text(encoding="utf-8"))
         leaf = found["levels"][-1]
         facts = _Facts(
-            digest=found["files"]["release.parquet"]["sha256"],
+            digest=release_digest(found["files"]),
             cells=tuple(found["cells"]),
             level=leaf["level"],
             nodes=leaf["nodes"],

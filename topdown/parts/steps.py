@@ -1,8 +1,7 @@
-"""The steps of a release of histograms in parts, each a pure function of what the steps before it gave.
+"""The steps of a release of histograms in parts, each a pure function of measurements and of the steps before it.
 
-Up: a part's counts are measured, and what that says of its uppermost nodes is kept. Top: what lies above the cut, down
-to whole histograms of the parts' uppermost nodes. Down: a part is measured again, which gives the same numbers, and
-goes down from these. Nothing depends on where the tree is cut.
+Up: what a part's measurements say of its uppermost nodes. Top: what lies above the cut, down to whole histograms of the
+parts' uppermost nodes. Down: a part goes down from these. Nothing depends on where the tree is cut.
 """
 
 from __future__ import annotations
@@ -15,12 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from topdown.confidential.entries import Entries
-from topdown.confidential.measure_piece import Place, measure_piece
-from topdown.geography.tree import IntArray, Tree
+from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
-from topdown.noise.key import NoiseKey
 from topdown.privacy.plan import Plan
 from topdown.projection import diffuse, subtrees
 from topdown.projection.components import Components
@@ -36,13 +32,12 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What all parts have in common: what is measured, how, under which key, and how it is made whole."""
+    """What all parts have in common: what is measured, how it is projected, and the key that breaks ties."""
 
     schema: Schema
     levels: tuple[str, ...]
     plan: Plan
     method: str
-    key: NoiseKey = field(repr=False)
     ties: KeyedSource = field(repr=False)
 
     @cached_property
@@ -56,22 +51,21 @@ class Part(NamedTuple):
     """A part of the tree: some siblings, their parent in the place of the root, and all below them.
 
     ``top``: the number of its root's level in the whole tree. ``firsts``: by level of the part, the number of its first
-    node in the whole level; ``taken``: by level of the part, of the whole level (`measure_piece.Place`).
+    node in the whole level.
     """
 
     tree: Tree
     top: int
     firsts: tuple[int, ...]
-    taken: tuple[IntArray, ...]
-
-    def places(self, levels: Sequence[str], measured: range) -> dict[int, Place]:
-        """Where the levels that are ``measured`` in the part stand in the whole tree."""
-        return {k: Place(levels[self.top + k], self.firsts[k], self.taken[k]) for k in measured}
 
     @property
-    def numbered(self) -> list[tuple[int, int]]:
-        """As `settler` takes it."""
+    def places(self) -> list[tuple[int, int]]:
+        """As `settler` takes them."""
         return [(self.top + k, first) for k, first in enumerate(self.firsts)]
+
+
+Measured = list[dict[Query, Answers]]
+"""What was measured of a part's nodes, level by level, with one variance per node; nothing of its root's level."""
 
 
 class Whole(NamedTuple):
@@ -81,33 +75,31 @@ class Whole(NamedTuple):
     checks: list[Check]
 
 
-def up(job: Job, part: Part, entries: Entries) -> subtrees.Roots:
+def up(job: Job, part: Part, measured: Measured) -> subtrees.Roots:
     """What a part's measurements say of its uppermost nodes. Raises `Contradiction`."""
-    return _climbed(job, part, entries).roots
+    return _climbed(job, part, measured).roots
 
 
-def top(job: Job, part: Part, entries: Entries, roots: subtrees.Roots) -> Whole:
-    """Whole histograms above the cut and of the ``roots``, which are the leaves of ``part``. Raises `Contradiction`."""
-    tree = part.tree
-    places = part.places(job.levels, range(tree.n_levels - 1))
-    measured = measure_piece(entries, tree, job.schema, job.plan, job.key, places, job.levels)
-    descent = subtrees.above(tree, measured[:-1], roots, job.patterns, METHODS[job.method])
-    return _whole(job, part, descent, None)
+def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots) -> Whole:
+    """Whole histograms above the cut and of the parts' uppermost nodes, ``roots``, which are the leaves of ``tree``.
+
+    ``measured``: of the levels above the leaves. Raises `Contradiction`.
+    """
+    descent = subtrees.above(tree, measured, roots, job.patterns, METHODS[job.method])
+    return _whole(job, Part(tree, 0, (0,) * tree.n_levels), descent, None)
 
 
-def down(job: Job, part: Part, entries: Entries, histograms: Sequence[Sparse]) -> Whole:
+def down(job: Job, part: Part, measured: Measured, histograms: Sequence[Sparse]) -> Whole:
     """Whole histograms of a part, from those of its uppermost nodes. Raises `Contradiction`."""
-    return _whole(job, part, _climbed(job, part, entries).descent, histograms)
+    return _whole(job, part, _climbed(job, part, measured).descent, histograms)
 
 
-def _climbed(job: Job, part: Part, entries: Entries) -> subtrees.Climbed:
-    places = part.places(job.levels, range(1, part.tree.n_levels))
-    measured = measure_piece(entries, part.tree, job.schema, job.plan, job.key, places, job.levels)
+def _climbed(job: Job, part: Part, measured: Measured) -> subtrees.Climbed:
     return subtrees.climb(part.tree, measured, job.patterns, METHODS[job.method])
 
 
 def _whole(job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None) -> Whole:
-    settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.numbered)
+    settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.places)
     return Whole(*descend(descent, solve_compiled, None, settle, roots))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
 from topdown.microdata.synthesize import Microdata
 from topdown.noise import KeyedSource, Source
+from topdown.pipeline.made_margins import made_margins
 from topdown.pipeline.memory_estimate import projects_one_by_one
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck, cross_check
@@ -33,11 +35,6 @@ from topdown.release.histograms import HistogramRelease, project_whole, release_
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import begun, publish
 from topdown.release.release import Release, round_counts
-from topdown.uncertainty.error_law import NORMAL
-from topdown.uncertainty.known_noise import no_margins
-from topdown.uncertainty.margins import Margins, node_margins
-from topdown.uncertainty.reach import Reach
-from topdown.uncertainty.words import describe_margins
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
 
@@ -74,20 +71,13 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     measurements, limits = drawn.measurements, drawn.limits
     tables = answer_tables(config.output.tables, measurements.schema)
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
-    with (
-        thread_pool(workers) as pool,
-        begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool) as folder,
-    ):
+    with thread_pool(workers) as pool, ExitStack() as held:
+        folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
         with stages.stage("finding margins of error"):
-            margins = made_margins(config, measurements, made.release)
-            reach = (
-                Reach.of(measurements, config.output.confidence)
-                if tables
-                else Reach(1.0 - config.output.confidence, NORMAL)
-            )
+            confidence = config.output.confidence
+            found = made_margins(measurements, made.estimates, made.release, confidence, in_tables=bool(tables))
             give_back()
-        said = describe_margins(config.output.confidence, no_margins(measurements))
         with stages.stage("writing"):
             publish(
                 folder,
@@ -103,21 +93,22 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                     files,
                     drawn.origin,
                     {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
-                    said,
+                    found.said,
                 ),
                 title=config.title,
                 catalogue=Catalogue(**config.catalogue.model_dump()),
                 plan=drawn.plan,
                 notices=drawn.origin.notices,
-                reach=reach,
+                reach=found.reach,
                 csv=config.output.csv,
                 wide=config.output.wide,
                 estimates_csv=config.output.estimates_csv,
                 tables=tables,
                 confidence=config.output.confidence,
-                margins=margins,
-                margins_in_words=[said["statement"], *said["rule"]],
+                margins=found.margins,
+                margins_in_words=[found.said["statement"], *found.said["rule"]],
             )
+            held.close()  # the release has its name
     _say_output(stages, public, made.checks)
 
 
@@ -236,15 +227,6 @@ def made_whole(
     return project_whole(
         measurements, options.method, weights=options.weights, limits=limits, source=source, workers=workers
     )
-
-
-def made_margins(
-    config: DerivationConfig, measurements: Measurements, release: Release | HistogramRelease
-) -> Margins | None:
-    """The margins of error of ``release``; None where they cannot be known, for which `no_margins` has the reason."""
-    if isinstance(release, HistogramRelease) or no_margins(measurements) is not None:
-        return None
-    return node_margins(measurements, release, confidence=config.output.confidence)
 
 
 def solved_again(

@@ -101,7 +101,7 @@ def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
         "writing": (4 + 3 * work.margins) * table + 2 * kept + _writing(tree, work),
     }
     if work.margins:
-        by_node = 17.0 + 10.0 * work.on_grid + 12.0 * _block_cells(tree, work)
+        by_node = 17.0 + 5.0 * work.on_grid + 12.0 * _block_cells(tree, work)
         needed["margins of error"] = 7 * table + 2 * kept + _WORD * by_node * tree.n_nodes
     return {stage: int(size) for stage, size in needed.items()}
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
@@ -36,7 +37,7 @@ def histogram_optimality(
     """
     gradient = np.zeros_like(x)
     size = np.abs(x).max(axis=1)
-    told = np.zeros(len(x))
+    told, is_exact = np.zeros(len(x)), np.zeros(len(x), bool)
     lost = np.zeros(len(x))
     per_node = (1, len(x))
     sums = np.zeros((x.shape[1], tree.n_families))
@@ -53,20 +54,17 @@ def histogram_optimality(
             said = np.where(np.isfinite(variance), np.abs(values).max(axis=1), 0.0)
             found.rounding[0, nodes] += _ROUNDING * said
             told[nodes] = np.maximum(told[nodes], said)
+            is_exact[nodes] |= variance == 0
             # A query's answers are sums of cells, whose rounding they carry.
             summed = math.sqrt(x.shape[1] / query.n_answers)
             lost[nodes] += _ROUNDING * (summed * size[nodes] + said) * precision
+    _allow_for_sums(found, np.maximum(size, told), is_exact, math.sqrt(x.shape[1]), tree)
     detailed = Query.parse(DETAILED, components.schema)
     rotated = components.rotated(detailed, gradient)
     for component in components:
         taken = components.taken(detailed, rotated, component)
         for block in component.blocks:
             _take_worse(found, taken @ block.basis, block, measured, lost, tree, upward=upward)
-    for families in tree.families_down():
-        # What adds up to nothing was made of what was measured.
-        most = np.maximum(size, told)
-        members = most[families.parents] + families.total(most[families.children])
-        found.sums[:, families.parents] = _ROUNDING * math.sqrt(x.shape[1]) * members
     return found
 
 
@@ -91,7 +89,7 @@ def component_optimality(
     sums = np.zeros((coordinates[0].size, tree.n_families))
     found = Residuals(np.zeros(per_node), np.zeros(per_node), np.zeros(per_node), sums)
     found.rounding[0] = _ROUNDING * cells * size
-    told, lost = np.zeros(tree.n_nodes), np.zeros(tree.n_nodes)
+    told, lost, is_exact = np.zeros(tree.n_nodes), np.zeros(tree.n_nodes), np.zeros(tree.n_nodes, bool)
     for index, level in enumerate(taken):
         nodes = tree.level(index)
         for query in level:
@@ -99,8 +97,10 @@ def component_optimality(
             said = math.sqrt(query.n_answers) * largest[index][query]
             found.rounding[0, nodes] += _ROUNDING * said
             told[nodes] = np.maximum(told[nodes], said)
+            is_exact[nodes] |= variance == 0
             precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
             lost[nodes] += _ROUNDING * (cells * size[nodes] + said) * cells / math.sqrt(query.n_answers) * precision
+    _allow_for_sums(found, np.maximum(size, told), is_exact, cells, tree)
     for block in component.blocks:
         own = applied(coordinates, block.basis)
         gradient = np.zeros_like(own)
@@ -120,11 +120,26 @@ def component_optimality(
                 precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=made)
                 gradient[nodes] += (applied(here, rows.T @ rows) - applied(answers, rows)) * precision[:, None, None]
         _take_worse(found, gradient, block, measured, lost, tree, upward=True)
-    for families in tree.families_down():
-        most = np.maximum(size, told)
-        members = most[families.parents] + families.total(most[families.children])
-        found.sums[:, families.parents] = _ROUNDING * cells * members
     return found
+
+
+def _allow_for_sums(
+    found: Residuals, most: FloatArray, is_exact: npt.NDArray[np.bool_], cells: float, tree: Tree
+) -> None:
+    """Let sums, and what is exact, be off by the rounding of what they were made of.
+
+    ``most`` (nodes,): the largest number at every node. What adds up to nothing was made of what was measured below it,
+    beside it and above it, which may be anything.
+    """
+    made = np.array(most)
+    for families in tree.families_up():
+        below = families.total(made[families.children])
+        found.sums[:, families.parents] = _ROUNDING * cells * (made[families.parents] + below)
+        made[families.parents] = np.maximum(made[families.parents], below)
+    near = np.array(made)
+    for families in tree.families_down():
+        near[families.children] = np.maximum(made[families.children], families.spread(made[families.parents]))
+    found.rounding[0] += np.where(is_exact, _ROUNDING * cells * near, 0.0)
 
 
 def largest_of(measured: list[dict[Query, Answers]]) -> list[dict[Query, FloatArray]]:

@@ -110,7 +110,11 @@ def dcat(
         "dcat:landingPage": {"@id": catalogue.url} if catalogue.url else None,
         "dcterms:provenance": {"@type": "dcterms:ProvenanceStatement", "rdfs:label": statement},
         "dcat:keyword": ["differential privacy", "counts", *levels],
-        "dcat:distribution": [_distribution(one, files[one["path"]]) for one in package["resources"]],
+        "dcat:distribution": [
+            _distribution({**one, "path": path}, files[path])
+            for one in package["resources"]
+            for path in ([one["path"]] if isinstance(one["path"], str) else one["path"])
+        ],
     }
     return {"@context": _CONTEXT, "@type": "dcat:Dataset"} | {k: v for k, v in described.items() if v is not None}
 

@@ -22,6 +22,7 @@ from topdown.privacy.plan import Plan
 from topdown.release.answer_tables import Reach, paths_of
 from topdown.release.catalogue import CSVW, DCAT
 from topdown.release.known_variances import STATEMENT, measured_queries
+from topdown.tables.parquet_folder import parts_of
 from topdown.wording import escaped
 from topdown.workload import Schema
 from topdown.workload.answer_tables import AnswerTable
@@ -165,7 +166,7 @@ def data_package(
 
 def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
     is_text = path.suffix == ".csv"
-    schema = _text_schema(path) if is_text else pq.read_schema(path)
+    schema = _text_schema(path) if is_text else _kinds(path)
     fields = []
     for field in schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
@@ -177,7 +178,7 @@ def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
     keys = [name for name in counted if name != "parent"]
     return {
         "name": name.replace(".", "-").replace("_", "-").replace("/", "-").lower(),
-        "path": name,
+        "path": [f"{name}/{part.name}" for part in parts_of(path)] if path.is_dir() else name,
         "title": title,
         "format": path.suffix.removeprefix("."),
         "mediatype": "text/csv" if is_text else "application/vnd.apache.parquet",
@@ -191,11 +192,16 @@ def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
     }
 
 
+def _kinds(path: Path) -> pa.Schema:
+    """The columns of a Parquet file, or of those in a folder."""
+    return pq.read_schema(parts_of(path)[0])
+
+
 def _text_schema(path: Path) -> pa.Schema:
     """Of a CSV file that Topdown wrote beside its Parquet file, whose kinds are its own."""
     beside = path.with_suffix(".parquet")
     if beside.exists():
-        return pq.read_schema(beside)
+        return _kinds(beside)
     with pacsv.open_csv(path) as reader:
         return reader.schema
 
@@ -256,7 +262,7 @@ def in_words(
 def _column_rows(files: Mapping[str, Path], own: Own) -> Iterator[str]:
     for name in _titles(files, own):
         if files[name].suffix == ".parquet":
-            for field in pq.read_schema(files[name]):
+            for field in _kinds(files[name]):
                 said, unit = meaning(name, field.name, own)
                 yield f"| `{name}` | {_cell(field.name)} | {_cell(said)} | {unit or ''} |"
 

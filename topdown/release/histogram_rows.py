@@ -13,6 +13,7 @@ from topdown.errors import DataError, TopdownError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.release.histograms import HistogramRelease, row_columns
+from topdown.tables.parquet_folder import parts_of
 from topdown.wording import reason, shown_path
 from topdown.workload import Schema
 
@@ -20,13 +21,14 @@ from topdown.workload import Schema
 def read_histograms(
     path: Path, geography: Geography, schema: Schema, method: str, *, fit_for_release: bool
 ) -> HistogramRelease:
-    """The release whose rows `HistogramRelease.batches` gave, in a Parquet file at ``path``.
+    """The release whose rows `HistogramRelease.batches` gave, in a Parquet file at ``path``, or a folder of its parts.
 
     Raises `DataError` naming the file, and the unit where there is one, for rows that are not of these units and cells,
     each once and in their order, for counts that are not whole and above 0, and where a family does not add up.
     """
     try:
-        table = pq.read_table(path, columns=row_columns(schema)).combine_chunks()
+        columns = row_columns(schema)
+        table = pa.concat_tables(pq.read_table(part, columns=columns) for part in parts_of(path)).combine_chunks()
         kind = table["count"].type
         if not pa.types.is_integer(kind) or table["count"].null_count:
             raise ValueError(f"count holds {kind}, and not whole numbers in every row")
@@ -37,6 +39,9 @@ def read_histograms(
             place = _places(table[attribute.name], known, f"a category that {attribute.name!r} does not have")
             cells = cells * len(known) + place
         key = nodes * schema.n_cells + cells
+        if path.is_dir():  # parts have the rows of their own units, level by level
+            order = np.argsort(key)
+            table, nodes, cells, key = table.take(pa.array(order)), nodes[order], cells[order], key[order]
         if (np.diff(key) <= 0).any():
             raise ValueError("the rows do not go by unit and cell, each once")
         counts = table["count"].to_numpy().astype(np.int64)

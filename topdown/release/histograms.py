@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -145,30 +145,38 @@ class HistogramRelease:
         values[self.cells, self._nodes()] = self.counts
         return Release(self.geography, self.schema.cells(), values.T, exact, self.method, self.fit_for_release)
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, nodes: Sequence[slice] | None = None) -> Iterator[pa.RecordBatch]:
         """Rows ``geoid, level, one column per attribute, count`` of every cell that has records, node by node.
 
-        Raises `ConfigError` as `row_columns` does.
+        ``nodes``: those that are asked for, by default all. Raises `ConfigError` as `row_columns` does.
         """
         row_columns(self.schema)
-        nodes = self._nodes()
-        level = (np.searchsorted(self.geography.level_offsets, nodes, side="right") - 1).astype(np.int8)
-        for begin in range(0, max(1, len(nodes)), _ROWS_AT_ONCE):
-            part = slice(begin, min(begin + _ROWS_AT_ONCE, len(nodes)))
-            here = nodes[part]
-            first, last = (int(here[0]), int(here[-1])) if len(here) else (0, 0)
-            known = self.geography.identifiers.slice(first, last - first + 1)
-            columns = {
-                "geoid": numbered(known, (here - first).astype(np.int32)),
-                "level": pa.DictionaryArray.from_arrays(pa.array(level[part]), pa.array(self.geography.levels)),
-            }
-            places = np.unravel_index(self.cells[part], self.schema.shape)
-            for attribute, place in zip(self.schema.attributes, places, strict=True):
-                columns[attribute.name] = pa.DictionaryArray.from_arrays(
-                    pa.array(place.astype(np.int32)), pa.array(list(attribute.categories))
-                )
-            columns["count"] = pa.array(self.counts[part])
-            yield pa.RecordBatch.from_pydict(columns)
+        none = True
+        for part in [slice(0, self.geography.n_nodes)] if nodes is None else nodes:
+            for begin in range(int(self.starts[part.start]), int(self.starts[part.stop]), _ROWS_AT_ONCE):
+                none = False
+                yield self._batch(slice(begin, min(begin + _ROWS_AT_ONCE, int(self.starts[part.stop]))))
+        if none:
+            yield self._batch(slice(0, 0))
+
+    def _batch(self, entries: slice) -> pa.RecordBatch:
+        """The rows of some entries."""
+        numbers = np.arange(entries.start, entries.stop)
+        here = np.searchsorted(self.starts, numbers, side="right") - 1
+        level = (np.searchsorted(self.geography.level_offsets, here, side="right") - 1).astype(np.int8)
+        first, last = (int(here[0]), int(here[-1])) if len(here) else (0, 0)
+        known = self.geography.identifiers.slice(first, last - first + 1)
+        columns = {
+            "geoid": numbered(known, (here - first).astype(np.int32)),
+            "level": pa.DictionaryArray.from_arrays(pa.array(level), pa.array(self.geography.levels)),
+        }
+        places = np.unravel_index(self.cells[entries], self.schema.shape)
+        for attribute, place in zip(self.schema.attributes, places, strict=True):
+            columns[attribute.name] = pa.DictionaryArray.from_arrays(
+                pa.array(place.astype(np.int32)), pa.array(list(attribute.categories))
+            )
+        columns["count"] = pa.array(self.counts[entries])
+        return pa.RecordBatch.from_pydict(columns)
 
     def to_arrow(self) -> pa.Table:
         """The rows of `batches` as one Arrow table."""

@@ -32,6 +32,7 @@ from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_pac
 from topdown.release.histograms import HistogramRelease
 from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import SCHEMA_VERSION, described_file
+from topdown.release.partition import RELEASE, is_part, parts_of_release, whole_tables
 from topdown.release.release import Release
 from topdown.release.wide import wide_batches
 from topdown.tables.geography_table import geography_batches
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 GEOGRAPHY = "geography.parquet"
 MEASUREMENTS = "measurements.parquet"
 ESTIMATES = "estimates.parquet"
-RELEASE = "release.parquet"
 RELEASE_CSV = "release.csv"
 WIDE = "release_wide.parquet"
 WIDE_CSV = "release_wide.csv"
@@ -170,11 +170,14 @@ def publish(
             return release.batches()
         return release.batches(margins.columns)
 
+    def in_files() -> dict[str, Iterator[pa.RecordBatch]]:
+        return parts_of_release(release) if isinstance(release, HistogramRelease) else {RELEASE: released()}
+
     parquet, text = folder.parquet, folder.csv
     with _named(folder.public):
         writers = {
             MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
-            RELEASE: parquet(RELEASE, released()),
+            **{name: parquet(name, batches) for name, batches in in_files().items()},
             GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
         }
         if of_cells:
@@ -192,6 +195,8 @@ def publish(
             writers[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
         if tables:
             make_folder(staging / FOLDER)
+        if any(map(is_part, writers)):
+            make_folder(staging / RELEASE)
         for table in tables:
             counts, beside = paths_of(table)
             writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
@@ -210,14 +215,15 @@ def publish(
             if error is not None:
                 raise error
         written = {name: staging / name for name in writers}
-        package = data_package(title, written, notices, own)
+        whole = whole_tables(written)
+        package = data_package(title, whole, notices, own)
         write_json(staging / DATAPACKAGE, package)
         write_json(staging / CSVW, csvw(package["title"], package, catalogue))
         levels = release.geography.levels
         statement = STATEMENT if plan is None else plan.describe(levels)
         known = {name: described_file(path) for name, path in written.items()}
         write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
-        write_text(staging / README, in_words(title, plan, measurements, written, notices, own, margins_in_words))
+        write_text(staging / README, in_words(title, plan, measurements, whole, notices, own, margins_in_words))
         books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
         write_json(staging / "manifest.json", manifest(written | books))
 

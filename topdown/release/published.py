@@ -21,7 +21,8 @@ from topdown.privacy.plan import Plan
 from topdown.projection.conditions import Conditions
 from topdown.release.histograms import HistogramRelease, table_frame
 from topdown.release.manifest import WITH_RECORDS
-from topdown.release.publication import ESTIMATES, RELEASE
+from topdown.release.partition import RELEASE
+from topdown.release.publication import ESTIMATES
 from topdown.release.read import read_measurements
 from topdown.release.release import Release
 from topdown.release.verify import MANIFEST, verify_files

@@ -16,7 +16,7 @@ from topdown.errors import ConfigError, DataError
 from topdown.machine.files import file_digest
 from topdown.release.answer_tables import FOLDER
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.release.publication import RELEASE
+from topdown.release.partition import RELEASE, is_part
 from topdown.release.verify_counts import FETCH, require_counts
 from topdown.wording import reason, shown, shown_path, unquoted
 
@@ -93,7 +93,8 @@ def _read_manifest(path: Path | None) -> dict[str, Any] | str:
         files = manifest["files"]
         version = str(manifest["schema_version"])
         entry = manifest["ledger"]
-        whole = RELEASE in files and (entry is None or isinstance(entry["record"], str)) and all(
+        released = any(name == RELEASE or is_part(name) for name in files)
+        whole = released and (entry is None or isinstance(entry["record"], str)) and all(
             _is_named(name)
             and isinstance(file["sha256"], str) and isinstance(file["bytes"], int)
             for name, file in files.items()
@@ -106,18 +107,19 @@ def _read_manifest(path: Path | None) -> dict[str, Any] | str:
 
 
 def _is_named(name: str) -> bool:
-    """Whether a release may have a file of this name: in its directory, or in that of its tables."""
-    within = name.removeprefix(f"{FOLDER}/")
+    """Whether a release may have a file of this name: in its directory, in that of its tables or of its parts."""
+    within = name.removeprefix(f"{RELEASE if is_part(name) else FOLDER}/")
     return Path(within).name == within and within not in ("", ".", "..") and name not in (MANIFEST, FOLDER)
 
 
 def _present(public: Path) -> dict[str, Path]:
-    """What is in the directory by its path there: of its tables' directory what is in it, and of others themselves."""
+    """What is in the directory by its path there: of its tables' and its parts' what is in them, others themselves."""
     found = {path.name: path for path in public.iterdir()}
-    tables = found.get(FOLDER)
-    if tables is not None and tables.is_dir() and not tables.is_symlink():
-        del found[FOLDER]
-        found |= {f"{FOLDER}/{path.name}": path for path in tables.iterdir()}
+    for name in (FOLDER, RELEASE):
+        within = found.get(name)
+        if within is not None and within.is_dir() and not within.is_symlink():
+            del found[name]
+            found |= {f"{name}/{path.name}": path for path in within.iterdir()}
     return found
 
 

@@ -19,7 +19,8 @@ from topdown.release.answer_tables import counted, paths_of, table_counts
 from topdown.release.histogram_rows import read_histograms
 from topdown.release.histograms import HistogramRelease
 from topdown.release.manifest import WITH_RECORDS
-from topdown.release.publication import GEOGRAPHY, LIMITS, RELEASE
+from topdown.release.partition import RELEASE
+from topdown.release.publication import GEOGRAPHY, LIMITS
 from topdown.release.release import Release
 from topdown.tables.geography_table import read_geography
 from topdown.wording import shown, shown_path

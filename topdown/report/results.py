@@ -14,6 +14,7 @@ from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.noise_comparison import NoiseVariant
 from topdown.simulation.one_release import PublishedExample
+from topdown.simulation.reliability import DOUBTFUL, UNRELIABLE
 
 
 # Without a repr, which would show true counts.
@@ -26,7 +27,8 @@ class StudyResults:
     ``funds`` and ``thresholds``: labels of rules that the study followed. ``seed`` and ``wanted``: of the simulation,
     and the replicates that were asked for. ``variants``: the study itself and the same under other noise; empty or one
     where there is nothing to compare. ``records``: one release by each method, of `record_quality.records_frame`.
-    ``published``: one release by ``released``, with its margins of error, where it has them.
+    ``published``: one release by ``released``, with its margins of error, where it has them. ``shaded_above``:
+    the coefficients of variation above which its numbers are called doubtful, and unreliable.
     """
 
     table: ErrorTable
@@ -42,6 +44,7 @@ class StudyResults:
     variants: Sequence[NoiseVariant] = ()
     records: pd.DataFrame | None = None
     published: PublishedExample | None = None
+    shaded_above: tuple[float, float] = (DOUBTFUL, UNRELIABLE)
 
     @property
     def primary(self) -> str:

@@ -61,17 +61,18 @@ UNIT_FILE = Microdata(
 """A row per housing unit: RTYPE 2, HH_STATUS 1 occupied and 2 vacant. Group quarters (RTYPE 4, HH_STATUS 0) may be
 there, and are no housing units."""
 
-FILES = (PERSON_FILE, UNIT_FILE)
+MICRODATA_FILES = (PERSON_FILE, UNIT_FILE)
 
 
 def file_of_schema(schema: Schema) -> Microdata | None:
     """The kind of file that records of ``schema`` go into, None where there is none."""
-    return next((one for one in FILES if one.schema.attributes == schema.attributes), None)
+    return next((one for one in MICRODATA_FILES if one.schema.attributes == schema.attributes), None)
 
 
 def file_of_columns(columns: list[str], what: str) -> Microdata:
     """The kind of file that has ``columns``. Raises `DataError` naming ``what``, and the columns that are missing."""
-    lacking = [(one, [name for name in one.columns if name not in columns and name != "EPNUM"]) for one in FILES]
+    there = {*columns, "EPNUM"}
+    lacking = [(one, [name for name in one.columns if name not in there]) for one in MICRODATA_FILES]
     file, lacks = min(lacking, key=lambda pair: len(pair[1]))
     if lacks:
         raise DataError(

@@ -33,7 +33,7 @@ def sum_margin(
         upper = float(rule.upper(np.array(estimate / sd))) * sd
     if _whole(weights):
         slack = _ROUNDING * max(1.0, abs(estimate))
-        inward = float(np.ceil(lower - slack)), float(np.floor(upper + slack))
+        inward = float(np.ceil(lower - slack)) + 0.0, float(np.floor(upper + slack)) + 0.0  # -0.0 becomes 0
         lower, upper = inward if inward[0] <= inward[1] else (float(np.rint(estimate)),) * 2
     return (estimate, sd, lower, upper, "")
 

@@ -8,14 +8,21 @@ from topdown.uncertainty.interval import CAP_PART
 from topdown.uncertainty.node_intervals import CAPPED_BELOW
 from topdown.uncertainty.tail_share import ALPHA, SCALE, SPIKE, TAPER
 
+OF_CELLS = "up to three largest terms exactly, the rest by variance and fourth cumulant"
+OF_QUERIES = (
+    "a normal one under Gaussian noise; else the largest tail of a normal law, a Laplace law and the noise's own, "
+    "between which it lies"
+)
+"""How the law of the errors is known where the cells alone were measured, and where several queries were."""
 
-def describe_margins(confidence: float, reason: str | None = None) -> dict[str, Any]:
+
+def describe_margins(confidence: float, reason: str | None = None, law: str = OF_CELLS) -> dict[str, Any]:
     """The manifest's entry: ``confidence``, a ``statement``, and the ``rule`` in steps; of a release without margins
-    the ``reason`` why there are none.
+    the ``reason`` why there are none. ``law``: how that of the errors is known.
     """
     if reason is not None:
         return {"confidence": None, "statement": f"This release has no margins of error: {reason}.", "rule": []}
-    return {"confidence": confidence, "statement": statement(confidence), "rule": list(rule(confidence))}
+    return {"confidence": confidence, "statement": statement(confidence), "rule": list(rule(confidence, law))}
 
 
 def statement(confidence: float) -> str:
@@ -30,13 +37,12 @@ def statement(confidence: float) -> str:
     )
 
 
-def rule(confidence: float) -> tuple[str, ...]:
-    """How the intervals are made, step by step."""
+def rule(confidence: float, law: str = OF_CELLS) -> tuple[str, ...]:
+    """How the intervals are made, step by step; ``law``: how that of the errors is known."""
     alpha = 1.0 - confidence
     return (
         "The estimate x by least squares over all levels, less the true count, is a fixed combination of the noise; "
-        "its law is computed: up to three largest terms exactly, the rest by variance and fourth cumulant. q(p): its "
-        "upper p-quantile; sd: its standard deviation.",
+        f"its law is computed: {law}. q(p): its upper p-quantile; sd: its standard deviation.",
         f"A truth t is kept where t - q(s a) <= x <= t + q((1 - s) a), a = {alpha:.6g}; s depends on t / sd alone: it "
         f"gives normal errors of deviation 1 the acceptance regions of least probability at a = {ALPHA:g}, under a "
         f"prior of {SPIKE:g} at 0 and a half-Cauchy law of scale {SCALE:g} sd else; from {TAPER[0]:g} to {TAPER[1]:g} "

@@ -32,14 +32,15 @@ _COMPILER = "numba"
 class Table:
     """A law to 64 bits: ``guide`` by the first 16, ``thresholds`` floor(2^64 F(k)) for k = ``first``, ....
 
-    ``guide`` has 65,536 entries, int16, the lowest int16 where the 16 bits do not decide. Both arrays are
-    read-only.
+    ``guide`` has 65,536 entries, int16, the lowest int16 where the 16 bits do not decide; there ``least`` has the draw
+    whose further bits are all 0. The arrays are read-only.
     """
 
     tails: Tails
     first: int
     thresholds: NDArray[np.uint64]
     guide: NDArray[np.int16]
+    least: NDArray[np.int16]
 
 
 @lru_cache(maxsize=64)
@@ -83,11 +84,12 @@ def table(tails: Tails) -> Table:
         raise AssertionError(f"{tails} is too wide for 16-bit entries")
     thresholds = np.array(cuts, dtype=np.uint64)
     starts = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
-    guide = (first + np.searchsorted(thresholds, starts, side="right")).astype(np.int16)
+    least = (first + np.searchsorted(thresholds, starts, side="right")).astype(np.int16)
+    guide = least.copy()
     guide[thresholds >> np.uint64(48)] = _UNDECIDED
-    thresholds.flags.writeable = False
-    guide.flags.writeable = False
-    return Table(tails, first, thresholds, guide)
+    for array in (thresholds, guide, least):
+        array.flags.writeable = False
+    return Table(tails, first, thresholds, guide, least)
 
 
 def draw(law: Table, count: int, source: Source) -> NDArray[np.int64]:
@@ -134,6 +136,12 @@ def _refine(
 ) -> Iterable[tuple[int, int]]:
     """Decide the ``undecided`` draws of ``short`` by 48 bits more; the places and the words of those that tie still."""
     u = (top[undecided].astype(np.uint64) << np.uint64(48)) | (uint64(source, undecided.size) >> np.uint64(16))
+    if _COMPILER in sys.modules:
+        from topdown.noise.exact.look_up_kernel import refine
+
+        tied = np.empty(undecided.size, np.bool_)
+        refine(law.thresholds, law.first, law.least, u, undecided, short, tied)
+        return zip(undecided[tied].tolist(), u[tied].tolist(), strict=True)
     rank = np.searchsorted(law.thresholds, u, side="right")
     short[undecided] = law.first + rank
     # Of rank 0 the last threshold is compared, which such a word does not reach.

@@ -20,11 +20,6 @@ from topdown.simulation.discoveries import discoveries
 LAW_ERROR = 0.001
 """By how much a release says that the approximation of its errors' law may miss."""
 
-DOUBTFUL, UNRELIABLE = 0.2, 0.4
-"""Coefficients of variation above which planners grey a number out, and leave it out."""
-
-RELIABILITY = ("at most 20 %", "above 20 %", "above 40 %")
-
 _CELLS_SHOWN = 6
 _UNITS_SHOWN = 20
 
@@ -163,6 +158,7 @@ def _one_release(results: StudyResults) -> Summary | None:
     """``units``: some of the lowest level, from the smallest to the largest, with their published counts and margins;
     ``doubtful`` and ``unreliable``: from which coefficients of variation on they are called so."""
     example, table = results.published, results.table
+    doubtful, unreliable = results.shaded_above
     if example is None:
         return None
     leaves, names = table.geography.tree.leaves, table.geography.names
@@ -184,9 +180,14 @@ def _one_release(results: StudyResults) -> Summary | None:
                     )
                 )
                 | {"cv": cv}
-                | {"reliability": RELIABILITY[int(cv > DOUBTFUL) + int(cv > UNRELIABLE)]}
+                | {"reliability": reliability(doubtful, unreliable)[int(cv > doubtful) + int(cv > unreliable)]}
             )
-    return {"doubtful": DOUBTFUL, "unreliable": UNRELIABLE, "units": found}
+    return {"doubtful": doubtful, "unreliable": unreliable, "units": found}
+
+
+def reliability(doubtful: float, unreliable: float) -> tuple[str, str, str]:
+    """What numbers are called whose coefficient of variation is small, above the first, and above the second."""
+    return f"at most {percent(doubtful)}", f"above {percent(doubtful)}", f"above {percent(unreliable)}"
 
 
 def one_release_chart(summary: Summary) -> alt.TopLevelMixin | None:
@@ -196,7 +197,7 @@ def one_release_chart(summary: Summary) -> alt.TopLevelMixin | None:
     if found is None:
         return None
     panels = []
-    shades = alt.Scale(domain=list(RELIABILITY), range=[INK, GREY, PALE])
+    shades = alt.Scale(domain=list(reliability(found["doubtful"], found["unreliable"])), range=[INK, GREY, PALE])
     colour = alt.Color("reliability:N", title="coefficient of variation", scale=shades, legend=above())
     for cell, part in pd.DataFrame(found["units"]).groupby("cell", sort=False):
         # Two units may have one name.

@@ -1,0 +1,73 @@
+"""A large release of several queries in parts: a file for every unit of the first level below the root, and one for it.
+
+`release.parquet` is then a folder of Parquet files with the same columns, which programs read as one table. A part has
+the rows of its unit and of all units in it, level by level; the root's own rows are in a part by themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from topdown.geography.geography import Geography
+from topdown.release.histograms import HistogramRelease
+
+RELEASE = "release.parquet"
+
+_ROWS_OF_ONE_FILE = 1 << 24
+
+
+def parts_of_release(release: HistogramRelease) -> dict[str, Iterator[pa.RecordBatch]]:
+    """The batches of every file of ``release`` by its path: one file, or of many rows one per part."""
+    if len(release.counts) <= _ROWS_OF_ONE_FILE or len(release.geography.levels) == 1:
+        return {RELEASE: release.batches()}
+    return {f"{RELEASE}/{name}": release.batches(nodes) for name, nodes in _parts(release.geography).items()}
+
+
+def _parts(geography: Geography) -> dict[str, list[slice]]:
+    """The nodes of every part, level by level, by the part's file."""
+    tree = geography.tree
+    first = tree.level(1)
+    codes = geography.identifiers.slice(0, first.stop).to_pylist()
+    # Identifiers are any text: where one is no file's name everywhere, or two would be one, numbers stand for them.
+    plain = all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", code) for code in codes)
+    if not plain or len({code.lower() for code in codes}) < len(codes):
+        codes = [f"part-{number:05d}" for number in range(len(codes))]
+    found = {f"{codes[0]}.parquet": [slice(0, 1)]}
+    for unit in range(first.start, first.stop):
+        nodes, below = [slice(unit, unit + 1)], slice(unit, unit + 1)
+        for _ in range(tree.n_levels - 2):
+            below = slice(int(tree.child_offsets[below.start]), int(tree.child_offsets[below.stop]))
+            nodes.append(below)
+        found[f"{codes[unit]}.parquet"] = nodes
+    return found
+
+
+def whole_tables(files: Mapping[str, Path]) -> dict[str, Path]:
+    """``files`` by name with the folder in the place of a release's parts."""
+    return {_table_of(name): path.parent if _table_of(name) != name else path for name, path in files.items()}
+
+
+def _table_of(name: str) -> str:
+    return RELEASE if is_part(name) else name
+
+
+def is_part(name: str) -> bool:
+    """Whether ``name`` is that of a part of a release, by its path in the public directory."""
+    return name.startswith(f"{RELEASE}/")
+
+
+def release_digest(files: Mapping[str, Any]) -> str:
+    """SHA-256 of the release by what a manifest says of its ``files``; of one in parts as `parquet_folder.table_digest`
+    has it. Raises `KeyError` where there is no release.
+    """
+    parts = sorted(name for name in files if is_part(name))
+    if not parts:
+        return str(files[RELEASE]["sha256"])
+    told = "".join(f"{name.removeprefix(f'{RELEASE}/')}\0{files[name]['sha256']}\n" for name in parts)
+    return hashlib.sha256(told.encode()).hexdigest()
