@@ -101,6 +101,16 @@ def test_what_was_measured_is_published_with_every_rows_variance(folder: Path) -
         assert np.array_equal(found[key].values[measured], expected[key].values[measured]), key
 
 
+def test_what_was_published_is_read_some_units_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = td.read_release(folder / "output" / "public").measurements
+    # The names of a state's cells do not fit into one column of text.
+    monkeypatch.setattr("topdown.release.read._ROWS_AT_ONCE", 5000)
+    found = td.read_release(folder / "output" / "public").measurements
+    for key in expected.keys:
+        assert np.array_equal(found[key].values, expected[key].values), key
+        assert np.array_equal(found[key].variance, expected[key].variance), key
+
+
 def test_estimates_have_margins_of_the_files_variances(folder: Path) -> None:
     measurements = td.read_noisy_measurements(folder / "nmf", state="44", total=160).measurements
     beside = pd.read_parquet(folder / "output" / "public" / "tables" / "total_estimates.parquet")

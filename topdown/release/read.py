@@ -33,6 +33,7 @@ from topdown.workload import DETAILED, Query, Schema
 
 _KEYS = ["level", "query"]
 _COLUMNS = ["geoid", "cell", "value", "variance"]
+_ROWS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,7 @@ def _read(
         for level, name, known in entries:
             nodes, query = geography.level_slice(level), Query.parse(name, meaning)
             labels = cells if query.name == DETAILED else query.labels()
-            there = found.nodes(geography, nodes, known, len(labels)) if isinstance(known, int) else known
-            values, variance = found.take(geography, there, level, query.name, labels)
+            there, values, variance = found.take(geography, level, query.name, labels, known)
             if query.name == DETAILED:
                 rectangle[there], spread[there] = values, variance
                 continue
@@ -160,19 +160,50 @@ class _Entries:
 
     def __init__(self, path: Path, file: pq.ParquetFile) -> None:
         self.path = path
+        self.kind = file.schema_arrow.field("value").type.to_pandas_dtype()
         self.batches = file.iter_batches(columns=[*_KEYS, *_COLUMNS])
         self.rest: pa.Table | None = None
 
     def take(
-        self, geography: Geography, nodes: IntArray, level: str, query: str, labels: tuple[str, ...]
-    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Values and variances (nodes x answers) of the next entry, after making sure that it is the one asked for.
+        self, geography: Geography, level: str, query: str, labels: tuple[str, ...], known: IntArray | int
+    ) -> tuple[IntArray, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The nodes of the next entry, its values and variances (nodes x answers), after making sure that it is the one
+        asked for.
 
-        ``nodes``: those of the level that it has.
+        ``known``: the nodes that it has, or their number. Some of them at once: names of a whole level's cells may pass
+        what a column of text holds.
         """
-        shape = (len(nodes), len(labels))
-        table = self._rows(shape[0] * shape[1])
-        node, answer = np.divmod(np.arange(len(table)), shape[1])
+        count = known if isinstance(known, int) else len(known)
+        nodes = np.empty(count, np.int64) if isinstance(known, int) else known
+        values, variance = np.empty((count, len(labels)), self.kind), np.empty((count, len(labels)))
+        step = max(1, _ROWS_AT_ONCE // len(labels))
+        for begin in range(0, count, step):
+            part = slice(begin, min(begin + step, count))
+            table = self._rows((part.stop - begin) * len(labels))
+            if isinstance(known, int):
+                nodes[part] = self._nodes(geography, table["geoid"], geography.level_slice(level), len(labels))
+            values[part], variance[part] = self._checked(table, geography, nodes[part], level, query, labels)
+        return nodes, values, variance
+
+    def _nodes(self, geography: Geography, geoids: pa.ChunkedArray, level: slice, n_answers: int) -> IntArray:
+        """The nodes of a level whose rows, ``n_answers`` each, have these ``geoids``."""
+        codes = geoids.take(pa.array(np.arange(0, len(geoids), n_answers)))
+        place = pc.index_in(codes, value_set=geography.identifiers[level])
+        if place.null_count:
+            raise DataError(f"{shown_path(self.path)}: a unit is not of the geography")
+        return np.asarray(level.start + place.to_numpy(), dtype=np.int64)
+
+    def _checked(
+        self,
+        table: pa.Table,
+        geography: Geography,
+        nodes: IntArray,
+        level: str,
+        query: str,
+        labels: tuple[str, ...],
+    ) -> list[np.ndarray[Any, Any]]:
+        """Values and variances (nodes x answers) of rows that are of ``nodes`` and nothing else."""
+        node, answer = np.divmod(np.arange(len(table)), len(labels))
         wanted = {
             "level": pa.array([level]).take(pa.array(np.zeros_like(node))),
             "query": pa.array([query]).take(pa.array(np.zeros_like(node))),
@@ -185,23 +216,13 @@ class _Entries:
                     f"{shown_path(self.path)}: level {shown(level)}, query {shown(query)}: column {name} is not of the "
                     "units and answers that the manifest describes"
                 )
-        values, variance = (table[name].to_numpy().reshape(shape) for name in ("value", "variance"))
+        values, variance = (table[name].to_numpy().reshape(-1, len(labels)) for name in ("value", "variance"))
         if not (np.isfinite(values).all() and (variance >= 0).all()):
             raise DataError(
                 f"{shown_path(self.path)}: level {shown(level)}, query {shown(query)}: a value is not a number, or a "
                 "variance is negative"
             )
-        return values, variance
-
-    def nodes(self, geography: Geography, level: slice, count: int, n_answers: int) -> IntArray:
-        """The nodes of a level, so many (``count``), that the next entry has."""
-        table = self._rows(count * n_answers)
-        self.rest = table if self.rest is None else pa.concat_tables([table, self.rest])
-        codes = table["geoid"].take(pa.array(np.arange(0, count * n_answers, n_answers))).combine_chunks()
-        place = pc.index_in(codes, value_set=geography.identifiers[level])
-        if place.null_count:
-            raise DataError(f"{shown_path(self.path)}: a unit is not of the geography")
-        return np.asarray(level.start + place.to_numpy(), dtype=np.int64)
+        return [values, variance]
 
     def _rows(self, count: int) -> pa.Table:
         parts = [] if self.rest is None else [self.rest]
