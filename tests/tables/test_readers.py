@@ -48,7 +48,11 @@ def test_a_csv_is_read_as_strings_whatever_its_line_ends_and_mark(tmp_path: Path
         ("t.csv.gz", b"a,b\n", "cannot be read as gz"),
         ("t.parquet", b"a,b\n", "cannot be read as parquet"),
         ("t.xlsx", b"PK", "cannot be read as xlsx"),
-        ("t.ods", b"PK", "unknown kind of file: give .parquet, .csv, .csv.gz, .tsv, .tsv.gz, .xlsx, or save it as CSV"),
+        (
+            "t.ods",
+            b"PK",
+            "unknown kind of file: give .parquet, .csv, .csv.gz, .tsv, .tsv.gz, .txt, .xlsx, or save it as CSV",
+        ),
         ("t.xls", b"", "unknown kind of file: an old Excel's; save it as .xlsx, or save it as CSV"),
         ("t.csv", b"a,b\n1,2\n", "no column 'c'; it has 'a', 'b'"),
     ],

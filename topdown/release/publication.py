@@ -127,7 +127,7 @@ def _named(public: Path) -> Iterator[None]:
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
-            "and run again: no noise will be drawn again"
+            "and run again: the noise will be the same"
         ) from None
 
 
