@@ -295,7 +295,7 @@ def everything_public(folder: Path, toml: str, frame: pd.DataFrame, kind: str, *
 
 def assert_same(one: Any, other: Any) -> None:
     assert list(one[0]) == list(other[0])
-    assert [name for name, data in one[0].items() if other[0][name] != data] == []
+    assert ", ".join(name for name, data in one[0].items() if other[0][name] != data) == ""
     assert one[1] == other[1]
 
 

@@ -106,3 +106,14 @@ def test_a_writer_that_fails_midway_leaves_nothing(geography: td.Geography, tmp_
         with pytest.raises(OSError, match="disk full"):
             write(tmp_path / "t")
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dictionary_that_repeats_a_name_is_written_with_each_once(tmp_path: Path) -> None:
+    # Where it repeats one, Arrow leaves part of the dictionary's page as the process's memory was.
+    names = pa.array(["Lake", "Lake", "Clay", "Lake"])
+    places = pa.array([0, 1, 2, None, 3, 1], pa.int32())
+    batch = pa.RecordBatch.from_pydict({"name": pa.DictionaryArray.from_arrays(places, names), "n": pa.array(range(6))})
+    write_parquet(tmp_path / "t.parquet", iter([batch]), {})
+    assert pq.read_table(tmp_path / "t.parquet")["name"].to_pylist() == ["Lake", "Lake", "Clay", None, "Lake", "Lake"]
+    column = pq.ParquetFile(tmp_path / "t.parquet").metadata.row_group(0).column(0)
+    assert "RLE_DICTIONARY" in column.encodings  # and not plain text, which it falls back to behind such a page

@@ -182,10 +182,26 @@ def write_parquet(
     ):
         writer.add_key_value_metadata(_said_to_readers(schema, metadata))
         while batch is not None:
-            writer.write_batch(batch)
+            writer.write_batch(_each_once(batch))
             del batch  # Before the next one is made.
             give_back()
             batch = next(batches, None)
+
+
+def _each_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` with dictionaries that hold no text twice, as the names of units may stand there.
+
+    Of a dictionary with repeats Arrow writes a page that is as long as all of its texts and holds each of them once:
+    what the rest of the page holds is whatever the process's memory held before, which is nobody's to read.
+    """
+    for place, column in enumerate(batch.columns):
+        if pa.types.is_dictionary(column.type):
+            known = column.dictionary.dictionary_encode()
+            if len(known.dictionary) < len(column.dictionary):
+                # An index that is missing stays missing.
+                again = pa.DictionaryArray.from_arrays(known.indices.take(column.indices), known.dictionary)
+                batch = batch.set_column(place, batch.schema.names[place], again)
+    return batch
 
 
 def _said_to_readers(schema: pa.Schema, metadata: Mapping[str, str]) -> dict[str, str]:
