@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from topdown.confidential.entries import Entries
-from topdown.confidential.records import count_records
-from topdown.errors import ConfigError, CountsError, GeographyError
-from topdown.geography.construction import as_frame, column, plain
+from topdown.confidential.records import batches_of_frame, count_records
+from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.privacy.presets import preset as preset_of
@@ -40,11 +39,6 @@ def held_of_microdata(frame: Any, geography: Geography, preset: str) -> tuple[In
         file_of_columns(table_columns(path, form), what)
         batches: Iterator[pa.RecordBatch] = table_batches(path, wanted, form=form, kept=False)
     else:
-        found = as_frame(frame)
-        try:
-            table = pa.table({name: plain(column(found, name), f"column {shown(name)}") for name in wanted})
-        except GeographyError as error:
-            raise CountsError(str(error)) from None
-        batches = iter(table.to_batches())
+        batches = batches_of_frame(frame, wanted)
     counted = count_records(records(file, batches, what), geography, geoid=[BLOCK], cells=schema.cells(), schema=schema)
     return counted, schema

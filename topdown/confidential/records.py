@@ -72,6 +72,16 @@ def count_records(
     return tally.held(geography, tuple(cells), schema)
 
 
+def batches_of_frame(frame: Any, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The ``wanted`` columns of a table in memory. Raises `CountsError` for one that is not there or not plain."""
+    found = as_frame(frame)
+    try:
+        table = pa.table({name: plain(column(found, name), f"column {shown(name)}") for name in wanted})
+    except GeographyError as error:
+        raise CountsError(str(error)) from None
+    return iter(table.to_batches())
+
+
 def held_of_frame(
     frame: Any, geography: Geography, geoid: str | Sequence[str], schema: Schema, count: str | None, separator: str
 ) -> IntArray | Entries:
@@ -81,12 +91,7 @@ def held_of_frame(
     if isinstance(frame, str | Path):
         batches: Iterator[pa.RecordBatch] = table_batches(require_file(frame), wanted, kept=False)
     else:
-        found = as_frame(frame)
-        try:
-            table = pa.table({name: plain(column(found, name), f"column {shown(name)}") for name in wanted})
-        except GeographyError as error:
-            raise CountsError(str(error)) from None
-        batches = iter(table.to_batches())
+        batches = batches_of_frame(frame, wanted)
     return count_records(
         batches, geography, geoid=columns, cells=schema.cells(), schema=schema, count=count, separator=separator
     )

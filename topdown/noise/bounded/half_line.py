@@ -8,6 +8,7 @@ differential privacy, with the delta of :func:`half_line_delta`. Use :func:`adja
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -23,8 +24,8 @@ from topdown.noise.bounded.parameters import LARGEST, FloatArray, FloatOrArray, 
 
 # Scales in units of sensitivity/epsilon: at the border (Formula 32), and where the branches meet, at a distance
 # of one such unit.
-_LAMBERT = float(lambertw(-0.5 / np.e).real)
-AT_BORDER = -1.0 / (np.e * _LAMBERT)
+_LAMBERT = float(lambertw(-0.5 / math.e).real)
+AT_BORDER = -1.0 / (math.e * _LAMBERT)
 AT_BRANCHES = 1.0 / (1.0 + _LAMBERT)
 # Around the meeting of the branches the root is double, and found to half the digits only.
 _NEAR_BRANCHES = 0.1
