@@ -17,6 +17,7 @@ from topdown.errors import ConfigError, DataError
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.aggregate import AGGREGATE_COLUMNS
 
+
 @pytest.fixture
 def public(toy_run: Path) -> Path:
     return pipeline.run(load_config(toy_run)).public
