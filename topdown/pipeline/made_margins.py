@@ -49,14 +49,14 @@ def made_margins(
     reason = no_sums(measurements)
     if reason is not None:
         return MadeMargins(None, reach, describe_margins(confidence, reason))
+    linear = estimates.get("unbiased")
     if not measurements.others:
         # What has no row in a release of rows with records is in no table but that of the estimates.
         nothing = np.zeros((measurements.geography.n_nodes, len(measurements.cells)), bool)
         whole = release.dense(nothing) if isinstance(release, HistogramRelease) else release
-        return MadeMargins(
-            node_margins(measurements, whole, confidence=confidence), reach, describe_margins(confidence)
-        )
-    linear = estimates.get("unbiased")
+        values = linear.values if isinstance(linear, Estimate) else None
+        margins = node_margins(measurements, whole, confidence=confidence, linear=values)
+        return MadeMargins(margins, reach, describe_margins(confidence))
     if not isinstance(linear, Estimate) or linear.variance is None or isinstance(release, Release):
         return MadeMargins(None, reach, describe_margins(confidence, _ELSEWHERE))
     from topdown.uncertainty.cell_margins import cell_margins  # with a compiler

@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
 
 
 def node_intervals(
-    x: FloatArray, variance: FloatArray, found: Groups, tree: Tree, alpha: float, released: FloatArray | None
+    x: FloatArray, variance: FloatArray, found: Groups, tree: Tree, alpha: float, released: FloatArray | IntArray | None
 ) -> Bounds:
     """Intervals from the least-squares estimates ``x`` (cells x nodes) with ``variance`` (nodes,), whose laws are of
     the shapes of ``found``, for nodes of which each misses with at most ``alpha``; with ``released`` values inside.
@@ -56,7 +56,7 @@ def node_intervals(
 
 
 def intervals_of_one_law(
-    x: FloatArray, variance: FloatArray, shape: AnyShape, tree: Tree, alpha: float, released: FloatArray | None
+    x: FloatArray, variance: FloatArray, shape: AnyShape, tree: Tree, alpha: float, released: FloatArray | IntArray | None
 ) -> Bounds:
     """As `node_intervals`, where all errors have a law of one ``shape``; ``variance`` (cells x nodes)."""
     deviation = np.sqrt(variance)
@@ -95,7 +95,7 @@ def _finished(
     p_of_zero: FloatArray,
     tree: Tree,
     alpha: float,
-    released: FloatArray | None,
+    released: FloatArray | IntArray | None,
 ) -> Bounds:
     limits.apply(bounds.upper, tree)
     for row, p in enumerate(p_of_zero):
@@ -156,9 +156,9 @@ def _guard(lower: FloatArray, p_of_zero: FloatArray, variance: FloatArray, tree:
     """
     for index in range(tree.n_levels):
         nodes = tree.level(index)
-        noisy = variance[nodes] > 0
-        threshold = _rejected_up_to(p_of_zero[nodes][noisy], alpha)
-        lower[nodes][p_of_zero[nodes] > threshold] = 0.0
+        noisy, p = variance[nodes] > 0, p_of_zero[nodes]
+        threshold = _rejected_up_to(p if noisy.all() else p[noisy], alpha)
+        lower[nodes][p > threshold] = 0.0
 
 
 def _rejected_up_to(p: FloatArray, alpha: float) -> float:
@@ -179,7 +179,7 @@ def _rejected_up_to(p: FloatArray, alpha: float) -> float:
     return float(order[passed[-1]]) if len(passed) else -1.0
 
 
-def _whole(x: FloatArray, variance: FloatArray, bounds: Bounds, released: FloatArray | None) -> Bounds:
+def _whole(x: FloatArray, variance: FloatArray, bounds: Bounds, released: FloatArray | IntArray | None) -> Bounds:
     """Counts are whole and not negative: the whole numbers within; the nearest to the estimate where there is none."""
     tolerance = 1e-9 * np.maximum(1.0, np.abs(x))
     lower, upper = np.ceil(bounds.lower - tolerance), np.floor(bounds.upper + tolerance)
