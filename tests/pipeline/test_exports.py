@@ -129,7 +129,7 @@ REFUSED: dict[str, tuple[list[str], str, str]] = {
         "output.exports, geoparquet: .*no outline's property is the GEOID of a unit",
     ),
     "an unknown query": (
-        ["geoparquet"], '[exports]\ngeometry = "blocks.geojson"\nquery = "h2"', "geoparquet: part of query 'h2'",
+        ["geoparquet"], '[exports]\ngeometry = "blocks.geojson"\nquery = "h2"', "geoparquet: unknown part of",
     ),
     "records of another kind": (["pl94"], "", "output.exports, pl94: the release's attributes are 'h1'"),
     "units of the same records": (
