@@ -7,11 +7,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import geopandas as gpd
 import jsonschema
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from shapely.geometry import box
 
 import topdown as td
 from support import noisy_files as files
@@ -214,3 +216,26 @@ def test_housing_units_have_exact_totals_and_the_production_runs_plan(tmp_path: 
     assert (deviations["total"] == 0).all()
     assert deviations["vacant"].min() > 1
     assert deviations["vacant"].to_numpy() == pytest.approx(deviations["occupied"].to_numpy())
+
+
+def test_its_map_is_of_the_true_units(folder: Path, topdown: Command, tmp_path: Path) -> None:
+    tracts = ["44001010100", "44003020100"]
+    shapes = gpd.GeoDataFrame({"GEOID": tracts}, geometry=[box(k, 0, k + 1, 1) for k in range(2)], crs="EPSG:4269")
+    shapes.to_file(tmp_path / "tracts.geojson")
+    public = folder / "output" / "public"
+    told = ("--format", "geoparquet", "--geometry", tmp_path / "tracts.geojson", "-o", tmp_path / "map")
+    done = topdown("export", public, *told)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = gpd.read_parquet(tmp_path / "map" / "release.parquet")
+    assert found["geoid"].tolist() == tracts
+    codes = td.tabulation_units(td.read_release(public).geography, "tract")
+    blocks = td.read_release(public).table("block", "total").assign(tract=lambda t: t["geoid"].map(codes))
+    assert found["total"].tolist() == blocks.groupby("tract")["total"].sum()[tracts].tolist()
+
+
+def test_a_redistricting_file_without_housing_units_says_what_its_zeros_are(
+    folder: Path, topdown: Command, tmp_path: Path
+) -> None:
+    done = topdown("export", folder / "output" / "public", "--format", "pl94", "-o", tmp_path / "pl94")
+    assert done.returncode == 0
+    assert "note: table H1 and the fields HU100 are 0, which is no count of housing units" in done.stderr

@@ -77,6 +77,7 @@ DERIVES = {
     "pipeline.query",
     "pipeline.aggregate",
     "pipeline.export",
+    "pipeline.exports",
     "pipeline.tabulation",
 }
 """What of the pipeline works on measurements alone."""

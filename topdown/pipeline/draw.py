@@ -19,6 +19,7 @@ from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
+from topdown.pipeline.exports import require_exportable, require_exports
 from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
 from topdown.pipeline.reading import input_digest, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
@@ -111,6 +112,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> P
     plan = config.plan()
     require_solver(config)
     _require_families(config)
+    require_exports(config)
     with stages.stage("reading the table"):
         digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
         _require_list(config, digest, units)
@@ -120,6 +122,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> P
         _require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         _require_size(config, counts)
+        require_exportable(config, geography, counts.schema)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
             require_kept(counts, limits)
