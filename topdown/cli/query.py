@@ -14,8 +14,10 @@ from topdown.cli.options import Format
 def query(
     public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
     units: Annotated[str | None, typer.Option("--sum", help="GEOIDs of any levels, separated by commas.")] = None,
-    cell: Annotated[list[str] | None, typer.Option(help="The cell to sum; again for more. By default all.")] = None,
-    asked: Annotated[str, typer.Option("--query", help="The query of which --cell is an answer.")] = "total",
+    cell: Annotated[
+        list[str] | None, typer.Option(help="The cell, or field (P0010003), to sum; again for more. By default all.")
+    ] = None,
+    asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), of which --cell is one.")] = "total",
     minus: Annotated[str | None, typer.Option(help="GEOIDs whose sum is taken away.")] = None,
     share_of: Annotated[str | None, typer.Option(help="GEOIDs, or a query such as total, that it is part of.")] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval, above 0.5 and below 1.")] = 0.9,
