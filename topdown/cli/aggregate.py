@@ -74,4 +74,4 @@ def aggregate(
     else:
         empty = [name for name in ("note",) if not (found.table[name] != "").any()]
         shown = found.table.drop(columns=empty).fillna({"region": ""})
-        sys.stdout.write(shown.to_string(index=False, float_format="{:,.1f}".format) + "\n")
+        sys.stdout.write(shown.to_string(index=False, float_format="{:z,.1f}".format) + "\n")

@@ -48,6 +48,6 @@ def query(
     elif output is Format.json:
         sys.stdout.write(found.to_json(orient="records", indent=2, double_precision=15) + "\n")
     else:
-        form = "{:.4f}" if share_of is not None else "{:,.1f}"
+        form = "{:z.4f}" if share_of is not None else "{:z,.1f}"  # no -0.0
         shown = found.drop(columns=[] if (found["note"] != "").any() else ["note"])
         sys.stdout.write(shown.to_string(index=False, float_format=form.format) + "\n")
