@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from topdown.release.release import Release
 
 
-_NO_NOISE = 1e-20
+NO_NOISE = 1e-20
 """A variance in counts^2 so small that noise which moves a whole number is never met: what it is on counts as exact."""
 
 
@@ -70,6 +70,7 @@ def margins(
     *,
     confidence: float = 0.9,
     simultaneous: bool = False,
+    queries: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """An interval for the true count of every node and cell: ``geoid, level, query, cell, estimate, sd, lower, upper``.
 
@@ -77,21 +78,22 @@ def margins(
     ``upper`` are whole numbers, 0 or more: for every truth, each interval covers it with probability ``confidence`` at
     least, up to the error of the law's approximation, whatever is projected or rounded later. With ``release`` they
     hold the released count as well. ``simultaneous``: all intervals together cover with that probability. Estimate +-
-    1.645 sd is no such interval: noise is not normal, and counts are not negative. Where several queries were measured,
-    under Gaussian noise, there is a row for every answer that was measured; ``release`` is then a `HistogramRelease`.
+    1.645 sd is no such interval: noise is not normal, and counts are not negative. Where several queries were measured
+    there is a row for every answer at the levels where it was; ``queries``: whose answers there are instead, at all
+    levels, measured or not ("sex * age", "total").
 
     Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
-    confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and where several queries were
-    measured under noise that is not Gaussian; `DataError` for a release of other units or cells.
+    confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, where several queries were
+    measured under noise that falls in wide steps, and for an unknown query; `DataError` for a release of other units or
+    cells.
     """
-    if measurements.others:
-        from topdown.uncertainty.histogram_margins import histogram_margins  # with a compiler
+    if measurements.others or queries is not None or hasattr(release, "schema"):
+        from topdown.uncertainty.answer_margins import answer_margins  # with a compiler
 
         alpha = 1.0 - require_confidence(confidence)
-        counts = cast("HistogramRelease | None", release)
-        return histogram_margins(measurements, counts, alpha, simultaneous=simultaneous)
-    whole = cast("Release | None", release)
-    found = node_margins(measurements, whole, confidence=confidence, simultaneous=simultaneous)
+        asked = [DETAILED] if queries is None and not measurements.others else queries
+        return answer_margins(measurements, release, alpha, simultaneous=simultaneous, queries=asked)
+    found = node_margins(measurements, release, confidence=confidence, simultaneous=simultaneous)
     return to_frame(found.batches())
 
 
@@ -157,4 +159,4 @@ def _pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Alike, Momen
     variance, cumulant = variance[alike.nodes], noise.cumulants[kind[alike.nodes]]
     cumulant = np.where((variance > 0) & np.isfinite(variance), cumulant, 0.0)
     found = moments(variance, cumulant, alike.tree)
-    return alike, found._replace(variance=np.where(found.variance <= _NO_NOISE, 0.0, found.variance)), variance
+    return alike, found._replace(variance=np.where(found.variance <= NO_NOISE, 0.0, found.variance)), variance
