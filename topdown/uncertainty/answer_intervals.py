@@ -16,7 +16,7 @@ from topdown.uncertainty.groups import Groups
 from topdown.uncertainty.histogram_margins import shape_of_answers
 from topdown.uncertainty.interval import interval
 from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.margins import NO_NOISE, laws_of_nodes
+from topdown.uncertainty.laws import NO_NOISE, laws_of_nodes
 from topdown.uncertainty.node_intervals import CAPPED_BELOW, Bounds, Mask, rejected_up_to, rules, whole
 from topdown.workload import Query
 

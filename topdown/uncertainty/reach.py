@@ -14,7 +14,7 @@ from topdown.uncertainty.error_law import NORMAL, AnyShape, tail
 from topdown.uncertainty.groups import Groups
 from topdown.uncertainty.histogram_margins import bounding_shape
 from topdown.uncertainty.known_noise import known_noise, no_margins
-from topdown.uncertainty.margins import laws_of_nodes
+from topdown.uncertainty.laws import laws_of_nodes
 from topdown.workload import Query
 
 _NORMAL = "by the normal law, which is exact under Gaussian noise"
