@@ -76,7 +76,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
         with stages.stage("finding margins of error"):
             confidence = config.output.confidence
-            found = made_margins(measurements, made.estimates, made.release, confidence, in_tables=bool(tables))
+            found = made_margins(measurements, made.estimates, made.release, confidence, tables)
             give_back()
         with stages.stage("writing"):
             publish(
@@ -106,6 +106,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 tables=tables,
                 confidence=config.output.confidence,
                 margins=found.margins,
+                intervals=found.of_tables,
                 margins_in_words=[found.said["statement"], *found.said["rule"]],
             )
             held.close()  # the release has its name
