@@ -14,7 +14,6 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import IntArray
 from topdown.machine.software import version_of
 from topdown.pipeline.assignments import Assignment, Given, assignments
-from topdown.release.answer_tables import counted
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
 from topdown.tables.tidy import write_csv, write_parquet, write_text
@@ -177,6 +176,6 @@ def _released(
         for begin in range(part.start, part.stop, step):
             here = slice(begin, min(begin + step, part.stop))
             has = of[here] >= 0
-            values = counted(released, asked, here)[has][:, chosen]
+            values = released.answers_of(here, asked)[has][:, chosen]
             np.add.at(total, (of[here][has][:, None], np.array(columns)), values)
     return total

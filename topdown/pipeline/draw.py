@@ -95,7 +95,7 @@ def draw(
     else:
         begun = journal.begin()
     with stages.stage("drawing noise"):
-        measurements = measure(prepared.counts, prepared.plan, begun.key)
+        measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
         measured = journal.keep(begun, measurements)
     plan, units, levels = prepared.plan, prepared.units, prepared.counts.geography.levels

@@ -18,7 +18,8 @@ from topdown.uncertainty.combination import Pivots, combination, law_of
 from topdown.uncertainty.error_law import tail
 from topdown.uncertainty.fieller import fieller, ratio_of
 from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.margins import pivots, require_confidence
+from topdown.uncertainty.laws import pivots
+from topdown.uncertainty.margins import require_confidence
 from topdown.uncertainty.sums import sum_margin
 from topdown.wording import shown
 from topdown.workload.answer_tables import Column, answer_column
