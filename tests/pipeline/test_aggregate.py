@@ -130,6 +130,13 @@ def test_districts_may_be_given_from_python_and_named_by_several_columns(public:
     assert found["value"].tolist() == given["value"].tolist()
 
 
+def test_files_of_two_columns_go_with_files_of_three(public: Path, tmp_path: Path) -> None:
+    (tmp_path / "cd.txt").write_text("BLOCKID|CD\n01001|1\n01003|2\n02001|1\n")
+    (tmp_path / "vtd.txt").write_text("BLOCKID|COUNTYFP|DISTRICT\n01001|001|1\n01003|003|1\n02001|001|1\n")
+    found = td.aggregate(public, [tmp_path / "cd.txt", tmp_path / "vtd.txt"], district=["COUNTYFP", "DISTRICT"]).table
+    assert found["region"].tolist() == ["1", "2", "0011", "0031"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
