@@ -56,7 +56,12 @@ def node_intervals(
 
 
 def intervals_of_one_law(
-    x: FloatArray, variance: FloatArray, shape: AnyShape, tree: Tree, alpha: float, released: FloatArray | IntArray | None
+    x: FloatArray,
+    variance: FloatArray,
+    shape: AnyShape,
+    tree: Tree,
+    alpha: float,
+    released: FloatArray | IntArray | None,
 ) -> Bounds:
     """As `node_intervals`, where all errors have a law of one ``shape``; ``variance`` (cells x nodes)."""
     deviation = np.sqrt(variance)
