@@ -23,6 +23,8 @@ from topdown.wording import listed, of_the_value, shown
 from topdown.workload import Schema
 
 _ROWS_AT_ONCE = 1 << 20
+_MANY_UNITS = 0.75
+"""Of so many rows out of all that begin a unit's, to look at neighbours gains nothing."""
 SPARSE_FROM = 64
 """From so many cells on, of which most are empty, only those that have records are held."""
 
@@ -115,7 +117,7 @@ def _nodes(table: pa.Table, geography: Geography, geoid: Sequence[str], separato
     except GeographyError as error:
         raise CountsError(str(error)) from None
     codes = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
-    nodes = geography.index_of(codes)
+    nodes = _of_neighbours(codes, geography)
     wrong = np.flatnonzero(nodes < geography.tree.leaves.start)
     if len(wrong):
         row = int(wrong[0])
@@ -125,6 +127,17 @@ def _nodes(table: pa.Table, geography: Geography, geoid: Sequence[str], separato
         what = "is not in the geography" if nodes[row] < 0 else "is no leaf"
         raise CountsError(f"{ROW}: unit {code_shown(code, codes)} {what}; correct it, or list the unit", row=row)
     return nodes
+
+
+def _of_neighbours(codes: pa.Array, geography: Geography) -> IntArray:
+    """The node of every one of ``codes``, -1 where there is none; sought once for rows of a unit that stand together."""
+    before, after = codes.slice(0, max(0, len(codes) - 1)), codes.slice(1)
+    # What is missing is no other's neighbour.
+    differs = np.asarray(pc.fill_null(pc.not_equal(after, before), True))
+    begins = np.concatenate([np.ones(min(len(codes), 1), bool), differs])
+    if begins.mean() > _MANY_UNITS:
+        return geography.index_of(codes)
+    return np.asarray(geography.index_of(codes.filter(pa.array(begins)))[np.cumsum(begins) - 1])
 
 
 def _cells(table: pa.Table, schema: Schema | None) -> IntArray:
