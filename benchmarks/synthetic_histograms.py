@@ -7,6 +7,7 @@ third of the blocks none at all. Three blocks of a hundred have a group quarter 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def _rows(codes: Ints, rng: np.random.Generator) -> Iterator[pa.Table]:
     mixture = np.cumsum(_mixtures(len(tracts), rng), axis=1)
     bounds = np.searchsorted(np.cumsum(size), np.arange(0, size.sum() + _PERSONS_AT_ONCE, _PERSONS_AT_ONCE), "right")
     bounds = np.unique([0, *bounds, len(codes)])
-    for first, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, stop in itertools.pairwise(bounds):
         some = slice(int(first), int(stop))
         at_home = np.repeat(np.arange(stop - first), size[some])
         in_quarters = np.repeat(np.arange(stop - first), quarters[some])

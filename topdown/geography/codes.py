@@ -115,7 +115,7 @@ def _characters(values: pa.Array, width: int) -> npt.NDArray[np.uint8] | None:
 
 
 def _words(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Rows of characters (rows, width) as whole numbers (rows, words): from the left, their order is the characters'."""
+    """Rows of characters (rows, width) as whole numbers (rows, words), which are in the same order."""
     rows, width = characters.shape
     padded = np.zeros((rows, -(-width // _WORD) * _WORD), np.uint8)
     padded[:, :width] = characters
