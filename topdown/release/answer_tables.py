@@ -16,8 +16,8 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
-from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
+from topdown.release.sparse_rows import Sparse, answers_of_rows
 from topdown.tables.tidy import text_of
 from topdown.workload import Query
 from topdown.workload.answer_tables import AnswerTable
@@ -47,7 +47,7 @@ def paths_of(table: AnswerTable) -> tuple[str, str]:
     return f"{FOLDER}/{table.stem}", f"{FOLDER}/{table.stem}{ESTIMATED}"
 
 
-def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> Iterator[pa.RecordBatch]:
+def table_batches(table: AnswerTable, release: Release | Sparse) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name`` and a column of counts for every one of the table's, unit by unit from the root."""
     for nodes in _parts(release.geography, table):
         units = _units(release.geography, nodes, 1)
@@ -58,7 +58,7 @@ def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> It
 
 def estimate_batches(
     table: AnswerTable,
-    release: Release | HistogramRelease,
+    release: Release | Sparse,
     linear_name: str,
     linear: Estimate | LinearAnswers,
     reach: Reach,
@@ -88,17 +88,17 @@ def estimate_batches(
         )
 
 
-def table_counts(table: AnswerTable, release: Release | HistogramRelease, nodes: slice) -> IntArray:
+def table_counts(table: AnswerTable, release: Release | Sparse, nodes: slice) -> IntArray:
     """The released counts of the table's columns at ``nodes``; (nodes x columns)."""
     found = {query: counted(release, query, nodes) for query in table.queries}
     return np.stack([found[column.query][:, column.answer] for column in table.columns], axis=1)
 
 
-def counted(release: Release | HistogramRelease, query: Query, nodes: slice) -> IntArray:
+def counted(release: Release | Sparse, query: Query, nodes: slice) -> IntArray:
     """The released answers to ``query`` at ``nodes``; (nodes x answers)."""
-    if isinstance(release, HistogramRelease):
-        return release.answers_of(nodes, query)
-    return np.asarray(query.answers(release.values[nodes]))
+    if isinstance(release, Release):
+        return np.asarray(query.answers(release.values[nodes]))
+    return answers_of_rows(release, nodes, query)
 
 
 def _estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice) -> tuple[FloatArray, FloatArray]:
