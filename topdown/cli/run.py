@@ -30,7 +30,8 @@ def run(
 
     set_logging(verbose)
     config = load_config(file)
-    with Shown(console(quiet), pipeline.STAGES + pipeline.RECORDS_STAGES * config.output.microdata) as stages:
+    more = pipeline.RECORDS_STAGES * config.output.microdata + pipeline.EXPORTS_STAGES * bool(config.output.exports)
+    with Shown(console(quiet), pipeline.STAGES + more) as stages:
         pipeline.run(
             config, output, Silent() if quiet else stages, workers=workers, part_size=part_size, keep_parts=keep_parts
         )

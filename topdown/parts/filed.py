@@ -16,7 +16,8 @@ from topdown.geography.tree import IntArray, Tree
 from topdown.parts.job import Folder, Record, held
 from topdown.parts.store import narrow, put
 from topdown.projection.families import Sparse
-from topdown.workload import Schema
+from topdown.release.sparse_rows import answers_of_rows
+from topdown.workload import Query, Schema
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -64,6 +65,10 @@ class FiledRelease:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         cells, counts = (np.concatenate([one[k] for one in found]).astype(np.int64) for k in range(2))
         return cells, counts
+
+    def answers_of(self, nodes: slice, asked: Query) -> IntArray:
+        """The answers to ``asked``, of a schema with the same attributes, at ``nodes``; (nodes x answers)."""
+        return answers_of_rows(self, nodes, asked)
 
     @cached_property
     def _stops(self) -> IntArray:

@@ -21,6 +21,7 @@ from topdown.parts.job import Record
 from topdown.pipeline.already_released import released
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
+from topdown.pipeline.exports import require_exportable, require_exports
 from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
 from topdown.pipeline.part_cut import cut
 from topdown.pipeline.part_gather import cut_is_whole
@@ -130,7 +131,7 @@ def draw(
         give_back()
         return Cut(folder, record, journal, begun, geography, units, notices)
     with stages.stage("drawing noise"):
-        measurements = measure(prepared.counts, prepared.plan, begun.key)
+        measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
         measured = journal.keep(begun, measurements)
     units, limits, limits_digest = prepared.units, prepared.limits, prepared.limits_digest
@@ -171,6 +172,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
     plan = config.plan()
     require_solver(config)
     _require_families(config)
+    require_exports(config)
     with stages.stage("reading the table"):
         digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
         _require_list(config, digest, units)
@@ -181,6 +183,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         require_room(counts, plan)
         if goes_in_parts(config, geography.n_nodes, part_size):
             require_parts(config, plan, geography.levels)
+        require_exportable(config, geography, counts.schema)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
             require_kept(counts, limits)

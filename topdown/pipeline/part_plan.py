@@ -66,6 +66,7 @@ def require_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
         "projection.weights is not 'variance'": config.projection.weights != "variance",
         "output.estimates asks for those of all cells": bool(output.estimates) or output.estimates_csv,
         "output.wide asks for a row with all cells": output.wide,
+        "output.exports asks for other forms": bool(output.exports),
         "output.microdata asks for records": output.microdata,
     }
     found = [said for said, holds in wrong.items() if holds]

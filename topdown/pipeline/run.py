@@ -15,6 +15,7 @@ from topdown.microdata.records import Order
 from topdown.microdata.synthesize import Microdata
 from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
+from topdown.pipeline.exports import require_exports, write_exports
 from topdown.pipeline.in_parts import derive_in_parts, workers_of
 from topdown.pipeline.part_plan import Cut
 from topdown.tables.readers import require_encodable
@@ -25,6 +26,8 @@ _MOST_MEANINGS = 40
 """Cells whose meaning is said."""
 RECORDS_STAGES = 3
 """How many `synthesize` has, and `run` more than ``STAGES`` where it goes on to microdata."""
+EXPORTS_STAGES = 1
+"""How many `run` has more where it goes on to other people's forms."""
 
 
 def run(
@@ -41,7 +44,8 @@ def run(
 
     Noise is drawn once: started again with the same configuration and input, a run draws the same noise from its key.
     With a ledger the budget is reserved before the first draw. The public directory appears complete or not at all.
-    Where ``config.output.microdata`` says so, its records follow, as `synthesize` writes them.
+    Where ``config.output`` says so, it follows in other people's forms (``exports``), and its records (``microdata``),
+    as `synthesize` writes them.
     ``workers``: threads, by default one per processor; the release does not depend on it.
 
     A large release of several queries is made in parts, and so is one with a ``part_size``, the leaves of a part:
@@ -53,6 +57,7 @@ def run(
     stages = stages or Silent()
     directory = require_encodable(config.output_path if output is None else output)
     public = directory / "public"
+    require_exports(config, directory)
     if config.output.microdata:
         microdata.require_replaceable(directory / "microdata")
     with ExitStack() as held:
@@ -66,6 +71,7 @@ def run(
         else:
             derive(config, drawn, public, stages, workers=workers)
         del drawn
+        write_exports(config, directory, stages)
         order = config.output.microdata_order
         records = _records(config, directory, order, stages) if config.output.microdata else None
     return Outcome(public, already_there, records)

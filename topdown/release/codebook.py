@@ -142,6 +142,7 @@ def answer_table(table: AnswerTable, linear_name: str, confidence: float, reach:
             f"the margin of error of {linear_name}, not of value, at {100.0 * confidence:.6g} %: {reach.in_words}",
             _COUNT,
         ),
+        **{end: _MARGINS[end] for end in ("lower", "upper")},
     }
     beside_them = Described(f"The estimates of table {table.name}, beside its released counts.", beside)
     return {

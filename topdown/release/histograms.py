@@ -25,7 +25,7 @@ from topdown.release.sparse_rows import answers_of_rows, row_batches
 from topdown.tables.tidy import to_arrow, to_frame
 from topdown.wording import shown
 from topdown.workload import Query, Schema
-from topdown.workload.answer_tables import Column, known_columns
+from topdown.workload.answer_tables import answer_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,10 +153,7 @@ def table_frame(
     """A query's answers at ``nodes``, or a table of the redistricting file, as a wide table: ``geoid, name`` and a
     column for every answer. ``answers_of``: gives those (nodes x answers) to a query. Raises `ConfigError`.
     """
-    columns = known_columns(query, schema)
-    if columns is None:
-        asked = Query.parse(query, schema)
-        columns = tuple(Column(label, asked, k) for k, label in enumerate(asked.labels()))
+    columns = answer_columns(query, schema)
     known = {asked: answers_of(asked) for asked in dict.fromkeys(column.query for column in columns)}
     names = geography.names
     count = nodes.stop - nodes.start

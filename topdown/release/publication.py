@@ -26,7 +26,7 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_tables import FOLDER, Reach, estimate_batches, paths_of, table_batches
+from topdown.release.answer_tables import FOLDER, Intervals, Reach, estimate_batches, paths_of, table_batches
 from topdown.release.catalogue import CSVW, DCAT, UNKNOWN, Catalogue, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, Own, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
@@ -155,13 +155,15 @@ def publish(
     confidence: float = 0.9,
     margins: Margins | None = None,
     margins_in_words: Sequence[str] = (),
+    intervals: Mapping[str, Intervals] | None = None,
 ) -> None:
     """Write the tables and, from their paths, the manifest into ``folder``.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them, ``catalogue`` for catalogues;
     ``csv``, ``wide``, ``estimates_csv`` and ``tables`` say which tables there are beside the others. ``confidence`` and
     ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any;
-    ``margins_in_words``: what the codebook says of them. Raises `DataError` when something cannot be written.
+    ``intervals``: those in ``tables``, by name; ``margins_in_words``: what the codebook says of them. Raises
+    `DataError` when something cannot be written.
     """
     measurements, staging = folder.measurements, folder.staging
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
@@ -170,6 +172,10 @@ def publish(
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
     for table in tables:
         own = {**own, **answer_table(table, linear_name, confidence, reach)}
+    of_tables = intervals or {}
+
+    def beside_table(table: AnswerTable) -> Iterator[pa.RecordBatch]:
+        return estimate_batches(table, release, linear_name, linear[linear_name], reach, of_tables.get(table.name))
 
     def released() -> Iterator[pa.RecordBatch]:
         if margins is None or isinstance(release, HistogramRelease):
@@ -206,13 +212,11 @@ def publish(
         for table in tables:
             counts, beside = paths_of(table)
             writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-            rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
-            writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
+            writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", beside_table(table))
             if csv:
                 writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
             if estimates_csv:
-                rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
-                writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
+                writers[f"{beside}.csv"] = text(f"{beside}.csv", beside_table(table))
         begun_before = {name: future.result for name, future in folder.writing.items()}
         left = [write for name, write in writers.items() if name not in begun_before]
         # Every writer ends before the folder goes away beneath one that is still at work.
