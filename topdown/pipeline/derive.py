@@ -76,7 +76,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
         with stages.stage("finding margins of error"):
             confidence = config.output.confidence
-            found = made_margins(measurements, made.estimates, made.release, confidence, in_tables=bool(tables))
+            found = made_margins(measurements, made.estimates, made.release, confidence, tables)
             give_back()
         with stages.stage("writing"):
             publish(
@@ -106,6 +106,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 tables=tables,
                 confidence=config.output.confidence,
                 margins=found.margins,
+                intervals=found.of_tables,
                 margins_in_words=[found.said["statement"], *found.said["rule"]],
             )
             held.close()  # the release has its name
@@ -160,7 +161,7 @@ def projected(
     beside.update(zip(["unbiased"], linear, strict=False))
     with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
-    _require_agreement(checks)
+    require_agreement(checks)
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
     return Projected(beside, checks, release)
 
@@ -181,7 +182,7 @@ def _whole_and_again(
         return whole, {}
     from topdown.projection.family_crosscheck import cross_check_families
 
-    rng = _generator(ties.spawn("cross-check", "non_negative"))
+    rng = generator(ties.spawn("cross-check", "non_negative"))
     inner = whole.histograms[: whole.descent.tree.n_families]
     return whole, {"non_negative": cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)}
 
@@ -256,7 +257,7 @@ def solved_again(
     solved = {name: one for name, one in estimates.items() if one.nonnegative or not measurements.others}
     checks = {}
     for name, estimate in solved.items():
-        rng = _generator(ties.spawn("cross-check", name))
+        rng = generator(ties.spawn("cross-check", name))
         if estimate.nonnegative and (measurements.others or limits is not None):
             # The certificate of least-squares histograms is computed from the queries, not as they were solved.
             from topdown.projection.family_crosscheck import cross_check_histograms
@@ -266,11 +267,12 @@ def solved_again(
             )
         else:
             checks[name] = cross_check(measurements, estimate, solver=config.projection.solver, rng=rng)
-    _require_agreement(checks)
+    require_agreement(checks)
     return checks
 
 
-def _require_agreement(checks: Mapping[str, CrossCheck]) -> None:
+def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
+    """Refuse a second solution that is not the first. Raises `ProjectionError`."""
     for name, found in checks.items():
         if not found.agrees:
             raise ProjectionError(
@@ -279,7 +281,8 @@ def _require_agreement(checks: Mapping[str, CrossCheck]) -> None:
             )
 
 
-def _generator(source: KeyedSource) -> np.random.Generator:
+def generator(source: KeyedSource) -> np.random.Generator:
+    """A stream of random numbers for what is looked at, from its key."""
     return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
 
 

@@ -213,15 +213,17 @@ def climb(
     """
     components = patterns.components
     blocks = [(component, block) for component in components for block in component.blocks]
-    found: list[Information] = [Own.of(measured[-1], tree.n_leaves, patterns)]
+    found: list[Information] = []
     state = leaves or []
     if leaves is not None:
-        found = [FromBelow.of_known(leaves, blocks, patterns)]
-    elif highest == tree.n_levels - 1:
-        here = _rotated(measured[-1], components)
-        for component, block in blocks:
-            state.append(diffuse.Known.nothing(tree.n_leaves, component.copies, block.size))
-            _take(state[-1], here, component, block, components, tree.leaves.start)
+        found.append(FromBelow.of_known(leaves, blocks, patterns))
+    else:
+        found.append(Own.of(measured[-1], tree.n_leaves, patterns))
+        if highest == tree.n_levels - 1:
+            here = _rotated(measured[-1], components)
+            for component, block in blocks:
+                state.append(diffuse.Known.nothing(tree.n_leaves, component.copies, block.size))
+                _take(state[-1], here, component, block, components, tree.leaves.start)
     for index in range(tree.n_levels - 2, highest - 1, -1):
         families, first = tree.families(index), tree.level(index).start
         here = _rotated(measured[index], components)

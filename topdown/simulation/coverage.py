@@ -22,7 +22,8 @@ from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.rules import GroupMean
 from topdown.uncertainty.groups import Groups as Laws
 from topdown.uncertainty.known_noise import known_noise, no_margins
-from topdown.uncertainty.margins import laws_of_nodes, require_confidence
+from topdown.uncertainty.laws import laws_of_nodes
+from topdown.uncertainty.margins import require_confidence
 from topdown.uncertainty.node_intervals import node_intervals
 from topdown.workload import DETAILED
 
