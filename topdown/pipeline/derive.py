@@ -76,7 +76,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
         with stages.stage("finding margins of error"):
             confidence = config.output.confidence
-            found = made_margins(measurements, made.estimates, made.release, confidence, tables)
+            found = made_margins(measurements, made.estimates, made.release, confidence, tables, pool)
             give_back()
         with stages.stage("writing"):
             publish(
