@@ -29,7 +29,7 @@ from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.method import METHODS
 from topdown.projection.project import project
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, WholeProjection, require_whole, whole_histograms
-from topdown.release.answer_tables import paths_of
+from topdown.release.answer_tables import ESTIMATED, FOLDER, paths_of
 from topdown.release.catalogue import Catalogue
 from topdown.release.histograms import HistogramRelease, project_whole, release_of
 from topdown.release.manifest import Origin, describe_release
@@ -293,7 +293,9 @@ def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> 
         )
     for path in sorted(path for path in public.rglob("*") if path.is_file()):
         stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
+    known = ("estimates.parquet", f"{FOLDER}/*{ESTIMATED}.parquet")
+    estimates = [name for name in known if any(public.glob(name))]
     stages.say(
-        f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts, "
-        "estimates.parquet for estimates with their variances"
+        f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts"
+        + "".join(f", {name} for estimates with their variances" for name in estimates[:1])
     )
