@@ -150,8 +150,20 @@ def projected(
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
     require_whole(measurements)
-    # What takes one processor at a time goes on beside the tables' estimates and what is written meanwhile.
-    jobs: list[Callable[[], Any]] = [lambda: _whole_and_again(config, measurements, ties, limits, workers)]
+
+    def whole_and_again() -> tuple[Whole, dict[str, CrossCheck]]:
+        rule = FAMILY_ROUNDINGS["nearest"]
+        found = whole_histograms(measurements, METHODS[options.method], rule, options.weights, ties, limits, workers)
+        if not options.cross_check:
+            return found, {}
+        from topdown.projection.family_crosscheck import cross_check_families
+
+        rng = generator(ties.spawn("cross-check", "non_negative"))
+        inner = found.histograms[: found.descent.tree.n_families]
+        return found, {"non_negative": cross_check_families(found.descent, inner, solver=options.solver, rng=rng)}
+
+    # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
+    jobs: list[Callable[[], Any]] = [whole_and_again]
     if tables:
         # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
         jobs.append(lambda: linear_answers(measurements, (query for table in tables for query in table.queries)))
@@ -164,27 +176,6 @@ def projected(
     require_agreement(checks)
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
     return Projected(beside, checks, release)
-
-
-def _whole_and_again(
-    config: DerivationConfig,
-    measurements: Measurements,
-    ties: KeyedSource,
-    limits: AnswerLimits | None,
-    workers: int | None,
-) -> tuple[Whole, dict[str, CrossCheck]]:
-    """Whole histograms, and second solutions of families beneath them."""
-    options = config.projection
-    whole = whole_histograms(
-        measurements, METHODS[options.method], FAMILY_ROUNDINGS["nearest"], options.weights, ties, limits, workers
-    )
-    if not options.cross_check:
-        return whole, {}
-    from topdown.projection.family_crosscheck import cross_check_families
-
-    rng = generator(ties.spawn("cross-check", "non_negative"))
-    inner = whole.histograms[: whole.descent.tree.n_families]
-    return whole, {"non_negative": cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)}
 
 
 def require_solver(config: DerivationConfig) -> None:
