@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from topdown.projection.limits import AnswerLimits
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
+    from topdown.release.geoparquet import write_geoparquet
     from topdown.release.histograms import HistogramRelease, project_whole
     from topdown.release.noisy_read import NoisyMeasurements, read_noisy_measurements
     from topdown.release.noisy_write import write_noisy_measurements
@@ -105,6 +106,7 @@ __all__ = [
     "tabulation_units",
     "theory",
     "verify_release",
+    "write_geoparquet",
     "write_noisy_measurements",
     "write_pl94",
     "write_ppmf",
@@ -171,6 +173,7 @@ _HOMES = {
     "tabulated_release": "topdown.release.tabulated",
     "tabulation_units": "topdown.tables.noisy_measurements",
     "verify_release": "topdown.release.verify",
+    "write_geoparquet": "topdown.release.geoparquet",
     "write_noisy_measurements": "topdown.release.noisy_write",
     "write_pl94": "topdown.release.pl94",
     "write_ppmf": "topdown.release.ppmf",

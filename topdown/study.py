@@ -169,9 +169,9 @@ def study(
         report = _write(directory, results, summary)
         if records is not None:
             batches = pa.Table.from_pandas(records, preserve_index=False).to_batches()
-            write_parquet(directory / _RECORDS, iter(batches), {"notice": table.notice}, private=True)
+            write_parquet(directory / _RECORDS, iter(batches), table.marks, private=True)
         if len(variants) > 1:
-            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), {"notice": table.notice}, private=True)
+            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), table.marks, private=True)
     for path in sorted(directory.glob("*")):
         if path.name in _FILES:
             stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
@@ -270,14 +270,13 @@ def _level(geography: Geography, name: str) -> Level:
 
 def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> Path:
     table, report = results.table, directory / "report.html"
-    marks = {"notice": table.notice, "replicates": str(table.replicates)}
     make_folder(directory, private=True)
     table.write(directory / "errors.parquet")
-    write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), marks, private=True)
+    write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), table.marks, private=True)
     densities = residual_rows(table, results.plan, results.released)
-    write_parquet(directory / "densities.parquet", _batch(densities, table), marks, private=True)
+    write_parquet(directory / "densities.parquet", _batch(densities, table), table.marks, private=True)
     if table.coverage is not None:
-        write_parquet(directory / _COVERAGE, _batch(table.coverage, table), marks, private=True)
+        write_parquet(directory / _COVERAGE, _batch(table.coverage, table), table.marks, private=True)
     with whole_file(directory / SUMMARY, private=True) as partial:
         partial.write_text(kept(summary), encoding="utf-8")
     with whole_file(report, private=True) as partial:

@@ -96,4 +96,4 @@ def test_without_geopandas_the_extra_is_named(public: Path, tmp_path: Path, monk
 def test_the_command_asks_for_outlines(public: Path, tmp_path: Path, topdown: Command) -> None:
     done = topdown("export", public, "--format", "geoparquet", "-o", tmp_path / "geo")
     assert done.returncode == 2
-    assert "needs outlines; name a file of them with --geometry" in done.stderr
+    assert "needs outlines; name a file of them: --geometry" in done.stderr

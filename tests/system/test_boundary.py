@@ -43,7 +43,7 @@ ROOMS = {
     "uncertainty": 7,
     "release": 7,
     "planning": 7,
-    "parts": 7,
+    "parts": 8,
     "simulation": 8,
     "microdata": 8,
     "pmse": 8,
@@ -74,9 +74,12 @@ DERIVES = {
     "pipeline.derive",
     "pipeline.rehearsal",
     "pipeline.project",
+    "pipeline.part_gather",
+    "pipeline.part_plan",
     "pipeline.query",
     "pipeline.aggregate",
     "pipeline.export",
+    "pipeline.exports",
     "pipeline.tabulation",
 }
 """What of the pipeline works on measurements alone."""

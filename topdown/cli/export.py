@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +41,9 @@ def export(
     """Write a release in a form that other people's tools read. Reads public files alone and costs no budget."""
     from topdown.pipeline.export import ExportOptions, export_release
 
-    written = export_release(public, form, output, ExportOptions(units, header, geometry, query, state))
+    written, notes = export_release(public, form, output, ExportOptions(units, header, geometry, query, state))
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
     console(quiet).print(
         f"wrote {len(written):,} {'file' if len(written) == 1 else 'files'} into {output}",
         highlight=False,

@@ -29,6 +29,6 @@ def project(
 
     set_logging(verbose)
     config = load_project(file)
-    with Shown(console(quiet), pipeline.STAGES) as stages:
+    with Shown(console(quiet), pipeline.STAGES + bool(config.output.exports)) as stages:
         pipeline.project_measurements(config, output, Silent() if quiet else stages, workers=workers)
     return OUTLIVES_OUTPUT

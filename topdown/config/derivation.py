@@ -39,7 +39,8 @@ class Output(Section):
     with a row per unit and a column per cell, ``tables`` a table for every query that it names (or "P1" to "P5" of the
     redistricting file), with a row per unit and its estimates beside. ``estimates``: of every cell of every unit, by
     default where the cells alone are measured; ``estimates_csv`` the same as CSV. ``confidence``: of the margins of
-    error, above 0.5 and below 1.
+    error, above 0.5 and below 1. ``exports``: other people's forms in which the release is written too, as `topdown
+    export` does, into the folder exports/ beside public/; section [exports] says what they need.
     """
 
     directory: str = "output"
@@ -49,6 +50,7 @@ class Output(Section):
     estimates_csv: bool = False
     tables: list[str] = Field(default_factory=list)
     confidence: float = Field(default=0.9, gt=0.5, lt=1.0)
+    exports: list[str] = Field(default_factory=list)
 
 
 class OutputWithRecords(Output):
@@ -90,6 +92,20 @@ class CatalogueOptions(Section):
     url: Annotated[str, AfterValidator(_address)] = ""
 
 
+class ExportsOptions(Section):
+    """What the forms in output.exports are told, by the names of the options of `topdown export`: of the redistricting
+    file (pl94) and microdata (ppmf) the public directory of the release of the housing ``units``; of pl94 a file of
+    which the geographic ``header`` is taken, and which ``state`` of a nation; of geoparquet the file of outlines
+    (``geometry``) and the ``query`` whose answers are written.
+    """
+
+    units: str | None = None
+    header: str | None = None
+    geometry: str | None = None
+    query: str | None = None
+    state: str | None = None
+
+
 class DerivationConfig(Section, ABC):
     """What follows the draw, whatever the measurements come from: how they are projected, where the release is written.
 
@@ -100,6 +116,7 @@ class DerivationConfig(Section, ABC):
     projection: Projection = Projection()
     output: Output = Output()
     catalogue: CatalogueOptions = CatalogueOptions()
+    exports: ExportsOptions = ExportsOptions()
     folder: Path = Field(default=Path(), exclude=True)
 
     @property

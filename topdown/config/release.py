@@ -207,9 +207,10 @@ class RunConfig(DerivationConfig):
         ``limits``: that of the table of limits.
 
         Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
-        another solver, from the noise that was drawn. Nor of what records are made of it afterwards.
+        another solver, from the noise that was drawn. Nor of what records and exports are made of it afterwards.
         """
-        apart: Any = {"output": True, "ledger": True, "catalogue": True, "projection": {"cross_check", "solver"}}
+        apart: Any = dict.fromkeys(("output", "exports", "ledger", "catalogue"), True)
+        apart |= {"projection": {"cross_check", "solver"}}
         if not self.by_family:
             apart |= {"attributes": True, "recodes": True}
         if not self.zeros:

@@ -17,7 +17,9 @@ from topdown.geography.table import Assembled, Parts, assemble
 from topdown.geography.tree import IntArray, Tree
 from topdown.wording import LONGEST_LIST, WITHHELD, joined, may_hold_a_marked_count, shown, unquoted
 
-_ROWS_AT_ONCE = 1 << 20
+_ROWS_AT_ONCE = 1 << 18
+_WORD = 8
+"""Characters that are compared at once."""
 
 
 def from_geoids(geoids: Any, widths: dict[str, int], root: str, root_level: str, names: Any) -> Parts:
@@ -75,13 +77,16 @@ def from_geoids(geoids: Any, widths: dict[str, int], root: str, root_level: str,
     return levels, tree, identifiers, labels.take(pc.index_in(identifiers, value_set=values))
 
 
-def checked_lengths(values: pa.Array, widths: Mapping[str, int]) -> IntArray:
+def checked_lengths(values: pa.Array, widths: Mapping[str, int]) -> npt.NDArray[np.int32]:
     """The lengths of the codes, every one of which is some level's width."""
     if values.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(values)))[0])
         raise GeographyError(f"{ROW}: the GEOID is missing; give every row its GEOID", row=row)
-    lengths = np.asarray(pc.utf8_length(values), dtype=np.int64)
-    wrong = np.flatnonzero(~np.isin(lengths, list(widths.values())))
+    lengths = np.asarray(pc.utf8_length(values))
+    known = np.zeros(lengths.shape, bool)
+    for width in widths.values():
+        known |= lengths == width
+    wrong = np.flatnonzero(~known)
     if len(wrong):
         row, code = int(wrong[0]), values[int(wrong[0])].as_py()
         wanted = joined([f"{unquoted(level)} {width}" for level, width in widths.items()])
@@ -109,6 +114,14 @@ def _characters(values: pa.Array, width: int) -> npt.NDArray[np.uint8] | None:
     return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].reshape(len(values), width)
 
 
+def _words(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
+    """Rows of characters (rows, width) as whole numbers (rows, words), which are in the same order."""
+    rows, width = characters.shape
+    padded = np.zeros((rows, -(-width // _WORD) * _WORD), np.uint8)
+    padded[:, :width] = characters
+    return padded.view(">u8").astype(np.uint64)
+
+
 def _sorted_codes(codes: pa.Array, widths: list[int], root: str) -> Assembled | None:
     """The tree of strictly increasing ASCII codes by comparing neighbours, or None where they are not that."""
     characters = _characters(codes, widths[-1])
@@ -119,14 +132,21 @@ def _sorted_codes(codes: pa.Array, widths: list[int], root: str) -> Assembled | 
     new_at[:, 0] = True
     for begin in range(1, rows, _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, rows)
-        here, before = characters[begin:end], characters[begin - 1 : end - 1]
-        differs = here != before
-        first = differs.argmax(axis=1)
-        step = np.arange(len(first))
-        if not np.all(differs[step, first] & (here[step, first] > before[step, first])):
+        words = _words(characters[begin - 1 : end])
+        rises = np.zeros(end - begin, bool)
+        differs = np.zeros((len(widths), end - begin), bool)
+        for place in range(words.shape[1]):
+            before, here = words[:-1, place], words[1:, place]
+            # What differs before decides; where nothing did, this word does.
+            rises |= (here > before) & ~differs[-1]
+            changed = here ^ before
+            for level, size in enumerate(widths):
+                seen = size - _WORD * place
+                if seen > 0:
+                    differs[level] |= changed >= np.uint64(1 << 8 * max(0, _WORD - seen))
+        if not rises.all():
             return None
-        for level, size in enumerate(widths):
-            new_at[level, begin:end] = first < size
+        new_at[:, begin:end] = differs
     starts = [np.flatnonzero(mask) for mask in new_at]
     identifiers = [pa.array([root])]
     for level, size in enumerate(widths):
@@ -139,7 +159,9 @@ def _sorted_codes(codes: pa.Array, widths: list[int], root: str) -> Assembled | 
     return Assembled(Tree.from_family_sizes(sizes), pa.concat_arrays(identifiers), [])
 
 
-def _require_leaves_below(inner: pa.Array, lengths: IntArray, identifiers: pa.Array, widths: Mapping[str, int]) -> None:
+def _require_leaves_below(
+    inner: pa.Array, lengths: npt.NDArray[np.int32], identifiers: pa.Array, widths: Mapping[str, int]
+) -> None:
     """Refuse a code of an inner level that no leaf's code begins with, and one that stands there twice."""
     if pc.count_distinct(inner).as_py() != len(inner):
         row = first_repeat(encode(inner)[0])

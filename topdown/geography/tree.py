@@ -22,6 +22,7 @@ IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 _VALUES_AT_ONCE = 1 << 20
+_CHILDREN_AT_ONCE = 1 << 17
 
 
 class Families(NamedTuple):
@@ -67,6 +68,8 @@ class Families(NamedTuple):
     def parts(self, children: int = 1 << 16) -> list[Families]:
         """The families in groups of about so many ``children``, for work that is to stay in the cache."""
         n = int(self.children.stop - self.children.start)
+        if n <= children:
+            return [self]
         bounds = np.searchsorted(self.starts, np.arange(0, n + children, children))
         bounds[-1] = len(self.sizes)
         ends = np.append(self.starts, n)
@@ -77,6 +80,12 @@ class Families(NamedTuple):
             number = None if self.number is None else self.number[int(ends[first]) : int(ends[last])]
             parts.append(Families(above, below, self.starts[first:last] - ends[first], self.sizes[first:last], number))
         return parts
+
+    def alone(self) -> Families:
+        """The same families of arrays that hold their parents, and after these their children, alone."""
+        n_parents, n_children = self.parents.stop - self.parents.start, self.children.stop - self.children.start
+        children = slice(n_parents, n_parents + n_children)
+        return self._replace(parents=slice(0, n_parents), children=children)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +173,14 @@ class Tree:
     def families_down(self) -> Iterator[Families]:
         """The families level by level, from the root's."""
         return (self.families(index) for index in range(self.n_levels - 1))
+
+    def parts_down(self) -> Iterator[Families]:
+        """As `families_down`, a level in groups of families small enough for memory that is used again and again."""
+        return (part for families in self.families_down() for part in families.parts(_CHILDREN_AT_ONCE))
+
+    def parts_up(self) -> Iterator[Families]:
+        """As `families_up`, in the groups of `parts_down`."""
+        return (part for families in self.families_up() for part in families.parts(_CHILDREN_AT_ONCE))
 
     def families_up(self) -> Iterator[Families]:
         """The families level by level, from those of the leaves."""

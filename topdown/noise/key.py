@@ -72,8 +72,7 @@ def nodes_of_chunk(n_answers: int) -> int:
 
 def chunks(n_nodes: int, n_answers: int) -> Iterator[slice]:
     """The nodes of a level, counted from its first, in runs whose answers to one query share a stream."""
-    step = nodes_of_chunk(n_answers)
-    return (slice(first, min(first + step, n_nodes)) for first in range(0, n_nodes, step))
+    return (nodes for _, nodes in chunks_of(n_nodes, n_answers, 0, n_nodes))
 
 
 def chunks_of(n_nodes: int, n_answers: int, first: int, stop: int) -> Iterator[tuple[int, slice]]:

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from topdown.errors import ConfigError, DataError, require_known
+from topdown.geography.geography import Geography
 from topdown.machine.files import make_folder, whole_folder
-from topdown.release.geoparquet import write_geoparquet
+from topdown.release.geoparquet import require_outlines, write_geoparquet
 from topdown.release.histograms import HistogramRelease
 from topdown.release.noisy_write import write_noisy_measurements
-from topdown.release.pl94 import STATES, write_pl94
-from topdown.release.ppmf import write_ppmf
+from topdown.release.pl94 import STATES, require_pl94, write_pl94
+from topdown.release.ppmf import require_ppmf, write_ppmf
 from topdown.release.published import read_release
 from topdown.release.read import read_measurements
-from topdown.release.tabulated import tabulated_release
-from topdown.tables.noisy_measurements import has_spine_codes
+from topdown.release.spine import spine_of
+from topdown.release.tabulated import tabulated_geography, tabulated_release
+from topdown.tables.noisy_measurements import has_spine_codes, product_of
 from topdown.tables.readers import require_encodable
 from topdown.wording import FAILED, listed, reason, shown_path
+from topdown.workload import Schema
 from topdown.workload.redistricting import UNITS, spine_level
+
+_SAME_RECORDS = (
+    "both releases are of the same records; give persons, and as units (--units, or exports.units) their housing units"
+)
 
 
 @dataclass(frozen=True)
@@ -44,17 +52,33 @@ class ExportOptions:
 class ExportFormat:
     """A form that a release can be written in: its ``name``, what it is in ``words``, the ``options`` that it takes,
     and what ``write`` makes of a public directory in an output folder, which must not exist; it returns the files.
+    ``require`` refuses what ``write`` would of a release on a geography, of a schema, before there are counts.
+    ``notes``: what has to be known of what is written, in sentences.
     """
 
     name: str
     words: str
     write: Callable[[Path, Path, ExportOptions], Sequence[Path]]
+    require: Callable[[Geography, Schema, ExportOptions], object]
     options: tuple[str, ...] = ()
+    notes: Callable[[ExportOptions], Sequence[str]] = lambda options: ()
+
+
+class Exported(NamedTuple):
+    """The ``files`` that were written, and in ``notes`` what has to be known of them."""
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...] = ()
 
 
 def _noisy_measurements(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
     source = read_measurements(public)
     return write_noisy_measurements(source.measurements, output, limits=source.limits)
+
+
+def _require_noisy(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+    product_of(schema)
+    spine_of(geography)
 
 
 def _redistricting(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
@@ -63,11 +87,25 @@ def _redistricting(public: Path, output: Path, options: ExportOptions) -> Sequen
     return sorted(folder.iterdir())
 
 
+def _require_redistricting(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+    units = None if options.units is None else _histograms(options.units)
+    require_pl94(_by_geoid(geography), schema, units=units, header=options.header, state=options.state)
+
+
+def _no_units(options: ExportOptions) -> Sequence[str]:
+    if options.units is not None:
+        return ()
+    return (
+        "table H1 and the fields HU100 are 0, which is no count of housing units: this release is of persons; give the "
+        "release of their housing units by --units, or exports.units",
+    )
+
+
 def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
     releases = [_histograms(one) for one in (public, options.units) if one is not None]
     named = {_microdata_name(one): one for one in releases}
     if len(named) < len(releases):
-        raise DataError("both releases are of the same records; give persons, and their housing units with --units")
+        raise DataError(_SAME_RECORDS)
     try:
         make_folder(output.parent)
         with whole_folder(output) as staging:
@@ -80,19 +118,39 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
     return [output / name for name in named]
 
 
+def _require_microdata(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+    require_ppmf(_by_geoid(geography), schema)
+    if options.units is not None and _histograms(options.units).schema.attributes == schema.attributes:
+        raise DataError(_SAME_RECORDS)
+
+
 def _geoparquet(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
-    if options.geometry is None:
-        raise ConfigError("format geoparquet needs outlines; name a file of them with --geometry")
+    geometry = _geometry(options)
     found = read_release(public)
     try:
         make_folder(output.parent)
         with whole_folder(output) as staging:
-            write_geoparquet(found, staging / "release.parquet", options.geometry, query=options.query)
+            write_geoparquet(found, staging / "release.parquet", geometry, query=options.query)
     except OSError as error:
         raise DataError(
             f"{shown_path(output)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
         ) from None
     return [output / "release.parquet"]
+
+
+def _geometry(options: ExportOptions) -> Path:
+    if options.geometry is None:
+        raise ConfigError("format geoparquet needs outlines; name a file of them: --geometry, or exports.geometry")
+    return options.geometry
+
+
+def _require_geoparquet(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+    require_outlines(_by_geoid(geography), schema, _geometry(options), options.query)
+
+
+def _by_geoid(geography: Geography) -> Geography:
+    """``geography``, of the spine's blocks by GEOID."""
+    return tabulated_geography(geography) if has_spine_codes(geography) else geography
 
 
 def _microdata_name(release: HistogramRelease) -> str:
@@ -118,17 +176,34 @@ def _histograms(public: Path) -> HistogramRelease:
 EXPORT_FORMATS: dict[str, ExportFormat] = {
     form.name: form
     for form in (
-        ExportFormat("nmf", "measurements as the Census Bureau's noisy measurement files", _noisy_measurements),
+        ExportFormat(
+            "nmf",
+            "measurements as the Census Bureau's noisy measurement files",
+            _noisy_measurements,
+            _require_noisy,
+        ),
         ExportFormat(
             "pl94",
             "persons as the four members of a redistricting file (P.L. 94-171)",
             _redistricting,
+            _require_redistricting,
             ("units", "header", "state"),
+            _no_units,
         ),
         ExportFormat(
-            "ppmf", "persons, housing units as privacy-protected microdata, a row per record", _microdata, ("units",)
+            "ppmf",
+            "persons, housing units as privacy-protected microdata, a row per record",
+            _microdata,
+            _require_microdata,
+            ("units",),
         ),
-        ExportFormat("geoparquet", "counts with the outlines of their units", _geoparquet, ("geometry", "query")),
+        ExportFormat(
+            "geoparquet",
+            "counts with the outlines of their units",
+            _geoparquet,
+            _require_geoparquet,
+            ("geometry", "query"),
+        ),
     )
 }
 """Every form by its name: the only place where a name becomes one."""
@@ -136,8 +211,8 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
 
 def export_release(
     public: str | Path, form: str, output: str | Path, options: ExportOptions = ExportOptions()
-) -> Sequence[Path]:
-    """Write the release in the directory ``public`` in another form into ``output``, which is made; returns the files.
+) -> Exported:
+    """Write the release in the directory ``public`` in another form into ``output``, which is made.
 
     Raises `ConfigError` for an unknown form, an option that it does not take and an output that is there already,
     `DataError` for a release that is not what was written or that the form has no place for.
@@ -151,4 +226,4 @@ def export_release(
     folder = require_encodable(Path(output))
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{shown_path(folder)} is there already; give another --output")
-    return chosen.write(Path(public), folder, options)
+    return Exported(tuple(chosen.write(Path(public), folder, options)), tuple(chosen.notes(options)))

@@ -66,7 +66,8 @@ def made_margins(
         # What has no row in a release of rows with records is in no table but that of the estimates.
         nothing = np.zeros((measurements.geography.n_nodes, len(measurements.cells)), bool)
         whole = release.dense(nothing) if isinstance(release, HistogramRelease) else release
-        margins = node_margins(measurements, whole, confidence=confidence)
+        values = linear.values if isinstance(linear, Estimate) else None
+        margins = node_margins(measurements, whole, confidence=confidence, linear=values)
         return MadeMargins(margins, of_tables, reach, describe_margins(confidence))
     if not isinstance(linear, Estimate) or linear.variance is None or isinstance(release, Release):
         said = describe_margins(confidence, None, OF_QUERIES) if of_tables else describe_margins(confidence, _ELSEWHERE)

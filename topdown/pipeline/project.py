@@ -12,6 +12,7 @@ from topdown.machine.files import file_digest, locked, make_folder
 from topdown.machine.progress import Silent, Stages
 from topdown.noise import KeyedSource
 from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
+from topdown.pipeline.exports import require_exportable, require_exports, write_exports
 from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import DerivedFrom, Origin
 from topdown.release.noisy_read import read_noisy_measurements
@@ -27,7 +28,7 @@ FILES_LIMITS = (
 """What the manifest says of the limits of such files."""
 
 STAGES = 6
-"""How many stages `project_measurements` has, for a progress bar."""
+"""How many stages `project_measurements` has, for a progress bar, and one more where there are exports."""
 
 
 def project_measurements(
@@ -43,8 +44,10 @@ def project_measurements(
     directory = require_encodable(config.output_path if output is None else output)
     public = directory / "public"
     require_solver(config)
+    require_exports(config, directory)
     with stages.stage("reading the measurements"):
         source = _read(config)
+    require_exportable(config, source.measurements.geography, source.measurements.schema)
     stages.say(f"read      {source.measurements.geography.n_nodes:,} nodes x {len(source.measurements.cells)} cells")
     levels = source.measurements.geography.levels
     stages.say(STATEMENT if source.plan is None else source.plan.describe(levels))
@@ -53,10 +56,13 @@ def project_measurements(
         with locked(directory / ".lock"):
             if _made_before(config, source, public):
                 stages.say(f"{public} holds this release already, complete; nothing was written")
+                write_exports(config, directory, stages)
                 return Outcome(public, already_there=True)
             drawn = Drawn(source.measurements, _ties(config, source), source.plan, source.origin, limits=source.limits)
             del source
             derive(config, drawn, public, stages, workers=workers)
+            del drawn
+            write_exports(config, directory, stages)
     except BlockingIOError:
         raise ConfigError(
             f"{shown_path(directory)}: another run is writing here; wait for it, or give another --output"

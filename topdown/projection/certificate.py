@@ -69,7 +69,7 @@ def certify(
 ) -> Certificate:
     """The certificate of ``x`` (..., nodes) from its residuals; ``variance`` of what was measured."""
     off = np.zeros(residuals.sums.shape)
-    for families in tree.families_down():
+    for families in tree.parts_down():
         off[..., families.parents] = np.abs(families.total(x[..., families.children]) - x[..., families.parents])
     least = float(x.min()) if nonnegative else 0.0
     kinds = [_beyond(residuals.gap, residuals.rounding, residuals.deviation), _beyond(off, residuals.sums)]
@@ -80,7 +80,7 @@ def certify(
         consistency=float(off.max(initial=0.0)),
         most_negative=min(least, 0.0),
         kkt=float(residuals.gap.max()),
-        scale=float(np.abs(x).max()),
+        scale=float(max(x.max(), -x.min())),
         noise=float(np.sqrt(variance.max(initial=0.0, where=np.isfinite(variance)))),
         deviations=deviations,
         worst_node=worst_node,
@@ -120,7 +120,7 @@ def _beyond(residual: FloatArray, rounding: FloatArray, deviation: FloatArray | 
     over = np.flatnonzero(~(residual <= rounding))
     if len(over) == 0:
         return 0.0, 0
-    excess = (residual - rounding).ravel()[over]
+    excess = residual.ravel()[over] - rounding.ravel()[over]
     scale = np.zeros(len(over)) if deviation is None else deviation.ravel()[over]
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(np.isnan(excess), np.inf, excess / scale)

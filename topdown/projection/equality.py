@@ -68,21 +68,25 @@ def upward_gains(variance: FloatArray, tree: Tree) -> Gains:
     share = np.empty_like(u)
     own = np.empty((*u.shape[:-1], tree.n_families))
     leaves = tree.leaves
-    u[..., leaves], below = _split_unmeasured(u[..., leaves])
-    for families in tree.families_up():
-        share[..., families.children] = _shares(u[..., families.children], below, families)
-        pooled = families.total(u[..., families.children])
-        v = variance[..., families.parents]
+    unmeasured: FloatArray | None = None
+    if np.isinf(u[..., leaves]).any():
+        unmeasured = np.zeros(u.shape)
+        u[..., leaves], unmeasured[..., leaves] = _split_unmeasured(u[..., leaves])
+    for families in tree.parts_up():
+        children, parents = families.children, families.parents
+        below = None if unmeasured is None else unmeasured[..., children]
+        share[..., children] = _shares(u[..., children], below, families)
+        pooled = families.total(u[..., children])
+        v = variance[..., parents]
         weight, combined = combine(pooled, v)
-        if below is not None:
+        if below is not None and unmeasured is not None:
             measured = np.isfinite(v)
             open_ends = families.total(below)
             weight = np.where(open_ends > 0, measured, weight)
             combined = np.where(open_ends > 0, np.where(measured, v, 0.0), combined)
-            below = np.where(measured, 0.0, open_ends)
-            below = below if below.any() else None
-        own[..., families.parents] = weight
-        u[..., families.parents] = combined
+            unmeasured[..., parents] = np.where(measured, 0.0, open_ends)
+        own[..., parents] = weight
+        u[..., parents] = combined
     share[..., 0] = 1.0
     return Gains(own, share, u)
 
@@ -91,7 +95,7 @@ def family_gains(variance: FloatArray, tree: Tree) -> FloatArray:
     """Shares (..., nodes) for the per-family projection of the measurements themselves (no upward pass)."""
     share = np.empty_like(variance)
     share[..., 0] = 1.0
-    for families in tree.families_down():
+    for families in tree.parts_down():
         finite, unmeasured = _split_unmeasured(variance[..., families.children])
         share[..., families.children] = _shares(finite, unmeasured, families)
     return share
@@ -105,7 +109,7 @@ def measured_or_zero(values: FloatArray, variance: FloatArray) -> FloatArray:
 
 def upward(values: FloatArray, gains: Gains, tree: Tree) -> FloatArray:
     """z (..., nodes): the best estimate of every node from ``values`` at and below it. ``values`` is overwritten."""
-    for families in tree.families_up():
+    for families in tree.parts_up():
         children = families.total(values[..., families.children])
         own = gains.own[..., families.parents]
         parents = values[..., families.parents]
@@ -116,7 +120,7 @@ def upward(values: FloatArray, gains: Gains, tree: Tree) -> FloatArray:
 
 def downward(values: FloatArray, share: FloatArray, tree: Tree) -> FloatArray:
     """x (..., nodes): the root kept, then each family moved onto its parent's value. ``values`` is overwritten."""
-    for families in tree.families_down():
+    for families in tree.parts_down():
         children = values[..., families.children]
         excess = values[..., families.parents] - families.total(children)
         children += share[..., families.children] * families.spread(excess)
@@ -132,7 +136,7 @@ def downward_variance(variance: FloatArray, share: FloatArray, tree: Tree) -> Fl
     """
     result = np.array(variance)
     any_open = bool(np.isinf(variance).any())
-    for families in tree.families_down():
+    for families in tree.parts_down():
         v, g = variance[..., families.children], share[..., families.children]
         above = families.spread(result[..., families.parents])
         if not any_open:
@@ -176,7 +180,7 @@ def open_leaves(variance: FloatArray, tree: Tree) -> FloatArray | None:
         return None
     counts = np.zeros(variance.shape)
     counts[..., tree.leaves] = leaves
-    for families in tree.families_up():
+    for families in tree.parts_up():
         below = families.total(counts[..., families.children])
         counts[..., families.parents] = np.where(np.isinf(variance[..., families.parents]), below, 0.0)
     return counts

@@ -17,6 +17,7 @@ from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection import diffuse
 from topdown.projection.components import Block, Component, Components
+from topdown.projection.grouping import grouped
 from topdown.projection.patterns import Patterns
 from topdown.workload import DETAILED, Query
 
@@ -99,10 +100,8 @@ class Own:
         """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
         found, size = np.zeros_like(x), np.zeros_like(x)
         for query, precision in self.precision.items():
-            answer, place = np.unique(query.answers_of(cells), return_inverse=True)
-            place = place.reshape(-1)
-            order = np.argsort(place, kind="stable")
-            summed = np.add.reduceat(x[:, order], np.searchsorted(place[order], np.arange(len(answer))), axis=1)
+            answer, place, order, starts = grouped(query.answers_of(cells))
+            summed = np.add.reduceat(x[:, order], starts, axis=1)
             said = self.answers[query].values[nodes][:, answer]
             found += (precision[nodes, None] * (summed - said))[:, place]
             size += (precision[nodes, None] * (summed + np.abs(said)))[:, place]
@@ -214,15 +213,17 @@ def climb(
     """
     components = patterns.components
     blocks = [(component, block) for component in components for block in component.blocks]
-    found: list[Information] = [Own.of(measured[-1], tree.n_leaves, patterns)]
+    found: list[Information] = []
     state = leaves or []
     if leaves is not None:
-        found = [FromBelow.of_known(leaves, blocks, patterns)]
-    elif highest == tree.n_levels - 1:
-        here = _rotated(measured[-1], components)
-        for component, block in blocks:
-            state.append(diffuse.Known.nothing(tree.n_leaves, component.copies, block.size))
-            _take(state[-1], here, component, block, components, tree.leaves.start)
+        found.append(FromBelow.of_known(leaves, blocks, patterns))
+    else:
+        found.append(Own.of(measured[-1], tree.n_leaves, patterns))
+        if highest == tree.n_levels - 1:
+            here = _rotated(measured[-1], components)
+            for component, block in blocks:
+                state.append(diffuse.Known.nothing(tree.n_leaves, component.copies, block.size))
+                _take(state[-1], here, component, block, components, tree.leaves.start)
     for index in range(tree.n_levels - 2, highest - 1, -1):
         families, first = tree.families(index), tree.level(index).start
         here = _rotated(measured[index], components)

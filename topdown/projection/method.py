@@ -172,9 +172,10 @@ def _gls_top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> Re
     found = family_optimality(x, z, u, tree, lower, nonnegative=True, slack=slack)
     # The upward pass is the program's own statement; what is exact is so by the measurements.
     exact = variance == 0
-    inner = slice(0, tree.n_families)
-    found.gap[exact] = np.maximum(found.gap, np.abs(x - values))[exact]
-    found.rounding[inner] += np.where(exact[inner], found.sums, 0.0)
+    if exact.any():
+        inner = slice(0, tree.n_families)
+        found.gap[exact] = np.maximum(found.gap[exact], np.abs(x[exact] - values[exact]))
+        found.rounding[inner] += np.where(exact[inner], found.sums, 0.0)
     return found
 
 

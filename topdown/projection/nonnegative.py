@@ -106,7 +106,7 @@ def downward_nonnegative(
     variance = np.broadcast_to(variance, values.shape)
     y = values if lower is None else values - lower
     x = np.maximum(y, 0.0)
-    for families in tree.families_down():
+    for families in tree.parts_down():
         totals = x[..., families.parents]
         if lower is not None:
             slack = lower[..., families.parents] - families.total(lower[..., families.children])

@@ -6,11 +6,12 @@ Every family's multiplier is chosen so that all conditions are missed as little 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
-from topdown.geography.tree import FloatArray, Tree
+from topdown.geography.tree import Families, FloatArray, Tree
 from topdown.projection.equality import measured_or_zero, open_leaves, upward_gains
 from topdown.projection.multipliers import EPS, OWN, BoolArray, Conditions, InnerNodes, pool
 
@@ -52,32 +53,85 @@ def family_optimality(
     deviations a node's condition may be missed where the multiplier is read; the residuals say whether it was.
     """
     variance = np.broadcast_to(variance, x.shape)
-    y = measured_or_zero(values, variance)
-    size = np.abs(x)
-    rounding, floor = OWN * (size + np.abs(y)), np.zeros(())
-    if lower is not None and nonnegative:
-        floor = OWN * (size + np.abs(lower))
-        rounding += OWN * np.abs(lower)
-        x, y = x - lower, y - lower
     unit = own_variance(variance, tree)
+    found = Residuals(*(np.empty(x.shape) for _ in range(3)), np.zeros((*x.shape[:-1], tree.n_families)))
+    for part in (None, *tree.parts_down()):
+        # A family's conditions are of its own: a group of families, with what their parents have before them.
+        nodes = [slice(0, 1)] if part is None else [part.parents, part.children]
+        own = _Stated.of(x, values, variance, unit, lower, nodes, nonnegative=nonnegative)
+        local = None if part is None else part.alone()
+        _of_families(own, local, tree, found, nodes, nonnegative=nonnegative, slack=slack)
+    return found
+
+
+class _Stated(NamedTuple):
+    """Some nodes' values, measurements, variances and bounds; all (..., nodes) but ``floor``, which may be ()."""
+
+    x: FloatArray
+    y: FloatArray
+    size: FloatArray
+    variance: FloatArray
+    unit: FloatArray
+    rounding: FloatArray
+    floor: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        x: FloatArray,
+        values: FloatArray,
+        variance: FloatArray,
+        unit: FloatArray,
+        lower: FloatArray | None,
+        nodes: list[slice],
+        *,
+        nonnegative: bool,
+    ) -> _Stated:
+        x, values, variance, unit = (_joined(array, nodes) for array in (x, values, variance, unit))
+        y = measured_or_zero(values, variance)
+        size = np.abs(x)
+        rounding, floor = OWN * (size + np.abs(y)), np.zeros(())
+        if lower is not None and nonnegative:
+            bound = _joined(lower, nodes)
+            floor = OWN * (size + np.abs(bound))
+            rounding += OWN * np.abs(bound)
+            x, y = x - bound, y - bound
+        return cls(x, y, size, variance, unit, rounding, floor)
+
+
+def _joined(array: FloatArray, nodes: list[slice]) -> FloatArray:
+    return np.concatenate([array[..., some] for some in nodes], axis=-1)
+
+
+def _of_families(
+    own: _Stated,
+    part: Families | None,
+    tree: Tree,
+    found: Residuals,
+    nodes: list[slice],
+    *,
+    nonnegative: bool,
+    slack: float,
+) -> None:
+    """Residuals of the children of a group of families, into ``found``; without ``part``, of the root."""
+    x, y, size, variance, unit, rounding, floor = own
     deviation = np.sqrt(unit)
+    if part is None:
+        gap = np.abs(x - (np.maximum(y, 0.0) if nonnegative else y))
+        found.gap[..., :1] = np.where(np.isinf(variance), 0.0, gap)
+        found.rounding[..., :1], found.deviation[..., :1] = rounding, deviation
+        return
     empty = np.zeros(x.shape, np.bool_)
     if nonnegative:
         allowed = None if slack <= FINE else np.maximum(rounding + slack * deviation, floor)
-        empty = _empty(x, size, rounding, allowed, floor, tree, nested=False)
-    gap = np.abs(x - (np.maximum(y, 0.0) if nonnegative else y))
-    gap[..., 0] = np.where(np.isinf(variance[..., 0]), 0.0, gap[..., 0])
-    sums = np.zeros((*x.shape[:-1], tree.n_families))
-    conditions = Conditions.of(x, y, variance, unit, rounding, deviation, empty)
-    for families in tree.families_down():
-        for part in families.parts():
-            c, p = part.children, part.parents
-            here = conditions.at(c)
-            tau = pool(here.claims(slack), part, size, tree)
-            gap[..., c] = here.gap(part.spread(tau.center()))
-            rounding[..., c] += unit[..., c] * part.spread(tau.width)
-            sums[..., p] = tau.sums
-    return Residuals(gap, rounding, deviation, sums)
+        empty = _empty(x, size, rounding, allowed, floor, [part], nested=False)
+    c, (above, below) = part.children, nodes
+    here = Conditions.of(*(a[..., c] for a in (x, y, variance, unit, rounding, deviation, empty)))
+    tau = pool(here.claims(slack), part, size, tree)
+    found.gap[..., below] = here.gap(part.spread(tau.center()))
+    found.rounding[..., below] = rounding[..., c] + unit[..., c] * part.spread(tau.width)
+    found.deviation[..., below] = deviation[..., c]
+    found.sums[..., above] = tau.sums
 
 
 def tree_optimality(
@@ -99,39 +153,41 @@ def tree_optimality(
     variance = np.broadcast_to(variance, x.shape)
     y = measured_or_zero(values, variance)
     size = np.abs(x)
-    rounding, unit = OWN * (size + np.abs(y)), pooled_variance(variance, tree)
+    rounding = size + np.abs(y)
+    rounding *= OWN
+    unit = pooled_variance(variance, tree)
     deviation = np.sqrt(unit)
     empty = np.zeros(x.shape, np.bool_)
     if nonnegative:
         allowed = None if slack <= FINE else rounding + slack * deviation
-        empty = _empty(x, size, rounding, allowed, np.zeros(()), tree, nested=True)
-    gap = np.abs(x - (np.maximum(y, 0.0) if nonnegative else y))
+        empty = _empty(x, size, rounding, allowed, np.zeros(()), tree.parts_down(), nested=True)
     inner, leaves = slice(0, tree.n_families), tree.leaves.start
     sums = np.zeros((*x.shape[:-1], tree.n_families))
     if tree.n_families == 0:
-        return Residuals(gap, rounding, deviation, sums)
-    conditions = Conditions.of(x, y, variance, unit, rounding, deviation, empty)
+        return Residuals(np.abs(x - (np.maximum(y, 0.0) if nonnegative else y)), rounding, deviation, sums)
+    gap = np.empty(x.shape)
+    gap[..., inner] = np.abs(x[..., inner] - (np.maximum(y[..., inner], 0.0) if nonnegative else y[..., inner]))
+
+    def conditions(nodes: slice) -> Conditions:
+        return Conditions.of(*(a[..., nodes] for a in (x, y, variance, unit, rounding, deviation, empty)))
+
     nodes = InnerNodes.of(x[..., inner], y[..., inner], variance[..., inner], unit[..., inner], rounding[..., inner])
-    for families in tree.families_up():
-        for part in families.parts():
-            c, p = part.children, part.parents
-            claims = conditions.at(c).claims(slack) if c.start >= leaves else nodes.claims(c, slack)
-            found = pool(claims, part, size, tree)
-            sums[..., p] = found.sums
-            nodes.keep(
-                p, found, part.total(claims.room), part.largest(claims.tried) if claims.tried.ndim else claims.tried
-            )
+    for part in tree.parts_up():
+        c, p = part.children, part.parents
+        claims = conditions(c).claims(slack) if c.start >= leaves else nodes.claims(c, slack)
+        found = pool(claims, part, size, tree)
+        sums[..., p] = found.sums
+        nodes.keep(p, found, part.total(claims.room), part.largest(claims.tried) if claims.tried.ndim else claims.tried)
     nothing = np.zeros((*x.shape[:-1], 1))
     nodes.settle(slice(0, 1), nothing, nothing, nothing, slack)
-    for families in tree.families_down():
-        for part in families.parts():
-            c, p = part.children, part.parents
-            above, width, vague = (part.spread(a[..., p]) for a in (nodes.tau, nodes.width, nodes.vague))
-            if c.start < leaves:
-                nodes.settle(c, above, width, vague, slack)
-                continue
-            gap[..., c] = conditions.at(c).gap(above)
-            rounding[..., c] += unit[..., c] * (width + np.where(empty[..., c], vague, 0.0))
+    for part in tree.parts_down():
+        c, p = part.children, part.parents
+        above, width, vague = (part.spread(a[..., p]) for a in (nodes.tau, nodes.width, nodes.vague))
+        if c.start < leaves:
+            nodes.settle(c, above, width, vague, slack)
+            continue
+        gap[..., c] = conditions(c).gap(above)
+        rounding[..., c] += unit[..., c] * (width + np.where(empty[..., c], vague, 0.0))
     exact = variance[..., inner] == 0
     gap[..., inner] = np.where(exact, gap[..., inner], unit[..., inner] * nodes.gap)
     rounding[..., inner] = np.where(exact, rounding[..., inner] + sums, unit[..., inner] * nodes.rounding)
@@ -145,46 +201,45 @@ def _empty(
     rounding: FloatArray,
     allowed: FloatArray | None,
     floor: FloatArray,
-    tree: Tree,
+    groups: Iterable[Families],
     *,
     nested: bool,
 ) -> BoolArray:
     """Which nodes count as 0, if ``nested`` with all below them: those at ``floor``, and small ones that might be 0.
 
-    ``size``: |x| before lower bounds were taken off. A node is small that has no more than rounding may give or take of
-    its parent, or than what it is ``allowed`` (a solver's zeros are inexact). Small siblings count as 0 if together
-    they have no more than that rounding, or than what is allowed to the largest sibling that is not small, or where
-    there is none to the parent: then there is something that can hold what they are given too much. What they might
-    have without its being seen is added to their ``rounding``.
+    ``size``: |x| before lower bounds were taken off. ``groups``: the families, upper levels first. A node is small that
+    has no more than rounding may give or take of its parent, or than what it is ``allowed`` (a solver's zeros are
+    inexact). Small siblings count as 0 if together they have no more than that rounding, or than what is allowed to the
+    largest sibling that is not small, or where there is none to the parent: then there is something that can hold what
+    they are given too much. What they might have without its being seen is added to their ``rounding``.
     """
     empty: BoolArray = x <= floor
     if allowed is not None:
         empty[..., 0] |= x[..., 0] <= allowed[..., 0]
     budget = np.zeros(()) if allowed is None else np.array(allowed)
-    unseen = _LOST * size[..., : tree.n_families]
-    for families in tree.families_down():
-        for part in families.parts():
-            c, p = part.children, part.parents
-            mass, hidden = x[..., c], empty[..., c]
-            if nested:
-                hidden = hidden | part.spread(empty[..., p])
-            free = unseen[..., p]
-            lost = own = part.spread(free)
-            if allowed is not None:
-                own = np.maximum(own, allowed[..., c])
-                others = part.largest(np.where(mass <= own, 0.0, own))
-                free = np.maximum(free, np.where(others > 0, others, budget[..., p]))
-            small = (mass <= own) & ~hidden
-            if small.any():
-                together = part.total(np.where(small, mass, 0.0))
-                hidden = hidden | (small & part.spread(together <= free))
-                if allowed is not None and nested:
-                    share = np.divide(free, together, out=np.zeros_like(free), where=together > 0)
-                    budget[..., c] = np.where(small, mass * part.spread(share), own)
-            empty[..., c] = hidden
-            rounding[..., c] += np.where(hidden, lost, 0.0)
-            if nested and c.start < tree.n_families:
-                unseen[..., c] = np.where(hidden, lost, unseen[..., c])
+    unseen = _LOST * size
+    for part in groups:
+        c, p = part.children, part.parents
+        mass, hidden = x[..., c], empty[..., c]
+        if nested:
+            hidden = hidden | part.spread(empty[..., p])
+        free = unseen[..., p]
+        lost = own = part.spread(free)
+        if allowed is not None:
+            own = np.maximum(own, allowed[..., c])
+            others = part.largest(np.where(mass <= own, 0.0, own))
+            free = np.maximum(free, np.where(others > 0, others, budget[..., p]))
+        small = (mass <= own) & ~hidden
+        if small.any():
+            together = part.total(np.where(small, mass, 0.0))
+            hidden = hidden | (small & part.spread(together <= free))
+            if allowed is not None and nested:
+                share = np.divide(free, together, out=np.zeros_like(free), where=together > 0)
+                budget[..., c] = np.where(small, mass * part.spread(share), own)
+        empty[..., c] = hidden
+        rounding[..., c] += np.where(hidden, lost, 0.0)
+        if nested:
+            unseen[..., c] = np.where(hidden, lost, unseen[..., c])
     return empty
 
 

@@ -78,10 +78,12 @@ def climb(
     `Contradiction` for exact answers and limits that cannot be, with the number of the piece's node.
     """
     conditions = Conditions.of(tree, measured, limits)
-    levels, known, answers = information.own(tree, measured, patterns), list[diffuse.Known](), measured[1]
     if method.upward:
         climbed = information.climb(tree, measured, patterns, highest=1)
-        levels, known, answers = [levels[0], *climbed.levels], climbed.highest, {}
+        levels, known, answers = climbed.levels, climbed.highest, dict[Query, Answers]()
+        levels = [information.Own.of(measured[0], 1, patterns), *levels]
+    else:
+        levels, known, answers = information.own(tree, measured, patterns), [], measured[1]
     descent = Descent(tree, levels, conditions, patterns, patterns.components.schema.possible_cells(), tree.leaf_counts)
     return Climbed(descent, Roots(known, answers, conditions.limits[1], tree.leaf_counts[tree.level(1)]))
 

@@ -10,11 +10,17 @@ from typing import Any
 import pandas as pd
 
 from topdown.errors import ConfigError, DataError
+from topdown.geography.geography import Geography
 from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
+from topdown.release.histograms import HistogramRelease
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease
+from topdown.release.tabulated import tabulated_release
+from topdown.tables.noisy_measurements import has_spine_codes
 from topdown.wording import FAILED, reason, shown_path
+from topdown.workload import Schema
+from topdown.workload.answer_tables import answer_columns
 
 _KEYS = ["geoid", "level", "parent", "name"]
 
@@ -27,24 +33,35 @@ def write_geoparquet(
     ``geometry``: outlines in any form that GDAL reads (GeoJSON, GeoPackage, a shapefile) or GeoParquet, matched to
     units by the column that holds the most GEOIDs, as text. ``query``: the counts are its answers, by default the cells
     and their total, where several queries were measured the total alone. Rows go by level and GEOID: ``geoid, level,
-    parent, name``, the counts, ``geometry``.
+    parent, name``, the counts, ``geometry``. Of a release from noisy measurement files the units are the true ones.
 
     Raises `ConfigError` where geopandas is not installed, `DataError` for outlines that cannot be read, of which none
     is a unit's or two are of the same, and where the file cannot be written.
     """
-    geopandas = _geopandas()
-    path, source = Path(path), Path(geometry)
-    outlines = _outlines(geopandas, source)
-    counts = _counts(found, query)
-    column = _key(outlines, set(counts["geoid"]), source)
-    outlines = outlines[outlines[column].isin(counts["geoid"])]
-    twice = outlines[column].duplicated()
-    if twice.any():
-        node = int(found.geography.index_of([str(outlines[column][twice].iloc[0])])[0])
-        raise DataError(f"{shown_path(source)}: two outlines of {found.geography.describe(node)}; join them into one")
+    released = _by_geoid(found)
+    column, outlines = _outlines_of(released.geography, Path(geometry))
+    counts = _counts(released, query)
     shapes = pd.DataFrame({"geoid": outlines[column].astype(str), "geometry": outlines.geometry})
     merged = counts.merge(shapes, on="geoid", how="inner")
-    return _write(geopandas.GeoDataFrame(merged, geometry="geometry", crs=outlines.crs), path)
+    return _write(_geopandas().GeoDataFrame(merged, geometry="geometry", crs=outlines.crs), Path(path))
+
+
+def require_outlines(geography: Geography, schema: Schema, geometry: str | Path, query: str | None = None) -> None:
+    """Refuse, before there are counts, what `write_geoparquet` would of a release of ``schema`` on ``geography``."""
+    answer_columns("total" if query is None else query, schema)
+    _outlines_of(geography, Path(geometry))
+
+
+def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
+    """The column of GEOIDs, and the outlines of the units of ``geography``."""
+    outlines = _outlines(_geopandas(), source)
+    column = _key(outlines, geography, source)
+    outlines = outlines[outlines[column].isin(set(geography.identifiers.to_pylist()))]
+    twice = outlines[column].duplicated()
+    if twice.any():
+        node = int(geography.index_of([str(outlines[column][twice].iloc[0])])[0])
+        raise DataError(f"{shown_path(source)}: two outlines of {geography.describe(node)}; join them into one")
+    return column, outlines
 
 
 def _geopandas() -> Any:
@@ -67,8 +84,9 @@ def _outlines(geopandas: Any, path: Path) -> Any:
     return found
 
 
-def _key(outlines: Any, geoids: set[str], path: Path) -> str:
+def _key(outlines: Any, geography: Geography, path: Path) -> str:
     """The column that holds the most GEOIDs."""
+    geoids = set(geography.identifiers.to_pylist())
     columns = [name for name in outlines.columns if name != outlines.geometry.name]
     hits = {name: int(outlines[name].isin(geoids).sum()) for name in columns}
     best = max(hits, key=lambda name: hits[name], default=None)
@@ -80,9 +98,9 @@ def _key(outlines: Any, geoids: set[str], path: Path) -> str:
     return str(best)
 
 
-def _counts(found: PublishedRelease, query: str | None) -> pd.DataFrame:
+def _counts(found: PublishedRelease | HistogramRelease, query: str | None) -> pd.DataFrame:
     """A row per unit: `_KEYS` and the counts."""
-    if query is None and found.histograms is None:
+    if query is None and isinstance(found, PublishedRelease) and found.histograms is None:
         return found.wide()
     geography = found.geography
     identifiers = geography.identifiers.to_pylist()
@@ -95,6 +113,14 @@ def _counts(found: PublishedRelease, query: str | None) -> pd.DataFrame:
         table.insert(2, "parent", [identifiers[one] if one >= 0 else None for one in above.tolist()])
         frames.append(table)
     return pd.concat(frames, ignore_index=True)
+
+
+def _by_geoid(found: PublishedRelease) -> PublishedRelease | HistogramRelease:
+    """``found``; where it is of the spine's units, its counts by the true ones, whose GEOIDs outlines have."""
+    if not has_spine_codes(found.geography):
+        return found
+    schema = found.measurements.schema
+    return tabulated_release(found.histograms or HistogramRelease.of_release(found.release, schema))
 
 
 def _write(frame: Any, path: Path) -> Path:

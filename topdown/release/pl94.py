@@ -17,7 +17,7 @@ from topdown.machine.files import whole_folder
 from topdown.release.histograms import HistogramRelease
 from topdown.tables.pl94 import HEADER, LEVELS, LINK, SEGMENTS, read_header, require_text, write_member
 from topdown.wording import FAILED, listed, reason, shown, shown_path
-from topdown.workload import Query
+from topdown.workload import Query, Schema
 from topdown.workload.redistricting import (
     PERSONS,
     UNITS,
@@ -71,14 +71,7 @@ def write_pl94(
     encoding does not have.
     """
     folder = Path(folder)
-    _require_schemas(release, units)
-    geography = release.geography
-    parts = _records(geography, state)
-    abbreviation = STATES[geography.identifiers[int(parts[0].nodes[0])].as_py()]
-    if geography.names is not None:
-        require_text(geography.names, "name")
-    parts = [_described(geography, part, abbreviation) for part in parts]
-    parts = _numbered(parts) if header is None else _with_header(geography, parts, Path(header))
+    abbreviation, parts = _header(release.geography, release.schema, units, header, state)
     stem = abbreviation.lower()
     try:
         with whole_folder(folder) as staging:
@@ -92,15 +85,44 @@ def write_pl94(
     return folder
 
 
-def _require_schemas(release: HistogramRelease, units: HistogramRelease | None) -> None:
-    if release.schema.attributes != PERSONS.attributes:
+def require_pl94(
+    geography: Geography,
+    schema: Schema,
+    *,
+    units: HistogramRelease | None = None,
+    header: str | Path | None = None,
+    state: str | None = None,
+) -> None:
+    """Refuse, before there are counts, what `write_pl94` would of a release of ``schema`` on ``geography``."""
+    _header(geography, schema, units, header, state)
+
+
+def _header(
+    geography: Geography,
+    schema: Schema,
+    units: HistogramRelease | None,
+    header: str | Path | None,
+    state: str | None,
+) -> tuple[str, list[_Part]]:
+    """The state's abbreviation and the records' geographic header."""
+    _require_schemas(geography, schema, units)
+    parts = _records(geography, state)
+    abbreviation = STATES[geography.identifiers[int(parts[0].nodes[0])].as_py()]
+    if geography.names is not None:
+        require_text(geography.names, "name")
+    parts = [_described(geography, part, abbreviation) for part in parts]
+    return abbreviation, _numbered(parts) if header is None else _with_header(geography, parts, Path(header))
+
+
+def _require_schemas(geography: Geography, schema: Schema, units: HistogramRelease | None) -> None:
+    if schema.attributes != PERSONS.attributes:
         raise DataError(
-            f"the release's attributes are {listed(release.schema.names)}, and a redistricting file is made of "
+            f"the release's attributes are {listed(schema.names)}, and a redistricting file is made of "
             f"{listed(PERSONS.names)} with their categories (topdown.workload.redistricting.PERSONS)"
         )
     if units is not None and units.schema.attributes != UNITS.attributes:
         raise DataError(f"units: the attributes are {listed(units.schema.names)}; table H1 is made of 'h1'")
-    if units is not None and not units.geography.identifiers.equals(release.geography.identifiers):
+    if units is not None and not units.geography.identifiers.equals(geography.identifiers):
         raise DataError("units: their geography is another one than that of the persons; give the same")
 
 

@@ -14,12 +14,14 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from topdown.errors import DataError
+from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
 from topdown.release.histograms import HistogramRelease
 from topdown.tables.ppmf import BLOCK, PERSON_FILE, PLACES, UNIT_FILE, Microdata, coded, file_of_schema, records
 from topdown.wording import FAILED, listed, reason, shown_path
+from topdown.workload import Schema
 
 _LARGEST_NUMBER = 999_999_999
 _ROWS_AT_ONCE = 1 << 18
@@ -36,19 +38,8 @@ def write_ppmf(release: HistogramRelease, path: str | Path) -> Path:
     no blocks of 15 digits, and where it cannot be written.
     """
     path = Path(path)
-    file = file_of_schema(release.schema)
-    if file is None:
-        raise DataError(
-            f"the release's attributes are {listed(release.schema.names)}, and such a file is made of "
-            f"{listed(PERSON_FILE.schema.names)} (persons) or {listed(UNIT_FILE.schema.names)} (housing units), with "
-            "their categories (topdown.workload.redistricting)"
-        )
+    file, blocks = require_ppmf(release.geography, release.schema)
     geography, leaves = release.geography, release.geography.tree.leaves
-    blocks = geography.identifiers[leaves.start :]
-    right = pc.match_substring_regex(blocks, r"^[0-9]{15}$").to_numpy(zero_copy_only=False)
-    if not right.all():
-        node = leaves.start + int(np.flatnonzero(~right)[0])
-        raise DataError(f"{geography.describe(node)}: a block of this file has a code of 15 digits")
     begin = int(release.starts[leaves.start])
     counts = release.counts[begin:]
     if counts.sum() > _LARGEST_NUMBER + 1:
@@ -70,6 +61,25 @@ def write_ppmf(release: HistogramRelease, path: str | Path) -> Path:
             f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
         ) from None
     return path
+
+
+def require_ppmf(geography: Geography, schema: Schema) -> tuple[Microdata, pa.Array]:
+    """The file that a release of ``schema`` is written as, and its blocks; raises, before there are counts, what
+    `write_ppmf` does for another schema and other leaves."""
+    file = file_of_schema(schema)
+    if file is None:
+        raise DataError(
+            f"the release's attributes are {listed(schema.names)}, and such a file is made of "
+            f"{listed(PERSON_FILE.schema.names)} (persons) or {listed(UNIT_FILE.schema.names)} (housing units), with "
+            "their categories (topdown.workload.redistricting)"
+        )
+    leaves = geography.tree.leaves
+    blocks = geography.identifiers[leaves.start :]
+    right = pc.match_substring_regex(blocks, r"^[0-9]{15}$").to_numpy(zero_copy_only=False)
+    if not right.all():
+        node = leaves.start + int(np.flatnonzero(~right)[0])
+        raise DataError(f"{geography.describe(node)}: a block of this file has a code of 15 digits")
+    return file, blocks
 
 
 def _batches(

@@ -20,11 +20,7 @@ def tabulated_release(release: HistogramRelease) -> HistogramRelease:
     geography that does not end with the spine's blocks, and for blocks of several states.
     """
     lies_in = list(tabulation_units(release.geography, SPINE[-1]).values())
-    states = sorted({geoid[: WIDTHS["state"]] for geoid in lies_in})
-    if len(states) > 1:
-        raise DataError(f"the blocks are of the states {listed(states)}; give the release of one state")
-    widths = {level: width for level, width in WIDTHS.items() if level != "state"}
-    geography = Geography.from_geoids(lies_in, widths, root=states[0], root_level="state")
+    geography = _by_geoid(lies_in)
     tree, first = geography.tree, int(release.starts[release.geography.tree.leaves.start])
     sizes = np.diff(release.starts[release.geography.tree.leaves.start :])
     nodes = np.repeat(geography.index_of(lies_in), sizes)
@@ -42,3 +38,16 @@ def tabulated_release(release: HistogramRelease) -> HistogramRelease:
     return HistogramRelease(
         geography, release.schema, starts, cells, counts, release.method, None, release.fit_for_release
     )
+
+
+def tabulated_geography(geography: Geography) -> Geography:
+    """The geography of `tabulated_release`, of a release on the spine's ``geography``. Raises as that does."""
+    return _by_geoid(list(tabulation_units(geography, SPINE[-1]).values()))
+
+
+def _by_geoid(blocks: list[str]) -> Geography:
+    states = sorted({geoid[: WIDTHS["state"]] for geoid in blocks})
+    if len(states) > 1:
+        raise DataError(f"the blocks are of the states {listed(states)}; give the release of one state")
+    widths = {level: width for level, width in WIDTHS.items() if level != "state"}
+    return Geography.from_geoids(blocks, widths, root=states[0], root_level="state")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from topdown.errors import DataError, GeographyError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.tables.tidy import parents_of
+from topdown.tables.tidy import levels_of, parents_of
 from topdown.wording import reason, shown_path
 
 _ROWS_PER_GROUP = 1 << 18
@@ -25,16 +25,16 @@ def geography_batches(geography: Geography) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, parent, name``, level by level from the root, siblings together; the root has no parent."""
     codes = geography.identifiers
     for begin in range(0, geography.n_nodes, _ROWS_PER_GROUP):
-        nodes = np.arange(begin, min(begin + _ROWS_PER_GROUP, geography.n_nodes))
-        level = (np.searchsorted(geography.level_offsets, nodes, side="right") - 1).astype(np.int8)
+        nodes = slice(begin, min(begin + _ROWS_PER_GROUP, geography.n_nodes))
+        level, n_rows = levels_of(geography, nodes), nodes.stop - nodes.start
         yield pa.RecordBatch.from_pydict(
             {
-                "geoid": codes.slice(begin, len(nodes)),
+                "geoid": codes.slice(begin, n_rows),
                 "level": pa.DictionaryArray.from_arrays(pa.array(level), pa.array(geography.levels)),
                 "parent": parents_of(geography, nodes),
-                "name": pa.nulls(len(nodes), pa.string())
+                "name": pa.nulls(n_rows, pa.string())
                 if geography.names is None
-                else geography.names.slice(begin, len(nodes)),
+                else geography.names.slice(begin, n_rows),
             }
         )
 

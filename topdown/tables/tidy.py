@@ -77,14 +77,14 @@ def _tidy_batch(
     """The rows of some nodes. A slice of nodes takes one copy of a value, an array of them two."""
     n_cells = len(cells)
     numbers = np.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
-    level = (np.searchsorted(geography.level_offsets, numbers, side="right") - 1).astype(np.int8)
+    level = levels_of(geography, nodes)
     n_rows = len(numbers) * n_cells
     arrays = {
         "geoid": text_of(geography.identifiers, numbers, n_cells, as_numbers=as_numbers),
         "level": pa.DictionaryArray.from_arrays(pa.array(np.repeat(level, n_cells)), pa.array(geography.levels)),
     }
     if units:
-        arrays["parent"] = parents_of(geography, numbers, n_cells)
+        arrays["parent"] = parents_of(geography, nodes, n_cells)
         known = geography.names
         unnamed = pa.nulls(n_rows, pa.string())
         arrays["name"] = unnamed if known is None else text_of(known, numbers, n_cells, as_numbers=as_numbers)
@@ -147,15 +147,32 @@ def numbered(values: pa.Array, places: npt.NDArray[np.int32]) -> pa.DictionaryAr
     return pa.DictionaryArray.from_arrays(pa.array(places, mask=missing), values)
 
 
-def parents_of(geography: Geography, nodes: IntArray, times: int = 1) -> pa.DictionaryArray:
+def parents_of(geography: Geography, nodes: slice | IntArray, times: int = 1) -> pa.DictionaryArray:
     """The GEOIDs of the parents of ``nodes``, in ascending order, each so many times; of the root null."""
-    parent = np.searchsorted(geography.tree.child_offsets, nodes, side="right") - 1
-    # Parents stand in a row, as their children do: a dictionary of them takes no search.
-    first, last = int(np.maximum(parent, 0).min()), max(0, int(parent.max()))
-    index = np.repeat((parent - first).astype(np.int32), times)
+    bounds = geography.tree.child_offsets
+    # Parents stand in a row, as their children do: a dictionary of them takes no search, a run of nodes no other.
+    if isinstance(nodes, slice):
+        first, last = (int(np.searchsorted(bounds, node, side="right")) - 1 for node in (nodes.start, nodes.stop - 1))
+        inside = np.clip(bounds[max(first, 0) : last + 2], max(nodes.start, 1), nodes.stop)
+        parent = np.repeat(np.arange(len(inside) - 1, dtype=np.int32), np.diff(inside))
+        index = np.repeat(np.concatenate([np.full(int(first < 0), -1, np.int32), parent]), times)
+        first, last = max(first, 0), max(last, 0)
+    else:
+        parent = np.searchsorted(bounds, nodes, side="right") - 1
+        first, last = int(np.maximum(parent, 0).min()), max(0, int(parent.max()))
+        index = np.repeat((parent - first).astype(np.int32), times)
     return pa.DictionaryArray.from_arrays(
         pa.array(index, mask=index < 0), geography.identifiers.slice(first, last - first + 1)
     )
+
+
+def levels_of(geography: Geography, nodes: slice | IntArray) -> npt.NDArray[np.int8]:
+    """The number of the level of each of ``nodes``."""
+    bounds = geography.level_offsets
+    if isinstance(nodes, slice):
+        here = np.diff(np.clip(bounds, nodes.start, nodes.stop))
+        return np.repeat(np.arange(len(here), dtype=np.int8), here)
+    return (np.searchsorted(bounds, nodes, side="right") - 1).astype(np.int8)
 
 
 def write_parquet(

@@ -97,22 +97,25 @@ def node_margins(
     *,
     confidence: float = 0.9,
     simultaneous: bool = False,
+    linear: FloatArray | None = None,
 ) -> Margins:
-    """What `margins` gives, as arrays."""
+    """What `margins` gives, as arrays; ``linear`` (nodes x cells): least squares' values, where they are known."""
     alpha = 1.0 - require_confidence(confidence)
     noise = known_noise(measurements)
     geography, cells = measurements.geography, measurements.cells
     if release is not None and (release.geography != geography or release.cells != cells):
         raise DataError("the release has other units or cells than the measurements; give the one made of them")
     shape = (len(cells), geography.n_nodes)
-    estimate, lower, upper = (np.empty(shape) for _ in range(3))
+    estimate = np.empty(shape) if linear is None else linear.T
+    lower, upper = (np.empty(shape) for _ in range(2))
     variance, law = laws_of_nodes(measurements, noise)
     if simultaneous:
         alpha /= max(1, int((variance > 0).sum()) * len(cells))
     for block in geography.tree.blocks(len(cells)):
-        problem = stated(measurements, "variance", nonnegative=False, cells=block)
-        estimate[block] = least_squares(problem.values, problem.variance, geography.tree)
-        released = None if release is None else release.values.T[block].astype(np.float64)
+        if linear is None:
+            problem = stated(measurements, "variance", nonnegative=False, cells=block)
+            estimate[block] = least_squares(problem.values, problem.variance, geography.tree)
+        released = None if release is None else release.values.T[block]
         lower[block], upper[block] = node_intervals(estimate[block], variance, law, geography.tree, alpha, released)
     sd = np.broadcast_to(np.sqrt(variance)[:, None], shape[::-1])
     return Margins(geography, cells, estimate.T, sd, lower.T, upper.T, confidence, simultaneous)

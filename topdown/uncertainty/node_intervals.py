@@ -31,7 +31,7 @@ class Bounds(NamedTuple):
 
 
 def node_intervals(
-    x: FloatArray, variance: FloatArray, found: Groups, tree: Tree, alpha: float, released: FloatArray | None
+    x: FloatArray, variance: FloatArray, found: Groups, tree: Tree, alpha: float, released: FloatArray | IntArray | None
 ) -> Bounds:
     """Intervals from the least-squares estimates ``x`` (cells x nodes) with ``variance`` (nodes,), whose laws are of
     the shapes of ``found``, for nodes of which each misses with at most ``alpha``; with ``released`` values inside.
@@ -120,9 +120,9 @@ def _guard(lower: FloatArray, p_of_zero: FloatArray, variance: FloatArray, tree:
     """
     for index in range(tree.n_levels):
         nodes = tree.level(index)
-        noisy = variance[nodes] > 0
-        threshold = rejected_up_to(p_of_zero[nodes][noisy], alpha, int(noisy.sum()))
-        lower[nodes][p_of_zero[nodes] > threshold] = 0.0
+        noisy, p = variance[nodes] > 0, p_of_zero[nodes]
+        threshold = rejected_up_to(p if noisy.all() else p[noisy], alpha, int(noisy.sum()))
+        lower[nodes][p > threshold] = 0.0
 
 
 def rejected_up_to(p: FloatArray, alpha: float, tried: int, sure: int = 0) -> float:

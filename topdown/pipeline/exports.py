@@ -1,0 +1,163 @@
+"""[output] exports: the release in other people's forms too, in the folder exports/ beside public/.
+
+What a form needs is looked at before anything is drawn. The folder appears whole, when the release is there; made.json
+says of which release it is and how it was asked for, so that a run that is started again knows its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from topdown.config import DerivationConfig
+from topdown.errors import ConfigError, DataError, TopdownError, require_known
+from topdown.geography.geography import Geography
+from topdown.machine.files import file_digest, make_folder, whole_folder
+from topdown.machine.progress import Stages
+from topdown.pipeline.export import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
+from topdown.release.verify import MANIFEST
+from topdown.tables.tidy import write_json
+from topdown.wording import FAILED, listed, reason, shown, shown_path
+from topdown.workload import Schema
+
+FOLDER = "exports"
+_MADE = "made.json"
+_SCHEMA_VERSION = "1.0"
+
+
+def require_exports(config: DerivationConfig, directory: Path | None = None) -> None:
+    """Refuse exports that cannot be made whatever the table holds: unknown forms, options of others, files that are not
+    there, and where it is known the ``directory`` in which exports of another release lie.
+
+    Raises `ConfigError` naming the setting.
+    """
+    chosen = _chosen(config)
+    given = _options(config)
+    for option in given.given:
+        if not any(option in form.options for form in chosen):
+            able = [form.name for form in EXPORT_FORMATS.values() if option in form.options]
+            raise ConfigError(f"exports.{option} is for {listed(able)}, and output.exports has none of them")
+    for name in ("units", "header", "geometry"):
+        path = getattr(given, name)
+        if path is not None and not os.path.exists(path):
+            raise ConfigError(f"exports.{name} = {shown_path(path)}: no such file or folder; correct the path")
+    if directory is not None and chosen and _holds(directory / FOLDER) and not _holds(directory / "public"):
+        raise ConfigError(f"{shown_path(directory / FOLDER)} is there already, of another release; move it away")
+
+
+def require_exportable(config: DerivationConfig, geography: Geography, schema: Schema) -> None:
+    """Refuse, before there are measurements, what a form of ``config`` has no place for: units, levels, attributes.
+
+    Raises `ConfigError` and `DataError` naming the form.
+    """
+    for form in _chosen(config):
+        try:
+            form.require(geography, schema, _of_form(form, _options(config)))
+        except TopdownError as error:
+            raise type(error)(f"output.exports, {form.name}: {error}") from None
+
+
+def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> None:
+    """Write the release in ``directory``/public in the forms that ``config`` asks for, into ``directory``/exports.
+
+    Raises `ConfigError` where that folder holds anything else, `DataError` where something cannot be written.
+    """
+    chosen = _chosen(config)
+    if not chosen:
+        return
+    folder, public = directory / FOLDER, directory / "public"
+    asked = {
+        "schema_version": _SCHEMA_VERSION,
+        "release_sha256": file_digest(public / MANIFEST),
+        "formats": sorted(form.name for form in chosen),
+        "options": {name: _told(getattr(_options(config), name)) for name in _options(config).given},
+    }
+    if _holds(folder):
+        _require_same(folder, asked)
+        stages.say(f"{folder} holds these exports already, complete; nothing was written")
+        return
+    try:
+        make_folder(directory)
+        with stages.stage("exporting"), whole_folder(folder) as staging:
+            for form in chosen:
+                made = export_release(public, form.name, staging / form.name, _of_form(form, _options(config)))
+                for note in made.notes:
+                    stages.say(f"note      {form.name}: {note}")
+            files = {
+                one.relative_to(staging).as_posix(): file_digest(one)
+                for one in sorted(staging.rglob("*"))
+                if one.is_file()
+            }
+            write_json(staging / _MADE, {**asked, "files": files})
+    except OSError as error:
+        raise DataError(
+            f"{shown_path(folder)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
+            "and run again: the release stays as it is"
+        ) from None
+    stages.say(f"wrote     {folder} ({', '.join(form.name for form in chosen)}: {len(files):,} files)")
+
+
+def _chosen(config: DerivationConfig) -> list[ExportFormat]:
+    names = config.output.exports
+    for k, name in enumerate(names):
+        require_known(name, EXPORT_FORMATS, "form in output.exports:")
+        if name in names[:k]:
+            raise ConfigError(f"output.exports names {shown(name)} twice; name it once")
+    return [EXPORT_FORMATS[name] for name in names]
+
+
+def _options(config: DerivationConfig) -> ExportOptions:
+    """What section [exports] says, its paths relative to the file."""
+    told = config.exports
+    paths = {name: getattr(told, name) for name in ("units", "header", "geometry")}
+    resolved = {name: None if path is None else config.path_of(path) for name, path in paths.items()}
+    return ExportOptions(**resolved, query=told.query, state=told.state)
+
+
+def _of_form(form: ExportFormat, options: ExportOptions) -> ExportOptions:
+    """Of ``options`` those that ``form`` takes."""
+    return replace(options, **{name: None for name in options.given if name not in form.options})
+
+
+def _told(option: Path | str) -> str:
+    """An option for the record: a text, or the digest of what lies at a path."""
+    if isinstance(option, str):
+        return option
+    if not option.is_dir():
+        return file_digest(option)
+    if (option / MANIFEST).is_file():
+        return file_digest(option / MANIFEST)
+    inside = sorted(one for one in option.rglob("*") if one.is_file())
+    told = "".join(f"{one.relative_to(option).as_posix()}\0{file_digest(one)}\n" for one in inside)
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _holds(folder: Path) -> bool:
+    try:
+        return folder.is_file() or (folder.is_dir() and any(folder.iterdir()))
+    except OSError as error:
+        raise ConfigError(f"{shown_path(folder)}: cannot be read: {reason(error)}; correct the permissions") from None
+
+
+def _require_same(folder: Path, asked: dict[str, Any]) -> None:
+    """Refuse a folder that holds other exports than those that are ``asked`` for, or not all of them."""
+    try:
+        there = json.loads((folder / _MADE).read_text(encoding="utf-8"))
+        files = {str(name): str(digest) for name, digest in there.pop("files").items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        there, files = None, {}
+    if there != asked:
+        raise ConfigError(
+            f"{shown_path(folder)} holds other exports than output.exports and [exports] ask for; move it away and run "
+            "again: the release stays as it is"
+        )
+    for name, digest in files.items():
+        if not (folder / name).is_file() or file_digest(folder / name) != digest:
+            raise DataError(
+                f"{shown_path(folder / name)} is not the file that was written; move {shown_path(folder)} away and run "
+                "again: the release stays as it is"
+            )
