@@ -34,6 +34,9 @@ _FILE_BUFFERS, _FILE_BUFFERS_PER_ROW = 14 << 20, 120
 _INTERVAL_OF_ROW = 45.0
 """What the three columns of an interval take in a row that is written."""
 
+_OF_FIELDS = 3.0
+"""Tables beside the counts' own that are held while they are made of a redistricting file's."""
+
 _SORTED_AT_ONCE = 1 << 20
 _FAMILY_GROUP = 1 << 16
 _LARGE_FAMILY = 1 << 18
@@ -49,6 +52,7 @@ class Work:
     """What is asked of a run, as far as its memory depends on it.
 
     ``rows``: of the confidential table. ``row_bytes``: what the columns of a row take that its counts are read from.
+    ``redistricting``: whether they are made of a redistricting file's tables instead.
     ``units_text``: bytes of the identifiers of all nodes, ``names_text``: of their names. ``bounds``: kinds of bounded
     noise. ``on_grid``: whether noise is continuous, on a grid. ``invariants``: whether a level is exact,
     ``unmeasured``: whether one is not measured. ``margins``: whether there are intervals. ``threads``: how many work at
@@ -68,6 +72,7 @@ class Work:
     unmeasured: bool
     margins: bool
     threads: int
+    redistricting: bool = False
 
 
 def peak_memory(tree: Tree, work: Work, held: int, most: int) -> int:
@@ -123,7 +128,9 @@ def _block_cells(tree: Tree, work: Work) -> int:
 def _reading(tree: Tree, work: Work) -> float:
     """The table's columns, a number for every row, what one column takes while it is read, units looked up."""
     lookup = 64 * tree.n_nodes + work.units_text
-    return work.rows * (work.row_bytes + 6 * _WORD) + _WORD * tree.n_nodes + lookup
+    # Fields as numbers, their differences, and these turned around before they are summed.
+    made = _OF_FIELDS * _WORD * tree.n_nodes * work.cells if work.redistricting else 0.0
+    return made + work.rows * (work.row_bytes + 6 * _WORD) + _WORD * tree.n_nodes + lookup
 
 
 def _drawing(tree: Tree, work: Work) -> float:
