@@ -494,12 +494,6 @@ def test_records_where_none_can_be_are_refused(folder: Path) -> None:
     assert "987" not in str(refused.value)
 
 
-def test_tables_too_large_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draw, "_LARGEST_HISTOGRAMS", 100)
-    with pytest.raises(ConfigError, match=r"22 nodes x 18 cells are 396 numbers"):
-        pipeline.run(load_config(configured(folder)))
-
-
 def test_check_rehearses_and_draws_nothing(folder: Path) -> None:
     draw.check(load_config(configured(folder)))
     assert not (folder / "output").exists()

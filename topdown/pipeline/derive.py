@@ -161,7 +161,7 @@ def projected(
     beside.update(zip(["unbiased"], linear, strict=False))
     with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
-    _require_agreement(checks)
+    require_agreement(checks)
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
     return Projected(beside, checks, release)
 
@@ -182,7 +182,7 @@ def _whole_and_again(
         return whole, {}
     from topdown.projection.family_crosscheck import cross_check_families
 
-    rng = _generator(ties.spawn("cross-check", "non_negative"))
+    rng = generator(ties.spawn("cross-check", "non_negative"))
     inner = whole.histograms[: whole.descent.tree.n_families]
     return whole, {"non_negative": cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)}
 
@@ -257,7 +257,7 @@ def solved_again(
     solved = {name: one for name, one in estimates.items() if one.nonnegative or not measurements.others}
     checks = {}
     for name, estimate in solved.items():
-        rng = _generator(ties.spawn("cross-check", name))
+        rng = generator(ties.spawn("cross-check", name))
         if estimate.nonnegative and (measurements.others or limits is not None):
             # The certificate of least-squares histograms is computed from the queries, not as they were solved.
             from topdown.projection.family_crosscheck import cross_check_histograms
@@ -267,11 +267,12 @@ def solved_again(
             )
         else:
             checks[name] = cross_check(measurements, estimate, solver=config.projection.solver, rng=rng)
-    _require_agreement(checks)
+    require_agreement(checks)
     return checks
 
 
-def _require_agreement(checks: Mapping[str, CrossCheck]) -> None:
+def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
+    """Refuse a second solution that is not the first. Raises `ProjectionError`."""
     for name, found in checks.items():
         if not found.agrees:
             raise ProjectionError(
@@ -280,7 +281,8 @@ def _require_agreement(checks: Mapping[str, CrossCheck]) -> None:
             )
 
 
-def _generator(source: KeyedSource) -> np.random.Generator:
+def generator(source: KeyedSource) -> np.random.Generator:
+    """A stream of random numbers for what is looked at, from its key."""
     return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
 
 

@@ -91,7 +91,7 @@ def whole_histograms(
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     most = max((float(one.values.max(initial=0.0)) for one in found), default=0.0)
-    return Whole(found, certificate_of(checks, geography.tree, measurements, most), descent)
+    return Whole(found, certificate_of(checks, measurements, most), descent)
 
 
 def settler(

@@ -16,8 +16,6 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
-from topdown.release.histograms import HistogramRelease
-from topdown.release.release import Release
 from topdown.tables.tidy import text_of
 from topdown.workload import Query
 from topdown.workload.answer_tables import AnswerTable
@@ -51,12 +49,21 @@ class Intervals(Protocol):
         """Both ends at ``nodes`` from the estimates ``x`` with ``variance`` and ``released``, all (nodes x columns)."""
 
 
+class Answering(Protocol):
+    """A release of whole counts, however they are held."""
+
+    @property
+    def geography(self) -> Geography: ...
+    def answers_of(self, nodes: slice, asked: Query) -> IntArray:
+        """The released answers to a query at ``nodes``; (nodes x answers)."""
+
+
 def paths_of(table: AnswerTable) -> tuple[str, str]:
     """The paths in the public directory of a table's counts and estimates, without what says the kind of file."""
     return f"{FOLDER}/{table.stem}", f"{FOLDER}/{table.stem}{ESTIMATED}"
 
 
-def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> Iterator[pa.RecordBatch]:
+def table_batches(table: AnswerTable, release: Answering) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name`` and a column of counts for every one of the table's, unit by unit from the root."""
     for nodes in _parts(release.geography, table):
         units = _units(release.geography, nodes, 1)
@@ -67,7 +74,7 @@ def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> It
 
 def estimate_batches(
     table: AnswerTable,
-    release: Release | HistogramRelease,
+    release: Answering,
     linear_name: str,
     linear: Estimate | LinearAnswers,
     reach: Reach,
@@ -107,7 +114,7 @@ def _ends(bounds: tuple[FloatArray, FloatArray]) -> dict[str, pa.Array]:
     return {name: pa.array(end.reshape(-1)) for name, end in zip(("lower", "upper"), bounds, strict=True)}
 
 
-def table_counts(table: AnswerTable, release: Release | HistogramRelease, nodes: slice) -> IntArray:
+def table_counts(table: AnswerTable, release: Answering, nodes: slice) -> IntArray:
     """The released counts of the table's columns at ``nodes``; (nodes x columns)."""
     found = {query: release.answers_of(nodes, query) for query in table.queries}
     return np.stack([found[column.query][:, column.answer] for column in table.columns], axis=1)
