@@ -35,7 +35,7 @@ _INTERVAL_OF_ROW = 45.0
 """What the three columns of an interval take in a row that is written."""
 
 _SORTED_AT_ONCE = 1 << 20
-_FAMILY_GROUP = 1 << 16
+_FAMILY_GROUP = 1 << 17
 _LARGE_FAMILY = 1 << 18
 
 
@@ -140,8 +140,9 @@ def _projecting(tree: Tree, work: Work) -> float:
 
 def _projection(tree: Tree, work: Work, method: Method) -> float:
     kernel, nonnegative = method.footprint, method.nonnegative
-    nodes, inner, widest, cells = tree.n_nodes, tree.n_families, _widest(tree), _block_cells(tree, work)
-    by_cell = kernel.block * nodes + kernel.block_level * widest + kernel.block_inner * inner
+    nodes, inner, cells = tree.n_nodes, tree.n_families, _block_cells(tree, work)
+    group = min(_widest(tree), max(_FAMILY_GROUP, _largest_family(tree)))
+    by_cell = kernel.block * nodes + kernel.block_group * group + kernel.block_inner * inner
     held = (1 if work.on_grid else 2) * nodes
     if work.invariants:
         by_cell += (2.2 if nonnegative else 0.6) * nodes
@@ -149,7 +150,6 @@ def _projection(tree: Tree, work: Work, method: Method) -> float:
     if work.unmeasured:
         by_cell += kernel.unmeasured * nodes
     solving = cells * by_cell + 2.2 * nodes
-    group = min(widest, max(_FAMILY_GROUP, _largest_family(tree)))
     certifying = cells * held + kernel.nodes * nodes + kernel.inner * inner + kernel.group * group
     extra = work.invariants * (3.2 if nonnegative else 1.2) + work.unmeasured * 3.0
     return _WORD * (max(solving, certifying) + extra * nodes)
