@@ -21,7 +21,8 @@ from synthetic import BLOCKS, WIDTHS, nation
 import topdown as td
 from topdown.machine.memory import give_back
 from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.margins import laws_of_nodes, node_margins
+from topdown.uncertainty.laws import laws_of_nodes
+from topdown.uncertainty.margins import node_margins
 from topdown.uncertainty.regions import Regions
 
 REGION_BLOCKS = 9_000_000

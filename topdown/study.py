@@ -110,7 +110,7 @@ def study(
         )
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
     rules = _rules(config, geography, followed, groupings)
-    coverage = followed_margins(config, geography, followed, groupings, plan, limits)
+    coverage = followed_margins(config, geography, followed, groupings, plan)
     wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
     if queries is not None:
@@ -160,16 +160,18 @@ def study(
             shaded_above=(config.report.doubtful, config.report.unreliable),
             published=None
             if coverage is None
-            else published_example(counts, plan, config.projection.method, config.study.seed, coverage.confidence),
+            else published_example(
+                counts, plan, config.projection.method, config.study.seed, coverage.confidence, followed, limits
+            ),
         )
         summary = summarise(results)
     with stages.stage("writing"), writing(directory):
         report = _write(directory, results, summary)
         if records is not None:
             batches = pa.Table.from_pandas(records, preserve_index=False).to_batches()
-            write_parquet(directory / _RECORDS, iter(batches), {"notice": table.notice}, private=True)
+            write_parquet(directory / _RECORDS, iter(batches), table.marks, private=True)
         if len(variants) > 1:
-            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), {"notice": table.notice}, private=True)
+            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), table.marks, private=True)
     for path in sorted(directory.glob("*")):
         if path.name in _FILES:
             stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
@@ -268,14 +270,13 @@ def _level(geography: Geography, name: str) -> Level:
 
 def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> Path:
     table, report = results.table, directory / "report.html"
-    marks = {"notice": table.notice, "replicates": str(table.replicates)}
     make_folder(directory, private=True)
     table.write(directory / "errors.parquet")
-    write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), marks, private=True)
+    write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), table.marks, private=True)
     densities = residual_rows(table, results.plan, results.released)
-    write_parquet(directory / "densities.parquet", _batch(densities, table), marks, private=True)
+    write_parquet(directory / "densities.parquet", _batch(densities, table), table.marks, private=True)
     if table.coverage is not None:
-        write_parquet(directory / _COVERAGE, _batch(table.coverage, table), marks, private=True)
+        write_parquet(directory / _COVERAGE, _batch(table.coverage, table), table.marks, private=True)
     with whole_file(directory / SUMMARY, private=True) as partial:
         partial.write_text(kept(summary), encoding="utf-8")
     with whole_file(report, private=True) as partial:

@@ -10,6 +10,7 @@ import pytest
 
 import topdown as td
 from topdown.confidential.entries import Entries
+from topdown.confidential.overlap import require_disjoint, summed_cells
 from topdown.confidential.records import SPARSE_FROM
 from topdown.errors import CountsError
 from topdown.workload.redistricting import PERSONS
@@ -63,6 +64,32 @@ def test_they_are_the_same_counts(sparse: td.Counts, dense: td.Counts) -> None:
     assert (sparse.values == dense.values).all()
     assert sparse.values.shape == (7, 2016)
     assert repr(sparse) == "Counts(7 nodes x 2016 cells, confidential)"
+
+
+def test_what_is_counted_twice_is_found_without_a_table_of_all_cells() -> None:
+    rng = np.random.default_rng(5)
+    codes = [f"{county}{block:02d}" for county in "ABC" for block in range(20)]
+    geography = td.Geography.from_geoids(codes, {"county": 1, "block": 3}, root="S", root_level="state")
+    size = rng.lognormal(3, 1, len(codes))
+    counts = {cell: rng.poisson(size * share) for cell, share in ((1900, 3), (7, 1), (1100, 2))}
+    counts[2015] = counts[7] + counts[1900]
+    leaf = np.concatenate([np.flatnonzero(column) for column in counts.values()])
+    cells = np.concatenate([np.full((column > 0).sum(), cell) for cell, column in counts.items()])
+    numbers = np.concatenate([column[column > 0] for column in counts.values()])
+    entries = Entries.of_leaves(geography.tree, 2016, leaf * 2016 + cells, numbers)
+    sparse = td.Counts(geography, PERSONS.cells(), entries, PERSONS)
+    dense = td.Counts(geography, PERSONS.cells(), sparse.values, PERSONS)
+    del vars(sparse)["values"]
+    found = summed_cells(sparse)
+    assert found is not None
+    assert {frozenset(side) for side in found} == {
+        frozenset([PERSONS.cells()[2015]]),
+        frozenset([PERSONS.cells()[7], PERSONS.cells()[1900]]),
+    }
+    assert summed_cells(dense) == found
+    with pytest.raises(CountsError, match="as if they overlapped"):
+        require_disjoint(sparse)
+    assert "values" not in vars(sparse)
 
 
 def test_the_same_noise_falls_on_the_same_counts(sparse: td.Counts, dense: td.Counts) -> None:

@@ -150,3 +150,14 @@ def test_single_children_are_told_apart_in_a_chunk(
     assert not given[only].any()
     assert (given != 0).any(axis=1).sum() > len(given) - len(only) - 3
     assert len(set(itertools.chain(*added["state", "age"].tolist()))) > 5
+
+
+@pytest.mark.parametrize("plan", list(plans()))
+def test_the_noise_does_not_depend_on_who_draws(
+    counts: td.Counts, plan: td.Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "DRAWS_PER_STREAM", 64)
+    alone, together = (td.measure(counts, plan, key(), workers=workers) for workers in (1, 3))
+    assert (alone.values == together.values).all()
+    for one in alone.keys:
+        assert (alone[one].values == together[one].values).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from io import StringIO
 from pathlib import Path
 
@@ -11,28 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
-from support.places import RUN_TOML, Command
+from support.places import SEVERAL_TOML, Command
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.aggregate import AGGREGATE_COLUMNS
-
-SEVERAL = """
-[schema]
-age = ["adults", "children"]
-
-[privacy]
-mechanism = "discrete-gaussian"
-rho = 1
-
-[privacy.shares.nation]
-total = 0.2
-[privacy.shares.state]
-age = 0.3
-[privacy.shares.county]
-total = 0.2
-age = 0.3
-"""
 
 
 @pytest.fixture
@@ -42,7 +26,7 @@ def public(toy_run: Path) -> Path:
 
 @pytest.fixture
 def of_queries(toy_run: Path) -> Path:
-    toy_run.write_text(RUN_TOML.split("[privacy]", maxsplit=1)[0] + SEVERAL)
+    toy_run.write_text(SEVERAL_TOML)
     return pipeline.run(load_config(toy_run)).public
 
 
@@ -129,6 +113,13 @@ def test_districts_may_be_given_from_python_and_named_by_several_columns(public:
     assert found["value"].tolist() == given["value"].tolist()
 
 
+def test_files_of_two_columns_go_with_files_of_three(public: Path, tmp_path: Path) -> None:
+    (tmp_path / "cd.txt").write_text("BLOCKID|CD\n01001|1\n01003|2\n02001|1\n")
+    (tmp_path / "vtd.txt").write_text("BLOCKID|COUNTYFP|DISTRICT\n01001|001|1\n01003|003|1\n02001|001|1\n")
+    found = td.aggregate(public, [tmp_path / "cd.txt", tmp_path / "vtd.txt"], district=["COUNTYFP", "DISTRICT"]).table
+    assert found["region"].tolist() == ["1", "2", "0011", "0031"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -138,13 +129,19 @@ def test_districts_may_be_given_from_python_and_named_by_several_columns(public:
         ("unit,district\n01001,7\n01001,8\n", "unit '01001' is assigned twice"),
         ("unit,part,district\n01001,1,7\n", "which of them says the district is not clear; name it with --district"),
         ("unit\n01001\n", "has one column"),
-        ("unit,district\n", "has no units"),
+        ("unit,district\n", r"cd\.csv: has no units; give a row for every unit"),
     ],
     ids=["lost zeros", "unknown", "levels", "twice", "columns", "one column", "empty"],
 )
 def test_an_assignment_that_cannot_be_meant_is_refused(public: Path, tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "cd.csv").write_text(text)
     with pytest.raises(DataError, match=words):
+        td.aggregate(public, tmp_path / "cd.csv")
+
+
+def test_a_pipe_is_called_what_it_is(public: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "cd.csv")
+    with pytest.raises(DataError, match=r"cd\.csv: is a pipe or a device, and a table is read more than once"):
         td.aggregate(public, tmp_path / "cd.csv")
 
 

@@ -239,3 +239,42 @@ def test_a_redistricting_file_without_housing_units_says_what_its_zeros_are(
     done = topdown("export", folder / "output" / "public", "--format", "pl94", "-o", tmp_path / "pl94")
     assert done.returncode == 0
     assert "note: table H1 and the fields HU100 are 0, which is no count of housing units" in done.stderr
+
+
+def test_fields_of_the_redistricting_file_are_asked_for_by_name(folder: Path, topdown: Command, tmp_path: Path) -> None:
+    release = td.read_release(folder / "output" / "public")
+    schema = release.measurements.schema
+    institutional = td.Query.parse("hhinstlevels", schema).labels()[1]
+    white = td.Query.parse("cenrace", schema).labels()[0]
+    weights = {files.BLOCKS[0]: 1.0, files.BLOCKS[3]: 1.0}
+    for field, query, cell in (
+        ("P0050002", "hhinstlevels", institutional),
+        ("P0010003", "cenrace", white),
+        ("P0030001", "votingage", "18 and over"),
+    ):
+        same = td.region(release.measurements, weights, query=query, cell=cell)
+        for asked in ({"cell": field}, {"query": field}, {"query": field[:1] + field[3], "cell": field}):
+            found = td.region(release.measurements, weights, **asked)
+            assert found == pytest.approx((*same[:4], same.note)), (field, asked)
+
+    done = topdown("query", release.public, "--sum", ",".join(weights), "--cell", "P0010003", "--share-of", "P0010001")
+    assert (done.returncode, done.stderr) == (0, "")
+    (tmp_path / "cd.txt").write_text("BLOCKID|DISTRICT\n" + "".join(f"{code}|1\n" for code in weights))
+    out = tmp_path / "districts.csv"
+    done = topdown("aggregate", release.public, "--by", tmp_path / "cd.txt", "--query", "P1", "-o", out)
+    assert done.returncode == 0
+    table = pd.read_csv(out, dtype={"region": str})
+    own = table[table["region"] == "1"].set_index("cell")
+    counted = release.table("block", "P1").set_index("geoid").loc[list(weights)].iloc[:, 1:].sum()
+    assert own["value"].to_dict() == counted.to_dict()
+    assert own.loc["P0010003", "sd"] == pytest.approx(td.region(release.measurements, weights, cell="P0010003").sd)
+    assert td.tabulate(release.measurements, "tract", query="P0010003")["query"].tolist() == ["P0010003"] * 3
+
+
+def test_a_field_that_is_not_there_is_refused_with_those_there_are(folder: Path, topdown: Command) -> None:
+    public = folder / "output" / "public"
+    done = topdown("query", public, "--sum", files.BLOCKS[0], "--query", "P5", "--cell", "P0050011")
+    assert done.returncode == 2
+    assert "query 'P5' has no cell 'P0050011'; known: 'P0050001', " in done.stderr
+    done = topdown("query", public, "--sum", files.BLOCKS[0], "--query", "P5")
+    assert "query 'P5' has 10 answers; name one of them as the cell" in done.stderr

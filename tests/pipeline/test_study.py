@@ -25,6 +25,7 @@ from topdown.pipeline import draw
 from topdown.pipeline.group_columns import read_groupings
 from topdown.report.geometry import read_outlines
 from topdown.simulation import simulate as simulate_module
+from topdown.simulation.errors_table import SCHEMA_VERSION
 from topdown.simulation.followed import Followed
 from topdown.study import study
 
@@ -173,7 +174,10 @@ def test_all_files_are_internal(folder: Path) -> None:
 def test_every_file_says_that_it_is_confidential(folder: Path) -> None:
     for path in (folder / "internal").glob("*.parquet"):
         assert (pd.read_parquet(path)["notice"] == "confidential comparison with the true counts").all()
-        assert b"confidential" in pq.read_schema(path).metadata[b"notice"]
+        marks = pq.read_schema(path).metadata
+        assert b"confidential" in marks[b"notice"]
+        assert marks[b"schema version"] == SCHEMA_VERSION.encode()
+        assert marks[b"software"].startswith(b"topdown ")
     assert "Confidential comparison with the true counts" in (folder / "internal" / "report.html").read_text()
 
 

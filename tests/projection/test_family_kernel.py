@@ -138,3 +138,19 @@ def test_rows_that_contradict_the_sums_are_given_up() -> None:
     most = np.full((n, 1), family.total.sum() / (2 * n))
     ended = solve(family, Rows(family.allowed, rows, np.full((n, 1), -np.inf), most))[3]
     assert ended == family_kernel.GIVEN_UP
+
+
+def test_a_large_matrix_is_inverted_by_halves() -> None:
+    rng = np.random.default_rng(4)
+    size = 2 * family_kernel._LARGE + 101
+    roots = rng.normal(size=(size, size + 50)) * 10.0 ** rng.uniform(-3, 3, size)[:, None]
+    matrix = roots @ roots.T
+    unit = np.sqrt(np.diag(matrix))
+    found = matrix.copy()
+    assert family_kernel.invert(found)
+    assert np.abs(found @ matrix * (unit[:, None] / unit) - np.eye(size)).max() < 1e-8
+    assert (np.abs(found - found.T) * np.outer(unit, unit)).max() < 1e-10
+    for gone in (3, size - 3):
+        flat = matrix.copy()
+        flat[gone, :] = flat[:, gone] = 0.0
+        assert not family_kernel.invert(flat)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
 from support.trees import geography
 from topdown.errors import DataError
 from topdown.geography.tree import Tree
+from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.noisy_write import write_noisy_measurements
 from topdown.tables import noisy_measurements as layout
 from topdown.workload.redistricting import UNITS
@@ -98,3 +100,10 @@ def test_values_that_are_not_whole_are_refused_by_unit(tmp_path: Path) -> None:
     measurements = td.Measurements.from_answers(there, UNITS, {("block", "detailed"): (np.full((4, 2), 0.5), 1)})
     with pytest.raises(DataError, match="block '440010101001000', query 'detailed': a value is not whole"):
         write_noisy_measurements(measurements, tmp_path / "nmf")
+
+
+def test_every_file_says_its_schema_version(tmp_path: Path) -> None:
+    for path in write_noisy_measurements(units(), tmp_path / "nmf"):
+        marks = pq.read_schema(path).metadata
+        assert marks[b"schema version"] == SCHEMA_VERSION.encode()
+        assert marks[b"software"].startswith(b"topdown ")

@@ -10,7 +10,7 @@ from support.trees import trees, wide_trees
 from topdown.geography.tree import Tree
 from topdown.uncertainty.alike import Alike
 from topdown.uncertainty.moments import main_terms, moments
-from topdown.uncertainty.node_intervals import _rejected_up_to
+from topdown.uncertainty.node_intervals import rejected_up_to
 
 
 @settings(max_examples=80, deadline=None)
@@ -50,13 +50,14 @@ def test_the_procedure_of_benjamini_and_hochberg_rejects_what_ranks_say(places: 
     p = np.array(places, np.float64) / 150.0
     order = np.sort(p)
     passed = [one for rank, one in enumerate(order.tolist(), 1) if one <= alpha * rank / len(p)]
-    assert _rejected_up_to(p, alpha) == (passed[-1] if passed else -1.0)
+    rejected = p <= rejected_up_to(p, alpha, len(p))
+    assert rejected.tolist() == (p <= (passed[-1] if passed else -1.0)).tolist()
 
 
 def test_a_slow_rejection_ends_in_ranks() -> None:
     """Every round leaves one fewer, over more rounds than are made; the first ten are rejected at last."""
     n, alpha = 400, 0.5
     p = alpha * (np.arange(1, n + 1) + 0.5) / n
-    assert _rejected_up_to(p, alpha) == -1.0
+    assert rejected_up_to(p, alpha, n) == -1.0
     p[:10] = alpha * np.arange(1, 11) / n
-    assert _rejected_up_to(p, alpha) == p[9]
+    assert rejected_up_to(p, alpha, n) == p[9]

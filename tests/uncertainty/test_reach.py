@@ -12,9 +12,10 @@ from support.several_queries import measured as several
 from support.trees import geography
 from topdown.geography.tree import Tree
 from topdown.projection.equality import least_squares, least_squares_variance
+from topdown.uncertainty.answer_intervals import sum_of
 from topdown.uncertainty.error_law import Shape
 from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.reach import Reach, _sum_of
+from topdown.uncertainty.reach import Reach
 
 TREE = Tree.from_family_sizes([[2], [3, 5]])
 SCHEMA = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["young", "old", "oldest"]})
@@ -58,7 +59,7 @@ def test_of_sums_of_cells_under_geometric_noise_what_is_beyond_is_as_often_as_st
 
 
 def test_a_sum_of_errors_of_one_shape_has_its_part_of_their_excess() -> None:
-    assert _sum_of(Shape((), 3.0), 4) == Shape((), 0.75)
+    assert sum_of(Shape((), 3.0), 4) == Shape((), 0.75)
 
 
 def test_gaussian_noise_has_the_normal_laws_number() -> None:

@@ -10,9 +10,11 @@ import topdown as td
 from support.trees import geography
 from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
-from topdown.uncertainty.fieller import UNDETERMINED
+from topdown.uncertainty.error_law import NORMAL
+from topdown.uncertainty.fieller import UNDETERMINED, Ratio, fieller
 from topdown.uncertainty.margins import node_margins
 from topdown.uncertainty.regions import Regions
+from topdown.uncertainty.sums import sum_margin
 
 TREE = Tree.from_family_sizes([[3], [4, 2, 6]])
 TRUTH = np.stack([[0, 1, 2, 500, 7, 30, 0, 0, 0, 60, 0, 0], [90, 40, 0, 9, 3, 30, 1, 5, 0, 20, 8, 2]], axis=1)
@@ -143,3 +145,11 @@ def test_what_was_not_measured_is_not_determined() -> None:
 def test_what_cannot_be_meant_is_refused(asked: dict[str, object], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         td.region(measured(0), **asked)  # type: ignore[arg-type]
+
+
+def test_no_number_is_minus_zero() -> None:
+    ones = np.ones(2)
+    for estimate, variance in ((-1e-12, 0.0), (-0.0, 4.0), (-0.0, np.inf)):
+        found = sum_margin(estimate, variance, NORMAL, ones, 0.1, signed=True)
+        assert not np.signbit(found[0]), (estimate, variance)
+    assert not np.signbit(fieller(Ratio(-0.0, 5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[0])

@@ -22,8 +22,10 @@ def aggregate(
         list[str] | None,
         typer.Option(help="state, county, tract or block group by GEOID, of a release from noisy measurement files."),
     ] = None,
-    asked: Annotated[str, typer.Option("--query", help="The query whose answers are summed.")] = "total",
-    cell: Annotated[list[str] | None, typer.Option(help="The cell to sum; again for more. By default all.")] = None,
+    asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), that is summed.")] = "total",
+    cell: Annotated[
+        list[str] | None, typer.Option(help="The cell, or field (P0010003), to sum; again for more. By default all.")
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval, above 0.5 and below 1.")] = 0.9,
     district: Annotated[
         list[str] | None,
@@ -72,4 +74,4 @@ def aggregate(
     else:
         empty = [name for name in ("note",) if not (found.table[name] != "").any()]
         shown = found.table.drop(columns=empty).fillna({"region": ""})
-        sys.stdout.write(shown.to_string(index=False, float_format="{:,.1f}".format) + "\n")
+        sys.stdout.write(shown.to_string(index=False, float_format="{:z,.1f}".format) + "\n")

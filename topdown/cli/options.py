@@ -17,6 +17,18 @@ Output = Annotated[
 Threads = Annotated[
     int | None, typer.Option("--workers", min=1, help="Threads, by default one per processor; same result for any.")
 ]
+PartSize = Annotated[
+    int | None,
+    typer.Option(
+        "--part-size",
+        min=1,
+        metavar="LEAVES",
+        help="Make the release in parts of so many units of the last level; same result for any.",
+    ),
+]
+KeepParts = Annotated[
+    bool, typer.Option("--keep-parts", help="Keep internal/parts, as confidential as the table, at the end.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say what every stage does, on standard error.")]
 

@@ -14,8 +14,10 @@ from topdown.cli.options import Format
 def query(
     public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
     units: Annotated[str | None, typer.Option("--sum", help="GEOIDs of any levels, separated by commas.")] = None,
-    cell: Annotated[list[str] | None, typer.Option(help="The cell to sum; again for more. By default all.")] = None,
-    asked: Annotated[str, typer.Option("--query", help="The query of which --cell is an answer.")] = "total",
+    cell: Annotated[
+        list[str] | None, typer.Option(help="The cell, or field (P0010003), to sum; again for more. By default all.")
+    ] = None,
+    asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), of which --cell is one.")] = "total",
     minus: Annotated[str | None, typer.Option(help="GEOIDs whose sum is taken away.")] = None,
     share_of: Annotated[str | None, typer.Option(help="GEOIDs, or a query such as total, that it is part of.")] = None,
     confidence: Annotated[float, typer.Option(help="Of every interval, above 0.5 and below 1.")] = 0.9,
@@ -46,6 +48,6 @@ def query(
     elif output is Format.json:
         sys.stdout.write(found.to_json(orient="records", indent=2, double_precision=15) + "\n")
     else:
-        form = "{:.4f}" if share_of is not None else "{:,.1f}"
+        form = "{:z.4f}" if share_of is not None else "{:z,.1f}"  # no -0.0
         shown = found.drop(columns=[] if (found["note"] != "").any() else ["note"])
         sys.stdout.write(shown.to_string(index=False, float_format=form.format) + "\n")

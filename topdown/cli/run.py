@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topdown.cli.options import File, Output, Quiet, Threads, Verbose, console, set_logging
+from topdown.cli.options import File, KeepParts, Output, PartSize, Quiet, Threads, Verbose, console, set_logging
 from topdown.machine.streams import OUTLIVES_OUTPUT
 
 
@@ -10,6 +10,8 @@ def run(
     file: File,
     output: Output = None,
     workers: Threads = None,
+    part_size: PartSize = None,
+    keep_parts: KeepParts = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> object:
@@ -18,6 +20,9 @@ def run(
     Leaves a directory public/ with measurements.parquet (signed noisy numbers), estimates.parquet (least squares, and
     non-negative), release.parquet and release.csv (whole counts that add up), geography.parquet (every unit and its
     parent) and manifest.json. Noise is drawn once: the same command again goes on where it was stopped.
+
+    A large release of several queries is made in parts, which need neither much memory nor one computer: see
+    docs/cluster.md.
     """
     from topdown.config import load_config
     from topdown.machine.progress import Shown, Silent
@@ -27,5 +32,7 @@ def run(
     config = load_config(file)
     more = pipeline.RECORDS_STAGES * config.output.microdata + pipeline.EXPORTS_STAGES * bool(config.output.exports)
     with Shown(console(quiet), pipeline.STAGES + more) as stages:
-        pipeline.run(config, output, Silent() if quiet else stages, workers=workers)
+        pipeline.run(
+            config, output, Silent() if quiet else stages, workers=workers, part_size=part_size, keep_parts=keep_parts
+        )
     return OUTLIVES_OUTPUT

@@ -13,6 +13,7 @@ from topdown.confidential.counts import Counts
 from topdown.errors import BudgetError, CountsError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
+from topdown.machine.parallel import map_ordered, thread_pool
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.noise import Law, SecureSource, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
@@ -72,15 +73,17 @@ def require_room(counts: Counts, plan: Plan) -> None:
         )
 
 
-def measure(counts: Counts, plan: Plan, source: Source | NoiseKey | None = None) -> Measurements:
+def measure(
+    counts: Counts, plan: Plan, source: Source | NoiseKey | None = None, *, workers: int | None = None
+) -> Measurements:
     """Every count plus independent noise of its level's law under ``plan``; invariant levels exactly.
 
     What is counted are the answers to the queries that the plan names at each level, the cells themselves for
     "detailed". Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan
     bounds a level, they depend on the count and stay within its bounds. ``source``: where the random bits come from, by
     default operating-system entropy; a seeded source gives measurements that are marked as not fit for release; a key
-    gives every chunk of nodes and answers the noise of its own stream. Raises `BudgetError` as `measurable` does,
-    `CountsError` as `require_room` does.
+    gives every chunk of nodes and answers the noise of its own stream, so that ``workers``, threads (by default one per
+    processor), draw the same. Raises `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
     """
     source = SecureSource() if source is None else source
     geography, schema = counts.geography, counts.schema
@@ -91,26 +94,43 @@ def measure(counts: Counts, plan: Plan, source: Source | NoiseKey | None = None)
     variance = np.full(geography.n_nodes, np.inf)
     others = {}
     taken = levels_taken(plan, geography)
-    for level in geography.levels:
-        nodes = geography.level_slice(level)
-        for name in plan.queries(level):
-            query = Query.parse(name, schema)
-            spread = variances(plan, geography, level, name)
-            if name == DETAILED:
-                drawn = values[:, nodes]
-                variance[nodes] = spread
-            else:
-                drawn = np.empty((query.n_answers, nodes.stop - nodes.start), kind)
-                others[level, name] = Answers(drawn.T, spread)
-            law = cache(partial(law_of, plan, geography.levels, level, name))
-            for piece in _pieces(source, geography, level, query):
-                own = slice(nodes.start + piece.nodes.start, nodes.start + piece.nodes.stop)
-                exact = counts.block(piece.answers, own) if name == DETAILED else counts.answers(query, own).T
-                laws = _laws(law, taken[own], exact=plan.is_exact(level, name))
-                drawn[piece.answers, piece.nodes] = _measured(exact, laws, plan, level, piece.source)
+    with thread_pool(workers if isinstance(source, NoiseKey) else 1) as pool:
+        for level in geography.levels:
+            nodes = geography.level_slice(level)
+            for name in plan.queries(level):
+                query = Query.parse(name, schema)
+                spread = variances(plan, geography, level, name)
+                if name == DETAILED:
+                    drawn = values[:, nodes]
+                    variance[nodes] = spread
+                else:
+                    drawn = np.empty((query.n_answers, nodes.stop - nodes.start), kind)
+                    others[level, name] = Answers(drawn.T, spread)
+                law = cache(partial(law_of, plan, geography.levels, level, name))
+                draw = partial(_draw, drawn, counts, plan, level, query, law, taken)
+                for _ in map_ordered(draw, list(_pieces(source, geography, level, query)), pool):
+                    pass
     return Measurements(
         geography, counts.cells, values.T, variance, plan, source.fit_for_release, counts.attributes, others
     )
+
+
+def _draw(
+    drawn: npt.NDArray[Any],
+    counts: Counts,
+    plan: Plan,
+    level: str,
+    query: Query,
+    law: Callable[[int], Law | None],
+    taken: IntArray,
+    piece: _Piece,
+) -> None:
+    """Write what is measured of a piece into its part of ``drawn`` (answers x nodes of the level)."""
+    first = counts.geography.level_slice(level).start
+    own = slice(first + piece.nodes.start, first + piece.nodes.stop)
+    exact = counts.block(piece.answers, own) if query.name == DETAILED else counts.answers(query, own).T
+    laws = _laws(law, taken[own], exact=plan.is_exact(level, query.name))
+    drawn[piece.answers, piece.nodes] = _measured(exact, laws, plan, level, piece.source)
 
 
 class _Piece(NamedTuple):

@@ -20,7 +20,7 @@ import numpy as np
 
 from topdown.confidential.counts import Counts
 from topdown.errors import CountsError
-from topdown.geography.tree import Families, FloatArray, IntArray
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.wording import listed, unquoted
 
 MOST_COMPARED = 2_000
@@ -49,14 +49,15 @@ def require_disjoint(counts: Counts) -> None:
     whose count is half of their parent's in every cell. Columns of zeros are nobody's sum. Raises `CountsError` with
     the names of the cells, or of the units; no message depends on how large a count is.
     """
-    found = summed_cells(counts)
+    cells, by_cell = counts.columns()
+    found = _summed_cells(counts.geography.tree, by_cell)
     if found is not None:
-        left, right = found
+        left, right = _named(counts, cells, found)
         raise CountsError(
             f"cell{'s' if len(left) > 1 else ''} {_plus(left)} equal{'' if len(left) > 1 else 's'} {_plus(right)} in "
             f"every unit, as if they overlapped: {_REMEDY}"
         )
-    units = summed_units(counts)
+    units = _summed_units(counts.geography.tree, by_cell)
     if len(units):
         geography = counts.geography
         some = ", ".join(geography.describe(int(node)) for node in units[:2])
@@ -82,14 +83,26 @@ def summed_cells(counts: Counts) -> tuple[tuple[str, ...], tuple[str, ...]] | No
     linearly on those before it is solved for, by orthogonal factors of the columns summed over groups of leaves. What
     comes out as a sum is then compared exactly, in every leaf.
     """
-    by_cell = counts.values.T[:, counts.geography.tree.leaves]
-    totals = counts.values[0]
+    cells, by_cell = counts.columns()
+    found = _summed_cells(counts.geography.tree, by_cell)
+    return None if found is None else _named(counts, cells, found)
+
+
+def _named(
+    counts: Counts, cells: IntArray, found: tuple[IntArray, IntArray]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    left, right = (tuple(counts.cells[cell] for cell in cells[side]) for side in found)
+    return left, right
+
+
+def _summed_cells(tree: Tree, by_cell: IntArray) -> tuple[IntArray, IntArray] | None:
+    totals, by_cell = by_cell[:, 0], by_cell[:, tree.leaves]
     order = np.flatnonzero(totals)[np.argsort(totals[totals > 0], kind="stable")]
     candidates = _one_and_all_others(order) if len(order) > MOST_COMPARED else _dependent(by_cell, order)
     for left, right in candidates:
         side = _sum(by_cell, left)
         if np.array_equal(side, _sum(by_cell, right)) and _unlikely(side, len(order)):
-            return tuple(counts.cells[k] for k in left), tuple(counts.cells[k] for k in right)
+            return left, right
     return None
 
 
@@ -140,10 +153,13 @@ def _in_groups(by_cell: IntArray, cells: IntArray, groups: int) -> FloatArray:
 # -- units ----------------------------------------------------------------------------------------------------------
 
 
-def summed_units(counts: Counts) -> IntArray:
-    """Units of the highest level at which units are the sums of their siblings in every cell; empty if none is."""
-    for families in counts.geography.tree.families_down():
-        found = [_halves(counts.values.T, part) for part in families.parts(_UNITS_AT_ONCE)]
+def _summed_units(tree: Tree, by_cell: IntArray) -> IntArray:
+    """Units of the highest level at which units are the sums of their siblings in every cell; empty if none is.
+
+    ``by_cell``: counts (cells x nodes).
+    """
+    for families in tree.families_down():
+        found = [_halves(by_cell, part) for part in families.parts(_UNITS_AT_ONCE)]
         nodes, bits = (np.concatenate(one) for one in zip(*found, strict=True))
         if len(nodes) and _more_than_chance(bits, len(families.sizes)):
             return nodes

@@ -34,6 +34,19 @@ def held_memory() -> int:
     return int(_process().memory_info().rss)
 
 
+def held_with_workers() -> int:
+    """Bytes of memory that this process holds, and those that it started on this computer."""
+    import psutil
+
+    own, found = _process(), held_memory()
+    for child in own.children(recursive=True):
+        try:
+            found += int(child.memory_info().rss)
+        except psutil.Error:
+            continue  # it has just ended
+    return found
+
+
 def gibibytes(size: int) -> str:
     """``size`` as messages say it."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):

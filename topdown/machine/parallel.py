@@ -6,10 +6,11 @@ Results come back in the order of the tasks, so that what is computed from them 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,11 +19,16 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
 from topdown.errors import ConfigError, DataError
+from topdown.machine.allocation import settle_allocators
 from topdown.machine.interrupts import held_back
-from topdown.machine.system import processors
+from topdown.machine.system import THREADS_OF_ALGEBRA, processors
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+ONE_THREAD = dict.fromkeys((*THREADS_OF_ALGEBRA, "NUMBA_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+"""The environment of a process that is one of many."""
 
 
 def available_workers() -> int:
@@ -37,7 +43,7 @@ def worker_pool(workers: int | None, tasks: int | None = None) -> Iterator[Execu
     There are never more processes than ``tasks``, and none is left when the block ends, however it ends. Raises
     `ConfigError` for fewer than one worker.
     """
-    count = _checked_count(workers)
+    count = checked_count(workers)
     count = count if tasks is None else min(count, max(1, tasks))
     if count == 1:
         yield None
@@ -52,7 +58,7 @@ def worker_pool(workers: int | None, tasks: int | None = None) -> Iterator[Execu
 @contextmanager
 def thread_pool(workers: int | None) -> Iterator[Executor | None]:
     """As `worker_pool`, of threads: for work that numpy and Arrow do outside of Python's lock."""
-    count = _checked_count(workers)
+    count = checked_count(workers)
     if count == 1:
         yield None
         return
@@ -60,24 +66,41 @@ def thread_pool(workers: int | None) -> Iterator[Executor | None]:
         yield pool
 
 
-def _checked_count(workers: int | None) -> int:
+def checked_count(workers: int | None) -> int:
+    """``workers``, by default one per processor. Raises `ConfigError` for fewer than one."""
     count = available_workers() if workers is None else workers
     if count < 1:
         raise ConfigError(f"workers is {count}; give 1 or more")
     return count
 
 
-class ProcessWorkers(Executor):
-    """Up to ``count`` processes with a pipe each, started when there is work for them.
+class WorkerLost(DataError):
+    """A worker process ended in the middle of its task, which is not at fault for all that is known."""
 
-    Whoever asks for a result takes in what the workers have sent. There is no thread that waits for them and no queue
-    that they share, so that a worker may be killed at any moment, in the middle of a message too, and nobody waits for
-    the rest of it. (`concurrent.futures.ProcessPoolExecutor` does, for ever.)
+    def __init__(self) -> None:
+        super().__init__(
+            "a worker process was killed, as happens where memory runs short; free some, or give fewer --workers"
+        )
+
+    def __reduce__(self) -> tuple[type[WorkerLost], tuple[()]]:
+        return WorkerLost, ()
+
+
+class ProcessWorkers(Executor):
+    """Up to ``count`` processes with a pipe each, started when there is work for them; in the place of one that died
+    comes a new one.
+
+    ``fresh``: started as programs of their own with one thread each for linear algebra and for compiled loops, and not
+    as copies of this process, whose memory and threads they then do not have. Whoever asks for a result takes in what
+    the workers have sent. There is no thread that waits for them and no queue that they share, so that a worker may be
+    killed at any moment, in the middle of a message too, and nobody waits for the rest of it.
+    (`concurrent.futures.ProcessPoolExecutor` does, for ever.)
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, fresh: bool = False) -> None:
         self.count = count
-        self._processes: list[BaseProcess] = []
+        self._fresh = fresh
+        self._processes: dict[Connection, BaseProcess] = {}
         self._idle: list[Connection] = []
         self._at_work: dict[Connection, Future[Any]] = {}
         self._waiting: deque[tuple[Future[Any], Any]] = deque()
@@ -91,13 +114,12 @@ class ProcessWorkers(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Kill the processes: what they are at is of no use any more."""
-        for process in self._processes:
+        for process in self._processes.values():
             process.kill()
-        for process in self._processes:
+        for pipe, process in self._processes.items():
             process.join()
-        for pipe in (*self._idle, *self._at_work):
             pipe.close()
-        self._processes, self._idle, self._at_work = [], [], {}
+        self._processes, self._idle, self._at_work = {}, [], {}
 
     def _hand_out(self) -> None:
         while self._waiting and (self._idle or len(self._processes) < self.count):
@@ -127,18 +149,21 @@ class ProcessWorkers(Executor):
 
     def _lost(self, pipe: Connection) -> None:
         pipe.close()
-        self._at_work.pop(pipe).set_exception(
-            DataError(
-                "a worker process was killed, as happens where memory runs short; free some, or give fewer --workers"
-            )
-        )
+        process = self._processes.pop(pipe)
+        process.kill()  # where only its pipe is gone
+        process.join()
+        self._at_work.pop(pipe).set_exception(WorkerLost())
 
     def _start(self) -> Connection:
         ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.Process(target=_serve, args=(theirs, ours), daemon=True)
-        with held_back():  # a child that begins with an interrupt prints a traceback
+        start = multiprocessing.get_context("spawn" if self._fresh else None)
+        # A fresh process has no copy of our end of the pipe, which it would have to close.
+        arguments = (theirs, None if self._fresh else ours)
+        process = start.Process(target=_serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
+        # A child that begins with an interrupt prints a traceback.
+        with held_back(), _environment(ONE_THREAD if self._fresh else {}):
             process.start()
-            self._processes.append(process)
+            self._processes[ours] = process
         theirs.close()
         return ours
 
@@ -156,9 +181,27 @@ class _Awaited(Future[Any]):
         return super().result(timeout)
 
 
-def _serve(calls: Connection, parents: Connection) -> None:
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """The environment with these ``variables``, for processes that are started in the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _serve(calls: Connection, parents: Connection | None) -> None:
     """A worker: answer every call, until the other end of the pipe is closed, by the parent or by its death."""
-    parents.close()
+    if parents is None:
+        settle_allocators()
+    else:
+        parents.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     while True:

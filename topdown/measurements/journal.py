@@ -15,13 +15,14 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import ConfigError, DataError
 from topdown.machine.files import locked, make_folder, whole_file
@@ -48,10 +49,14 @@ _RESTORE = (
 class Begun(NamedTuple):
     """A release whose noise may have been drawn: its ``key``, and the code of what was ``measured``, None where no run
     came so far.
+
+    ``cut``: of a release that was measured in parts the number of the level where the tree was cut, and of how many
+    leaves the parts were, on which the code depends; else None.
     """
 
     key: NoiseKey
     measured: str | None
+    cut: tuple[int, int] | None = None
 
     @property
     def ties(self) -> KeyedSource:
@@ -106,7 +111,8 @@ class Journal:
                 return None
             found = json.loads(self._sealed())
             version, configuration, table = found["streams"], found["configuration"], found["input"]
-            measured = found["measured"]
+            measured, cut = found["measured"], found.get("cut")
+            cut = None if cut is None else (int(cut[0]), int(cut[1]))
         except DataError:
             raise
         except (OSError, KeyError, TypeError, ValueError) as error:
@@ -129,11 +135,11 @@ class Journal:
             raise DataError(
                 f"{shown_path(self.folder.parent)} holds noise that was drawn for another input file; {remedy}"
             )
-        return Begun(self._key(), measured)
+        return Begun(self._key(), measured, cut)
 
     def begin(self) -> Begun:
         """Keep, synced, what the noise will follow from, before any is drawn."""
-        self._write(None)
+        self._write(None, None)
         return Begun(self._key(), None)
 
     def keep(self, begun: Begun, measurements: Measurements) -> str:
@@ -141,9 +147,12 @@ class Journal:
 
         Raises `DataError` where other measurements were made of the same noise before.
         """
-        measured = _code(begun.key, measurements)
+        return self.keep_code(begun, code_of(begun.key, _all_of(measurements)))
+
+    def keep_code(self, begun: Begun, measured: str, cut: tuple[int, int] | None = None) -> str:
+        """As `keep`, of measurements with this code (`code_of`), which were made in parts where there is a ``cut``."""
         if begun.measured is None:
-            self._write(measured)
+            self._write(measured, cut)
         elif not hmac.compare_digest(begun.measured, measured):
             raise DataError(
                 f"{shown_path(self.folder / _FILE)}: this run measured other numbers than the run before it, which "
@@ -152,7 +161,7 @@ class Journal:
             )
         return measured
 
-    def _write(self, measured: str | None) -> None:
+    def _write(self, measured: str | None, cut: tuple[int, int] | None) -> None:
         path, secret = self.folder / _FILE, self._secret()
         content = json.dumps(
             {
@@ -160,6 +169,7 @@ class Journal:
                 "configuration": self.configuration,
                 "input": self.input,
                 "measured": measured,
+                **({} if cut is None else {"cut": cut}),
             }
         )
         try:
@@ -222,20 +232,24 @@ class Journal:
         return content
 
 
-def _code(key: NoiseKey, measurements: Measurements) -> str:
-    """HMAC-SHA256 of every number that was measured, under a key of its own."""
-    code = hmac.new(key.derive("measurements"), digestmod="sha256")
+def code_of(key: NoiseKey, measured: Iterable[tuple[str, str, npt.NDArray[Any]]]) -> str:
+    """HMAC-SHA256 of every number that was ``measured`` (nodes x answers), by level and query, under a key of its own.
 
-    def take(level: str, query: str, values: Any) -> None:
+    Of measurements in parts: of every part, and then of the parts' codes together.
+    """
+    code = hmac.new(key.derive("measurements"), digestmod="sha256")
+    for level, query, values in measured:
         # Answers lie one after another in memory, so that nothing is copied.
         by_answer = np.ascontiguousarray(values.T)
         code.update(json.dumps([level, query, by_answer.dtype.str, by_answer.shape]).encode("ascii"))
         code.update(by_answer.data)
-
-    take("", "", measurements.values)
-    for (level, query), answers in sorted(measurements.others.items()):
-        take(level, query, answers.values)
     return code.hexdigest()
+
+
+def _all_of(measurements: Measurements) -> Iterator[tuple[str, str, npt.NDArray[Any]]]:
+    yield "", "", measurements.values
+    for (level, query), answers in sorted(measurements.others.items()):
+        yield level, query, answers.values
 
 
 def _seal(secret: bytes, content: bytes) -> str:

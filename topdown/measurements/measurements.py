@@ -200,6 +200,15 @@ class Measurements:
         return map(with_plain_strings, self.batches()) if self.others else self.batches()
 
 
+@dataclass(frozen=True, eq=False)
+class NotKept:
+    """Of which units and cells measurements are that nobody keeps; their plan is known."""
+
+    geography: Geography
+    cells: tuple[str, ...]
+    attributes: Schema | None
+
+
 def _answers(geography: Geography, level: str, query: Query, values: Any, variance: Any) -> Answers:
     """One entry of `Measurements.from_answers`, checked."""
     nodes = geography.level_slice(level)

@@ -69,10 +69,12 @@ Measured = list[dict[Query, Answers]]
 
 
 class Whole(NamedTuple):
-    """Whole histograms of a part's nodes, the root's first, and the checks of its families."""
+    """Whole histograms of a part's nodes, the root's first, the checks of its families, and what their programs were
+    made of."""
 
     histograms: list[Sparse]
     checks: list[Check]
+    descent: Descent
 
 
 def up(job: Job, part: Part, measured: Measured) -> subtrees.Roots:
@@ -100,7 +102,7 @@ def _climbed(job: Job, part: Part, measured: Measured) -> subtrees.Climbed:
 
 def _whole(job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None) -> Whole:
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.places)
-    return Whole(*descend(descent, solve_compiled, None, settle, roots))
+    return Whole(*descend(descent, solve_compiled, None, settle, roots), descent)
 
 
 def roots_as_arrays(roots: subtrees.Roots) -> Arrays:

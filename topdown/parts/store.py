@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,22 @@ _DIGEST_BYTES = 32
 
 
 def put(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write ``arrays`` to ``path``, closed to others, whole or not at all. Raises `OSError`."""
+    """Write ``arrays`` to ``path``, closed to others, whole or not at all, also where another does the same.
+
+    Raises `OSError`.
+    """
     held = io.BytesIO()
     np.savez(held, **arrays)  # type: ignore[arg-type] # of the keyword allow_pickle
     content = held.getbuffer()
-    with whole_file(path, private=True) as partial, partial.open("wb") as file:
-        file.write(hashlib.sha256(content).digest())
-        file.write(content)
+    # Two may be at the same part: each writes under a name of its own, and the later takes the place of the earlier.
+    own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    try:
+        with whole_file(own, private=True) as partial, partial.open("wb") as file:
+            file.write(hashlib.sha256(content).digest())
+            file.write(content)
+        own.replace(path)
+    finally:
+        own.unlink(missing_ok=True)
 
 
 def take(path: Path) -> dict[str, npt.NDArray[Any]] | None:
@@ -32,7 +42,13 @@ def take(path: Path) -> dict[str, npt.NDArray[Any]] | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    if hashlib.sha256(content[_DIGEST_BYTES:]).digest() != content[:_DIGEST_BYTES]:
+    held = memoryview(content)[_DIGEST_BYTES:]
+    if hashlib.sha256(held).digest() != content[:_DIGEST_BYTES]:
         return None
-    with np.load(io.BytesIO(content[_DIGEST_BYTES:]), allow_pickle=False) as found:
+    with np.load(io.BytesIO(held), allow_pickle=False) as found:
         return {name: found[name] for name in found.files}
+
+
+def narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``values``, whole numbers from 0, in the narrowest kind that holds them."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))

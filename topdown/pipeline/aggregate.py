@@ -14,13 +14,12 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import IntArray
 from topdown.machine.software import version_of
 from topdown.pipeline.assignments import Assignment, Given, assignments
-from topdown.release.answer_tables import counted
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
 from topdown.tables.tidy import write_csv, write_parquet, write_text
 from topdown.uncertainty.regions import Region, Regions, no_sums
 from topdown.wording import FAILED, reason, shown_path
-from topdown.workload import Query
+from topdown.workload.answer_tables import answer_columns
 
 AGGREGATE_COLUMNS = (
     "assignment",
@@ -94,7 +93,7 @@ def aggregate(
     ``public``: the directory of a release, or what `read_release` gave. ``by``: block assignment files, units in the
     first column and districts in the second, or names with files or {GEOID: district}. ``district``: the columns that
     together say the district, of files that have others. ``query`` and ``cells``: which answers, by default all of the
-    query's.
+    query's; tables of the redistricting file ("P1") and their fields ("P0010003") are asked for by name.
 
     ``units``: how many the district has of ``level``; ``value``: its released count, which adds up; ``estimate`` by
     least squares, ``sd``, ``lower`` and ``upper`` as `region` has them, in counts; ``note``: what has to be known. What
@@ -106,12 +105,12 @@ def aggregate(
     """
     found = public if isinstance(public, PublishedRelease) else read_release(public)
     regions = Regions(found.measurements)
-    asked = Query.parse(query, found.measurements.schema)
     named: list[str | None] = list(cells)
     if not named:
-        named = list(asked.labels()) if asked.n_answers > 1 else [None]
+        answers = answer_columns(query, found.measurements.schema)
+        named = [one.name for one in answers] if len(answers) > 1 else [None]
     for cell in named:
-        regions.cells(query, cell)
+        regions.column(query, cell)
     why = no_sums(found.measurements)
     frames, notes = [], []
     for one in assignments(by, found.geography, district=district, skip_unknown=skip_unknown):
@@ -169,15 +168,14 @@ def _released(
         of[members] = place
     total = np.zeros((len(nodes), len(cells)), np.int64)
     part = found.geography.level_slice(level)
-    answers = [regions.answer(query, cell) for cell in cells]
-    for name in dict.fromkeys(name for name, _ in answers):
-        asked = Query.parse(name, found.measurements.schema)
-        columns = [k for k, (one, _) in enumerate(answers) if one == name]
-        chosen = [answers[k][1] for k in columns]
+    answers = [regions.column(query, cell) for cell in cells]
+    for asked in dict.fromkeys(one.query for one in answers):
+        columns = [k for k, one in enumerate(answers) if one.query == asked]
+        chosen = [answers[k].answer for k in columns]
         step = max(1, _NUMBERS_AT_ONCE // asked.n_answers)
         for begin in range(part.start, part.stop, step):
             here = slice(begin, min(begin + step, part.stop))
             has = of[here] >= 0
-            values = counted(released, asked, here)[has][:, chosen]
+            values = released.answers_of(here, asked)[has][:, chosen]
             np.add.at(total, (of[here][has][:, None], np.array(columns)), values)
     return total

@@ -45,15 +45,16 @@ class Assignment(NamedTuple):
 
 
 def assigned_units(path: Path, district: Sequence[str] = ()) -> pd.DataFrame:
-    """The columns ``unit`` and ``district`` of an assignment: of the first column, and of those called ``district``,
-    joined, by default the second. Units without a district have "".
+    """The columns ``unit`` and ``district`` of an assignment: of the first column, and of the second, or of a table of
+    more columns those called ``district``, joined. Units without a district have "".
 
     Text may be separated by "|", commas, tabs or semicolons. Raises `DataError` for a table of one column, of more than
     two where none is named, and for a unit that is given twice.
     """
     form = separated(path)
     columns = table_columns(path, form)
-    wanted = list(district) or columns[1:2]
+    # Files of two columns leave no choice, whatever the others are told.
+    wanted = list(district) if district and len(columns) > 2 else columns[1:2]
     if len(columns) < 2:
         raise DataError(f"{shown_path(path)}: has one column; give units in the first and districts in the second")
     if len(columns) > 2 and not district:
@@ -88,28 +89,30 @@ def assignment(
     if isinstance(given, Mapping):
         frame = pd.DataFrame({"unit": list(given), "district": list(given.values())}, dtype=object)
         frame["district"] = _as_text(frame["district"])
+        where = f"assignment {shown(name)}"
     else:
         frame = assigned_units(Path(given), district)
+        where = shown_path(Path(given))
     nodes = geography.index_of(frame["unit"].tolist()) if len(frame) else np.empty(0, np.int64)
     missing = nodes < 0
     if missing.all() or (missing.any() and not skip_unknown):
         if not len(frame):
-            raise DataError(f"{name}: has no units; give a row for every unit")
+            raise DataError(f"{where}: has no units; give a row for every unit")
         unit = shown(str(frame["unit"].iloc[int(np.argmax(missing))]))
         if missing.all():
             raise DataError(
-                f"{name}: none of its units, such as {unit}, is in the release; give its GEOIDs, as text with their "
+                f"{where}: none of its units, such as {unit}, is in the release; give its GEOIDs, as text with their "
                 "leading zeros"
             )
         raise DataError(
-            f"{name}: {int(missing.sum()):,} of {len(frame):,} units are not in the release, such as {unit}; correct "
+            f"{where}: {int(missing.sum()):,} of {len(frame):,} units are not in the release, such as {unit}; correct "
             "the file, or leave them out by --skip-unknown"
         )
     kept, districts = nodes[~missing], frame["district"].to_numpy(dtype=object)[~missing]
     levels = np.searchsorted(geography.level_offsets, kept, side="right") - 1
     if (levels != levels[0]).any():
         among = joined([geography.levels[k] for k in np.unique(levels)])
-        raise DataError(f"{name}: its units are of several levels ({among}); assign those of one level")
+        raise DataError(f"{where}: its units are of several levels ({among}); assign those of one level")
     level = geography.levels[int(levels[0])]
     has = districts != ""
     names, place = np.unique(districts[has].astype(str), return_inverse=True)

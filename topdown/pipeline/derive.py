@@ -28,7 +28,7 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.method import METHODS
 from topdown.projection.project import project
-from topdown.projection.whole import FAMILY_ROUNDINGS, WholeProjection, require_whole, whole_histograms
+from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, WholeProjection, require_whole, whole_histograms
 from topdown.release.answer_tables import paths_of
 from topdown.release.catalogue import Catalogue
 from topdown.release.histograms import HistogramRelease, project_whole, release_of
@@ -76,7 +76,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
         with stages.stage("finding margins of error"):
             confidence = config.output.confidence
-            found = made_margins(measurements, made.estimates, made.release, confidence, in_tables=bool(tables))
+            found = made_margins(measurements, made.estimates, made.release, confidence, tables)
             give_back()
         with stages.stage("writing"):
             publish(
@@ -106,6 +106,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 tables=tables,
                 confidence=config.output.confidence,
                 margins=found.margins,
+                intervals=found.of_tables,
                 margins_in_words=[found.said["statement"], *found.said["rule"]],
             )
             held.close()  # the release has its name
@@ -149,31 +150,41 @@ def projected(
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
     require_whole(measurements)
-    jobs: list[Callable[[], Any]] = [
-        lambda: whole_histograms(
-            measurements, METHODS[options.method], FAMILY_ROUNDINGS["nearest"], options.weights, ties, limits, workers
-        )
-    ]
+    # What takes one processor at a time goes on beside the tables' estimates and what is written meanwhile.
+    jobs: list[Callable[[], Any]] = [lambda: _whole_and_again(config, measurements, ties, limits, workers)]
     if tables:
         # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
         jobs.append(lambda: linear_answers(measurements, (query for table in tables for query in table.queries)))
-    with thread_pool(workers) as pool, stages.stage("projecting"):
-        whole, *linear = map_ordered(lambda job: job(), jobs, pool)
+    with thread_pool(workers) as pool, stages.stage("projecting"), stages.stage("solving again by cvxpy"):
+        (whole, checks), *linear = map_ordered(lambda job: job(), jobs, pool)
         give_back()
     beside.update(zip(["unbiased"], linear, strict=False))
     with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
-    with stages.stage("solving again by cvxpy"):
-        checks = {}
-        if options.cross_check:
-            from topdown.projection.family_crosscheck import cross_check_families
-
-            rng = _generator(ties.spawn("cross-check", "non_negative"))
-            inner = whole.histograms[: whole.descent.tree.n_families]
-            checks["non_negative"] = cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)
-            _require_agreement(checks)
+    require_agreement(checks)
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
     return Projected(beside, checks, release)
+
+
+def _whole_and_again(
+    config: DerivationConfig,
+    measurements: Measurements,
+    ties: KeyedSource,
+    limits: AnswerLimits | None,
+    workers: int | None,
+) -> tuple[Whole, dict[str, CrossCheck]]:
+    """Whole histograms, and second solutions of families beneath them."""
+    options = config.projection
+    whole = whole_histograms(
+        measurements, METHODS[options.method], FAMILY_ROUNDINGS["nearest"], options.weights, ties, limits, workers
+    )
+    if not options.cross_check:
+        return whole, {}
+    from topdown.projection.family_crosscheck import cross_check_families
+
+    rng = generator(ties.spawn("cross-check", "non_negative"))
+    inner = whole.histograms[: whole.descent.tree.n_families]
+    return whole, {"non_negative": cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)}
 
 
 def require_solver(config: DerivationConfig) -> None:
@@ -246,7 +257,7 @@ def solved_again(
     solved = {name: one for name, one in estimates.items() if one.nonnegative or not measurements.others}
     checks = {}
     for name, estimate in solved.items():
-        rng = _generator(ties.spawn("cross-check", name))
+        rng = generator(ties.spawn("cross-check", name))
         if estimate.nonnegative and (measurements.others or limits is not None):
             # The certificate of least-squares histograms is computed from the queries, not as they were solved.
             from topdown.projection.family_crosscheck import cross_check_histograms
@@ -256,11 +267,12 @@ def solved_again(
             )
         else:
             checks[name] = cross_check(measurements, estimate, solver=config.projection.solver, rng=rng)
-    _require_agreement(checks)
+    require_agreement(checks)
     return checks
 
 
-def _require_agreement(checks: Mapping[str, CrossCheck]) -> None:
+def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
+    """Refuse a second solution that is not the first. Raises `ProjectionError`."""
     for name, found in checks.items():
         if not found.agrees:
             raise ProjectionError(
@@ -269,7 +281,8 @@ def _require_agreement(checks: Mapping[str, CrossCheck]) -> None:
             )
 
 
-def _generator(source: KeyedSource) -> np.random.Generator:
+def generator(source: KeyedSource) -> np.random.Generator:
+    """A stream of random numbers for what is looked at, from its key."""
     return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
 
 

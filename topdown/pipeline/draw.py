@@ -17,10 +17,23 @@ from topdown.machine.memory import give_back
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal
+from topdown.parts.job import Record
+from topdown.pipeline.already_released import released
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
 from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
+from topdown.pipeline.part_cut import cut
+from topdown.pipeline.part_gather import cut_is_whole
+from topdown.pipeline.part_plan import (
+    Cut,
+    folder_of,
+    goes_in_parts,
+    record_of,
+    renewed,
+    require_parts,
+    where_to_cut,
+)
 from topdown.pipeline.reading import input_digest, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
 from topdown.planning.expected import expected_errors
@@ -30,13 +43,10 @@ from topdown.privacy.only_child import largest_gains
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
-from topdown.release.histograms import row_columns
 from topdown.release.manifest import LedgerEntry, Origin
-from topdown.release.verify import MANIFEST, verify_files
-from topdown.wording import joined, reason, shown, shown_path
-
-_LARGEST_HISTOGRAMS = 1 << 26
-"""Nodes times cells of a run of several queries at most."""
+from topdown.release.sparse_rows import row_columns
+from topdown.tables.geography_table import read_geography
+from topdown.wording import joined, shown, shown_path
 
 
 @dataclass(frozen=True)
@@ -69,46 +79,96 @@ def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
 
 
 def draw(
-    config: RunConfig, directory: Path, held: ExitStack, stages: Stages, *, workers: int | None = None
-) -> Drawn | None:
+    config: RunConfig,
+    directory: Path,
+    held: ExitStack,
+    stages: Stages,
+    *,
+    workers: int | None = None,
+    part_size: int | None = None,
+) -> Drawn | Cut | None:
     """The measurements of the release that is written to ``directory``; None where it was written before.
+
+    Of a release in parts, which a large one is, or one with a ``part_size`` (leaves of a part), the tree is cut, and
+    its parts are measured later, each by itself.
 
     Reads and validates, rehearses, reserves the budget in the ledger where there is one, keeps what the noise follows
     from, draws, and confirms it. A run that is started again draws the same noise. ``held`` then holds the directory
     for this run alone. No count outlives this function. ``workers``: threads of what follows, on which its memory
     depends. Raises `ConfigError`, `DataError`, `ProjectionError` or `BudgetError`.
     """
-    prepared = _prepare(config, stages, workers)
+    going_on = _going_on(config, directory, held, stages)
+    if going_on is not None:
+        return going_on
+    prepared = _prepare(config, stages, workers, part_size)
+    geography, plan = prepared.counts.geography, prepared.plan
     fingerprint = config.fingerprint(prepared.units, prepared.limits_digest)
     journal = Journal(directory / "internal", fingerprint, prepared.digest)
     held.enter_context(journal.locked())
     begun = journal.read()
-    released = _released(config, directory / "public", recorded=begun is not None)
+    there = released(config, directory / "public", recorded=begun is not None)
     if begun is None:
-        rehearse(config, prepared.counts.geography, prepared.plan, stages, prepared.counts.schema, prepared.limits)
-    _reserve(config, journal, prepared, begun=begun is not None)
-    if released and begun is not None and begun.measured is not None:
-        _confirm(config, journal, begun.measured)
+        rehearse(config, geography, plan, stages, prepared.counts.schema, prepared.limits)
+    in_parts = goes_in_parts(config, geography.n_nodes, part_size) or (begun is not None and begun.cut is not None)
+    where = where_to_cut(geography, begun, part_size) if in_parts else None
+    _reserve(config, journal, plan, geography.levels, begun=begun is not None)
+    if there and begun is not None and begun.measured is not None:
+        confirm(config, journal, begun.measured)
         return None
     if begun is not None:
         stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
     else:
         begun = journal.begin()
+    gains = largest_gains(plan, geography)
+    notices = _notices(config, plan, geography.levels, gains)
+    if where is not None:
+        name = journal.configuration, journal.input
+        record = record_of(config, geography, prepared.counts.schema, plan, name, where)
+        folder, counts, units = folder_of(directory), prepared.counts, prepared.units
+        with stages.stage("cutting the tree"):
+            record = cut(counts, record, folder, stages.count)
+        del prepared, counts  # With it go the counts, whose memory is wanted.
+        give_back()
+        return Cut(folder, record, journal, begun, geography, units, notices)
     with stages.stage("drawing noise"):
-        measurements = measure(prepared.counts, prepared.plan, begun.key)
+        measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
         measured = journal.keep(begun, measurements)
-    plan, units, levels = prepared.plan, prepared.units, prepared.counts.geography.levels
-    gains = largest_gains(plan, prepared.counts.geography)
-    limits, limits_digest = prepared.limits, prepared.limits_digest
+    units, limits, limits_digest = prepared.units, prepared.limits, prepared.limits_digest
     del prepared  # With it go the counts, whose memory is wanted.
     give_back()
-    notices = _notices(config, plan, levels, gains)
-    origin = Origin(units, _confirm(config, journal, measured), notices=notices, limits=limits_digest)
+    origin = Origin(units, confirm(config, journal, measured), notices=notices, limits=limits_digest)
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
 
 
-def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> Prepared:
+def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> Cut | None:
+    """A release in parts that was cut and is not finished: its table need not be read again.
+
+    None where there is none, or where what was cut, or the input, is not what it was: it is then read, and judged.
+    """
+    folder = folder_of(directory)
+    record = Record.read(folder) if folder.job.exists() else None
+    if record is None or (directory / "public").exists():
+        return None
+    digest, units = input_digest(config), units_digest(config)
+    name = config.fingerprint(units, limits_digest(config)), digest
+    if name != (record.configuration, record.input) or not cut_is_whole(folder, record):
+        return None
+    journal = Journal(directory / "internal", *name)
+    begun = journal.read()
+    if begun is None or (begun.measured is not None and begun.cut != (record.level, record.leaves)):
+        return None
+    held.enter_context(journal.locked())
+    geography, plan = read_geography(folder.geography), record.its_plan
+    _reserve(config, journal, plan, geography.levels, begun=True)
+    stages.say(f"going on with a release in {record.n_parts:,} parts that was begun before: its noise is the same")
+    record = renewed(record, config)
+    record.write(folder)
+    notices = _notices(config, plan, geography.levels, largest_gains(plan, geography))
+    return Cut(folder, record, journal, begun, geography, units, notices)
+
+
+def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:
     plan = config.plan()
     require_solver(config)
     _require_families(config)
@@ -121,7 +181,8 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None) -> P
         gains = largest_gains(plan, geography)
         _require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
-        _require_size(config, counts)
+        if goes_in_parts(config, geography.n_nodes, part_size):
+            require_parts(config, plan, geography.levels)
         require_exportable(config, geography, counts.schema)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
@@ -206,58 +267,7 @@ def _require_families(config: RunConfig) -> None:
         )
 
 
-def _require_size(config: RunConfig, counts: Counts) -> None:
-    """Refuse tables of several queries that are too large to be held as tables of nodes x cells."""
-    size = counts.geography.n_nodes * len(counts.cells)
-    if config.by_family and size > _LARGEST_HISTOGRAMS:
-        raise ConfigError(
-            f"{counts.geography.n_nodes:,} nodes x {len(counts.cells):,} cells are {size:,} numbers, and a run of "
-            f"several queries or with limits holds several tables of these: up to {_LARGEST_HISTOGRAMS:,} it does; "
-            "beyond, take td.measure and td.project_whole in Python, which hold records and not cells"
-        )
-
-
-def _released(config: RunConfig, public: Path, *, recorded: bool) -> bool:
-    """Whether ``public`` holds this release already, after making sure that it is whole.
-
-    Raises `ConfigError` where the noise behind it is not ``recorded``, `DataError` naming a file that is not what was
-    written, `BudgetError` where the ledger lacks the record that the manifest names.
-    """
-    if _exists(public) and not recorded:
-        raise ConfigError(
-            f"{shown_path(public)} exists, and the record of the noise behind it does not; give another --output "
-            "directory"
-        )
-    if not _exists(public) or _is_empty(public):
-        return False
-    again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
-    entry = verify_files(public, remedy=again)["ledger"]
-    if config.ledger is not None and entry is not None:
-        Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)
-    return True
-
-
-def _is_empty(folder: Path) -> bool:
-    try:
-        return not any(folder.iterdir())
-    except OSError:
-        return False  # what is wrong with it is for whoever reads it to say
-
-
-def _exists(public: Path) -> bool:
-    try:
-        return public.exists()
-    except OSError as error:
-        raise _unreadable(public, error) from None
-
-
-def _unreadable(public: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{shown_path(public)}: cannot be read: {reason(error)}; correct the permissions, or give another --output"
-    )
-
-
-def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, begun: bool) -> None:
+def _reserve(config: RunConfig, journal: Journal, plan: Plan, levels: Sequence[str], *, begun: bool) -> None:
     """Set the release's budget aside in the ledger, where there is one. Raises `BudgetError` if too little is left.
 
     ``begun``: whether there is a record of what its noise follows from. If there is none although the ledger knows that
@@ -267,7 +277,7 @@ def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, begun: 
         return
     ledger = Ledger(config.folder / config.ledger.path)
     release = journal.release_name()
-    account = ledger.reserve(config.ledger.dataset, release, prepared.plan.events(prepared.counts.geography.levels))
+    account = ledger.reserve(config.ledger.dataset, release, plan.events(levels))
     if not begun and release in account.confirmed:
         raise BudgetError(
             f"{shown_path(journal.folder)}: the ledger {shown_path(ledger.path)} says that release {release} drew its "
@@ -276,8 +286,8 @@ def _reserve(config: RunConfig, journal: Journal, prepared: Prepared, *, begun: 
         )
 
 
-def _confirm(config: RunConfig, journal: Journal, measured: str) -> LedgerEntry | None:
-    """Tell the ledger, where there is one, the code of what was measured."""
+def confirm(config: RunConfig, journal: Journal, measured: str) -> LedgerEntry | None:
+    """Tell the ledger, where there is one, the code of what was measured. Raises `BudgetError` for another code."""
     if config.ledger is None:
         return None
     release = journal.release_name()

@@ -1,33 +1,45 @@
-"""The margins of error of a release: which there are, and what the manifest says of them."""
+"""The margins of error of a release: which there are, and what the manifest says of them.
+
+Beside every released count whose zeros have rows there is an interval: in release.* where the cells alone were
+measured, in estimates.* and in the tables. Of several queries the rows of release.* are the cells that have records,
+and what has no row would have no interval, just where one says most.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
+from topdown.projection.linear_answers import LinearAnswers
+from topdown.release.answer_tables import estimated
 from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
+from topdown.uncertainty.answer_intervals import AnswerIntervals, AnswerLaws
 from topdown.uncertainty.error_law import NORMAL
 from topdown.uncertainty.margins import Margins, node_margins
 from topdown.uncertainty.reach import Reach
 from topdown.uncertainty.regions import no_sums
 from topdown.uncertainty.words import OF_QUERIES, describe_margins
+from topdown.workload.answer_tables import AnswerTable
 
 _ELSEWHERE = (
-    "several queries were measured and the estimates of all cells are not published (output.estimates); td.margins and "
-    "topdown query compute margins from the measurements, and the tables' estimates have theirs"
+    "several queries were measured, and neither the estimates of all cells (output.estimates) nor tables "
+    "(output.tables) are published, in which what has no records has a row; td.margins and topdown query compute "
+    "margins from the measurements"
 )
 
 
 class MadeMargins(NamedTuple):
-    """``margins`` of every cell, if there are any; ``reach``: of the answers in tables; ``said``: the manifest's entry
-    on the margins of cells."""
+    """``margins`` of every cell, if there are any; ``of_tables``: those of the tables that have any, by name;
+    ``reach``: of the answers in tables; ``said``: the manifest's entry on margins."""
 
     margins: Margins | None
+    of_tables: dict[str, AnswerIntervals]
     reach: Reach
     said: dict[str, Any]
 
@@ -37,29 +49,47 @@ def made_margins(
     estimates: Mapping[str, object],
     release: Release | HistogramRelease,
     confidence: float,
-    *,
-    in_tables: bool,
+    tables: Sequence[AnswerTable] = (),
 ) -> MadeMargins:
-    """The margins at ``confidence`` of what was made of ``measurements``; ``in_tables``: whether tables have any.
+    """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without.
 
-    There are none of cells where they cannot be known, and where several queries were measured and the estimates of all
+    There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
     """
-    reach = Reach.of(measurements, confidence) if in_tables else Reach(1.0 - confidence, NORMAL)
+    reach = Reach.of(measurements, confidence) if tables else Reach(1.0 - confidence, NORMAL)
     reason = no_sums(measurements)
-    if reason is not None:
-        return MadeMargins(None, reach, describe_margins(confidence, reason))
     linear = estimates.get("unbiased")
+    if reason is not None:
+        return MadeMargins(None, {}, reach, describe_margins(confidence, reason))
+    of_tables = _of_tables(measurements, linear, confidence, tables) if tables else {}
     if not measurements.others:
         # What has no row in a release of rows with records is in no table but that of the estimates.
         nothing = np.zeros((measurements.geography.n_nodes, len(measurements.cells)), bool)
         whole = release.dense(nothing) if isinstance(release, HistogramRelease) else release
         values = linear.values if isinstance(linear, Estimate) else None
         margins = node_margins(measurements, whole, confidence=confidence, linear=values)
-        return MadeMargins(margins, reach, describe_margins(confidence))
+        return MadeMargins(margins, of_tables, reach, describe_margins(confidence))
     if not isinstance(linear, Estimate) or linear.variance is None or isinstance(release, Release):
-        return MadeMargins(None, reach, describe_margins(confidence, _ELSEWHERE))
+        said = describe_margins(confidence, None, OF_QUERIES) if of_tables else describe_margins(confidence, _ELSEWHERE)
+        return MadeMargins(None, of_tables, reach, said)
     from topdown.uncertainty.cell_margins import cell_margins  # with a compiler
 
-    margins = cell_margins(measurements, linear, release, confidence)
-    return MadeMargins(margins, reach, describe_margins(confidence, None, OF_QUERIES))
+    of_cells = cell_margins(measurements, linear, release, confidence)
+    return MadeMargins(of_cells, of_tables, reach, describe_margins(confidence, None, OF_QUERIES))
+
+
+def _of_tables(
+    measurements: Measurements, linear: object, confidence: float, tables: Sequence[AnswerTable]
+) -> dict[str, AnswerIntervals]:
+    if not isinstance(linear, Estimate | LinearAnswers):
+        return {}
+    laws, tree = AnswerLaws.of(measurements), measurements.geography.tree
+    return {
+        table.name: AnswerIntervals.of(
+            partial(estimated, table, linear),
+            laws.of_columns([(column.query, column.answer) for column in table.columns]),
+            tree,
+            1.0 - confidence,
+        )
+        for table in tables
+    }

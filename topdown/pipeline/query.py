@@ -12,7 +12,7 @@ from topdown.pipeline.assignments import assigned_units
 from topdown.release.read import read_measurements
 from topdown.uncertainty.regions import Regions, Weights
 from topdown.wording import shown
-from topdown.workload import Query
+from topdown.workload.answer_tables import answer_columns
 
 QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
 _NAMED = 4
@@ -89,6 +89,7 @@ def _whole(share_of: str | None, regions: Regions) -> Weights | str | None:
     if share_of is None:
         return None
     try:
-        return Query.parse(share_of, regions.measurements.schema).name
+        answer_columns(share_of, regions.measurements.schema)
+        return share_of
     except ConfigError:
         return _each_once(share_of.split(","))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from topdown.config import RunConfig
 from topdown.machine.progress import Silent, Stages
+from topdown.machine.tasks import Submits
 from topdown.measurements.journal import Journal
 from topdown.microdata import synthesize as microdata
 from topdown.microdata.records import Order
@@ -15,10 +16,12 @@ from topdown.microdata.synthesize import Microdata
 from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.pipeline.exports import require_exports, write_exports
+from topdown.pipeline.in_parts import derive_in_parts, workers_of
+from topdown.pipeline.part_plan import Cut
 from topdown.tables.readers import require_encodable
 
 STAGES = 9
-"""How many stages `run` has, for a progress bar."""
+"""How many stages `run` has, for a progress bar; in parts it has one less."""
 _MOST_MEANINGS = 40
 """Cells whose meaning is said."""
 RECORDS_STAGES = 3
@@ -28,7 +31,14 @@ EXPORTS_STAGES = 1
 
 
 def run(
-    config: RunConfig, output: Path | None = None, stages: Stages | None = None, *, workers: int | None = None
+    config: RunConfig,
+    output: Path | None = None,
+    stages: Stages | None = None,
+    *,
+    workers: int | None = None,
+    part_size: int | None = None,
+    executor: Submits | None = None,
+    keep_parts: bool = False,
 ) -> Outcome:
     """Read, measure, project, round and write the release that ``config`` describes to ``output``/public.
 
@@ -36,7 +46,12 @@ def run(
     With a ledger the budget is reserved before the first draw. The public directory appears complete or not at all.
     Where ``config.output`` says so, it follows in other people's forms (``exports``), and its records (``microdata``),
     as `synthesize` writes them.
-    ``workers``: threads, by default one per processor; the release does not depend on it. Raises `ConfigError`,
+    ``workers``: threads, by default one per processor; the release does not depend on it.
+
+    A large release of several queries is made in parts, and so is one with a ``part_size``, the leaves of a part:
+    ``workers`` are then processes, or, of an ``executor`` (whatever has ``submit`` and gives what has ``result``), how
+    many tasks it works on at once; it has to reach the output directory under the same path. ``keep_parts``: whether
+    internal/parts, as confidential as the table, stays when the release is made. Raises `ConfigError`,
     `DataError`, `ProjectionError` or `BudgetError`; nothing is then left half-written.
     """
     stages = stages or Silent()
@@ -46,10 +61,13 @@ def run(
     if config.output.microdata:
         microdata.require_replaceable(directory / "microdata")
     with ExitStack() as held:
-        drawn = draw(config, directory, held, stages, workers=workers)
+        drawn = draw(config, directory, held, stages, workers=workers, part_size=part_size)
         already_there = drawn is None
         if drawn is None:
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
+        elif isinstance(drawn, Cut):
+            pool, count = held.enter_context(workers_of(executor, workers))
+            derive_in_parts(config, drawn, public, stages, pool, count, keep=keep_parts)
         else:
             derive(config, drawn, public, stages, workers=workers)
         del drawn

@@ -11,7 +11,7 @@ from topdown.geography.tree import IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.tables.noisy_measurements import tabulation_units
 from topdown.uncertainty.regions import Regions
-from topdown.workload import Query
+from topdown.workload.answer_tables import answer_columns
 
 TABULATION_COLUMNS = ("geoid", "blocks", "spine", "query", "cell", "estimate", "sd", "lower", "upper", "note")
 
@@ -35,8 +35,8 @@ def tabulate(
     lies_in = tabulation_units(geography, level)
     names, place = np.unique(np.array(list(lies_in.values())), return_inverse=True)
     covers = _covers(measurements, place, len(names))
-    asked = Query.parse(query, measurements.schema)
-    wanted: list[str | None] = list(cells) or (list(asked.labels()) if asked.n_answers > 1 else [None])
+    answers = answer_columns(query, measurements.schema)
+    wanted: list[str | None] = list(cells) or ([one.name for one in answers] if len(answers) > 1 else [None])
     sums = [(nodes, np.ones(len(nodes))) for nodes in covers]
     found = Regions(measurements).sums(sums, query=query, cells=wanted, confidence=confidence)
     blocks = np.bincount(place, minlength=len(names))

@@ -28,12 +28,11 @@ import numpy.typing as npt
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise.randomness import Source, read_exactly
+from topdown.projection.grouping import grouped
+from topdown.projection.rounding import SNAP
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 from topdown.workload.schema import TIMES, TOTAL
-
-_SNAP = 1e-6
-"""Fractions closer than this to a whole number differ from it by rounding of float64 and by nothing else."""
 
 _COST_BITS = 20
 _COIN_BITS = 20
@@ -114,10 +113,7 @@ def network(x: FloatArray, total: FloatArray | None, groups: Sequence[IntArray])
     above = np.zeros((count, n_cells), np.int64)  # the node from which each cell's next arc leads
     nodes = 1  # node 0 is where everything begins and ends
     for group in groups:
-        names, place = np.unique(group, return_inverse=True)
-        place = place.reshape(-1)
-        order = np.argsort(place, kind="stable")
-        starts = np.searchsorted(place[order], np.arange(len(names)))
+        names, place, order, starts = grouped(group)
         sums = np.add.reduceat(x[:, order], starts, axis=1)
         floors = np.add.reduceat(base[:, order], starts, axis=1)
         tail = above[:, order[starts]]
@@ -148,11 +144,11 @@ def network(x: FloatArray, total: FloatArray | None, groups: Sequence[IntArray])
 
 
 def _floor(x: FloatArray) -> IntArray:
-    return np.floor(x + _SNAP).astype(np.int64)
+    return np.floor(x + SNAP).astype(np.int64)
 
 
 def _is_fractional(x: FloatArray) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.abs(x - np.rint(x)) > _SNAP)
+    return np.asarray(np.abs(x - np.rint(x)) > SNAP)
 
 
 def nearest(given: Network, source: Source) -> IntArray:

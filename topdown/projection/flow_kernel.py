@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 
 from topdown.machine.compiled import compiled
-
-SNAP = 1e-6
-"""Fractions closer than this to a whole number differ from it by rounding of float64 and by nothing else."""
+from topdown.projection.rounding import SNAP
 
 
 @compiled

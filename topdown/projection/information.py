@@ -17,6 +17,7 @@ from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection import diffuse
 from topdown.projection.components import Block, Component, Components
+from topdown.projection.grouping import grouped
 from topdown.projection.patterns import Patterns
 from topdown.workload import DETAILED, Query
 
@@ -99,10 +100,8 @@ class Own:
         """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
         found, size = np.zeros_like(x), np.zeros_like(x)
         for query, precision in self.precision.items():
-            answer, place = np.unique(query.answers_of(cells), return_inverse=True)
-            place = place.reshape(-1)
-            order = np.argsort(place, kind="stable")
-            summed = np.add.reduceat(x[:, order], np.searchsorted(place[order], np.arange(len(answer))), axis=1)
+            answer, place, order, starts = grouped(query.answers_of(cells))
+            summed = np.add.reduceat(x[:, order], starts, axis=1)
             said = self.answers[query].values[nodes][:, answer]
             found += (precision[nodes, None] * (summed - said))[:, place]
             size += (precision[nodes, None] * (summed + np.abs(said)))[:, place]

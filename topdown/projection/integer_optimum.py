@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.noise.randomness import Source, read_exactly
+from topdown.projection.rounding import SNAP
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -24,7 +25,6 @@ _UNIT = 1 << _UNIT_BITS
 _COST_BITS = 42
 _NEVER = (1 << (_COST_BITS - 1)) - 1
 _ALWAYS = -(1 << (_COST_BITS - 1))
-_SNAP = 1e-6
 _CHILDREN_AT_ONCE = 1 << 16
 
 
@@ -87,7 +87,7 @@ class _Windows(NamedTuple):
 
 
 def _windows(x: FloatArray, exact: BoolArray, tree: Tree, size: int) -> _Windows:
-    center = np.where(exact, np.rint(x), np.floor(x + _SNAP)).astype(np.int64)
+    center = np.where(exact, np.rint(x), np.floor(x + SNAP)).astype(np.int64)
     for families in tree.families_up():
         parents = families.parents
         below = families.total(center[families.children])

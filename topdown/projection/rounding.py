@@ -16,7 +16,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.noise.randomness import Source, read_exactly
 from topdown.projection.nonnegative import project_families
 
-_SNAP = 1e-6
+SNAP = 1e-6
 """Fractions closer than this to a whole number, or to each other, differ by rounding of float64 and by nothing else."""
 
 _REMAINDER_BITS = 20
@@ -66,7 +66,7 @@ def _round_cell(
 def _nearest(x: float, source: Source) -> int:
     below = int(np.floor(x))
     beyond = x - below - 0.5
-    if abs(beyond) > _SNAP:
+    if abs(beyond) > SNAP:
         return below + (beyond > 0)
     return below + (read_exactly(source, 1)[0] & 1)
 
@@ -78,7 +78,7 @@ def _apportion(
 
     ``free``: the children that are not exact; None where all are.
     """
-    base = np.floor(x + _SNAP).astype(np.int64)
+    base = np.floor(x + SNAP).astype(np.int64)
     starts = np.cumsum(sizes) - sizes
     left = totals - np.add.reduceat(base, starts)
     if (left < 0).any():

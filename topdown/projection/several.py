@@ -117,7 +117,7 @@ def project_families(
         raise in_words(geography, contradiction) from None
     values = dense(found, n_cells)
     tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else FAMILY_TOLERANCE
-    certificate = certificate_of(checks, geography.tree, measurements, float(values.max(initial=0.0)), tolerance)
+    certificate = certificate_of(checks, measurements, float(values.max(initial=0.0)), tolerance)
     require_certificate(certificate, geography, method.name, engine)
     return Estimate(
         geography=geography,
@@ -175,12 +175,19 @@ def dense(histograms: list[Sparse], n_cells: int) -> FloatArray:
 
 
 def certificate_of(
-    checks: list[Check], tree: Tree, measurements: Measurements, scale: float, tolerance: float = FAMILY_TOLERANCE
+    checks: list[Check], measurements: Measurements, scale: float, tolerance: float = FAMILY_TOLERANCE
 ) -> Certificate:
     """The certificate of histograms, of which ``scale`` is the largest number, from the checks of all families, the
     root's first."""
+    return certificate_of_checks(checks, answers_by_level(measurements), scale, tolerance)
+
+
+def certificate_of_checks(
+    checks: list[Check], measured: list[dict[Query, Answers]], scale: float, tolerance: float = FAMILY_TOLERANCE
+) -> Certificate:
+    """As `certificate_of`, of histograms of what was ``measured`` at some levels of a tree."""
     gap, rounding, deviation = (np.concatenate([getattr(c, part) for c in checks]) for part in Check._fields[:3])
-    variances = np.concatenate([one.variance for level in answers_by_level(measurements) for one in level.values()])
+    variances = np.concatenate([one.variance for level in measured for one in level.values()])
     noise = np.sqrt(variances[np.isfinite(variances)].max(initial=0.0))
     worst = [
         (float(beyond), node) for node, beyond in enumerate(np.maximum(gap - rounding, 0.0) / deviation) if beyond > 0

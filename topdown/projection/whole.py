@@ -23,6 +23,7 @@ from topdown.projection.flow import Network, chain, nearest, network, unbiased
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method
+from topdown.projection.rounding import SNAP
 from topdown.projection.several import certificate_of, descent_of, in_words, require_by_family
 
 
@@ -90,7 +91,7 @@ def whole_histograms(
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     most = max((float(one.values.max(initial=0.0)) for one in found), default=0.0)
-    return Whole(found, certificate_of(checks, geography.tree, measurements, most), descent)
+    return Whole(found, certificate_of(checks, measurements, most), descent)
 
 
 def settler(
@@ -120,7 +121,7 @@ def require_whole(measurements: Measurements) -> None:
         for query, (values, variance) in measurements.at(level).items():
             exact = np.flatnonzero((variance == 0).reshape(len(values), -1).any(axis=1))
             known = np.asarray(values)[exact]
-            wrong = exact[(np.abs(known - np.rint(known)) > 1e-6).any(axis=1)]
+            wrong = exact[(np.abs(known - np.rint(known)) > SNAP).any(axis=1)]
             if len(wrong):
                 raise ProjectionError(
                     f"{measurements.geography.describe(first + int(wrong[0]))}: its exact {query.name!r} is not "

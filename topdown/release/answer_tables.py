@@ -16,8 +16,6 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
-from topdown.release.histograms import HistogramRelease
-from topdown.release.release import Release
 from topdown.tables.tidy import text_of
 from topdown.workload import Query
 from topdown.workload.answer_tables import AnswerTable
@@ -42,12 +40,30 @@ class Reach(Protocol):
         """By which law."""
 
 
+class Intervals(Protocol):
+    """The intervals of a table's columns, which hold the released counts."""
+
+    def at(
+        self, nodes: slice, x: FloatArray, variance: FloatArray, released: FloatArray | IntArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Both ends at ``nodes`` from the estimates ``x`` with ``variance`` and ``released``, all (nodes x columns)."""
+
+
+class Answering(Protocol):
+    """A release of whole counts, however they are held."""
+
+    @property
+    def geography(self) -> Geography: ...
+    def answers_of(self, nodes: slice, asked: Query) -> IntArray:
+        """The released answers to a query at ``nodes``; (nodes x answers)."""
+
+
 def paths_of(table: AnswerTable) -> tuple[str, str]:
     """The paths in the public directory of a table's counts and estimates, without what says the kind of file."""
     return f"{FOLDER}/{table.stem}", f"{FOLDER}/{table.stem}{ESTIMATED}"
 
 
-def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> Iterator[pa.RecordBatch]:
+def table_batches(table: AnswerTable, release: Answering) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name`` and a column of counts for every one of the table's, unit by unit from the root."""
     for nodes in _parts(release.geography, table):
         units = _units(release.geography, nodes, 1)
@@ -58,50 +74,53 @@ def table_batches(table: AnswerTable, release: Release | HistogramRelease) -> It
 
 def estimate_batches(
     table: AnswerTable,
-    release: Release | HistogramRelease,
+    release: Answering,
     linear_name: str,
     linear: Estimate | LinearAnswers,
     reach: Reach,
+    intervals: Intervals | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows ``geoid, level, name, column, value, LINEAR, sd, moe`` for every unit and column of the table.
+    """Rows ``geoid, level, name, column, value, LINEAR, sd, moe[, lower, upper]`` for every unit and column of the
+    table.
 
     ``value``: the released count; ``linear_name``: what the estimate by least squares is called; ``sd``: its standard
-    deviation, ``moe`` its margin of error, as many of these as ``reach`` says, both missing where they are not known.
+    deviation, ``moe`` its margin of error, as many of these as ``reach`` says, both missing where they are not known;
+    ``lower`` and ``upper``: the interval of the true count, where ``intervals`` are known.
     """
     names = pa.array([column.name for column in table.columns])
     for nodes in _parts(release.geography, table):
-        values, variance = _estimated(table, linear, nodes)
+        values, variance = estimated(table, linear, nodes)
         with np.errstate(invalid="ignore"):
             deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan).reshape(-1)
         columns = [(column.query, column.answer) for column in table.columns]
         margin = reach.multiples(nodes, columns).reshape(-1) * deviation
+        counts = table_counts(table, release, nodes)
+        ends = {} if intervals is None else _ends(intervals.at(nodes, values, variance, counts))
         place = np.tile(np.arange(len(names), dtype=np.int32), nodes.stop - nodes.start)
         yield pa.RecordBatch.from_pydict(
             {
                 **_units(release.geography, nodes, len(names)),
                 "column": pa.DictionaryArray.from_arrays(pa.array(place), names),
-                "value": pa.array(table_counts(table, release, nodes).reshape(-1)),
+                "value": pa.array(counts.reshape(-1)),
                 linear_name: pa.array(values.reshape(-1)),
                 "sd": pa.array(deviation, from_pandas=True),
                 "moe": pa.array(margin, from_pandas=True),
+                **ends,
             }
         )
 
 
-def table_counts(table: AnswerTable, release: Release | HistogramRelease, nodes: slice) -> IntArray:
+def _ends(bounds: tuple[FloatArray, FloatArray]) -> dict[str, pa.Array]:
+    return {name: pa.array(end.reshape(-1)) for name, end in zip(("lower", "upper"), bounds, strict=True)}
+
+
+def table_counts(table: AnswerTable, release: Answering, nodes: slice) -> IntArray:
     """The released counts of the table's columns at ``nodes``; (nodes x columns)."""
-    found = {query: counted(release, query, nodes) for query in table.queries}
+    found = {query: release.answers_of(nodes, query) for query in table.queries}
     return np.stack([found[column.query][:, column.answer] for column in table.columns], axis=1)
 
 
-def counted(release: Release | HistogramRelease, query: Query, nodes: slice) -> IntArray:
-    """The released answers to ``query`` at ``nodes``; (nodes x answers)."""
-    if isinstance(release, HistogramRelease):
-        return release.answers_of(nodes, query)
-    return np.asarray(query.answers(release.values[nodes]))
-
-
-def _estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice) -> tuple[FloatArray, FloatArray]:
+def estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice) -> tuple[FloatArray, FloatArray]:
     """The estimate by least squares and its variance, NaN where it is not known; both (nodes x columns)."""
     values, variance = {}, {}
     for query in table.queries:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
-from topdown.measurements.measurements import Measurements
+from topdown.measurements.measurements import Measurements, NotKept
 from topdown.privacy.only_child import gain, groups, law_of, levels_taken
 from topdown.privacy.plan import Plan
 from topdown.release.answer_tables import Reach, paths_of
@@ -120,10 +120,19 @@ def sparse_release(schema: Schema) -> Own:
     return {"release.parquet": Described(title, columns), "release.csv": Described(FILES["release.csv"], columns)}
 
 
+def counted_table(table: AnswerTable) -> Own:
+    """What the files of a table's counts are."""
+    counts, _ = paths_of(table)
+    columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
+    return {
+        f"{counts}.parquet": Described(f"The released counts of table {table.name}, a row per unit.", columns),
+        f"{counts}.csv": Described(f"{counts}.parquet as text.", columns),
+    }
+
+
 def answer_table(table: AnswerTable, linear_name: str, confidence: float, reach: Reach) -> Own:
     """What the files of a table of answers are, whose margins of error are at ``confidence``, as ``reach`` says."""
     counts, estimates = paths_of(table)
-    columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
     beside: dict[str, tuple[str, str | None]] = {
         "column": (f"the column of {counts}.parquet that the row is about", None),
         "value": ("the released count: whole, 0 or more, adding up", _COUNT),
@@ -133,12 +142,11 @@ def answer_table(table: AnswerTable, linear_name: str, confidence: float, reach:
             f"the margin of error of {linear_name}, not of value, at {100.0 * confidence:.6g} %: {reach.in_words}",
             _COUNT,
         ),
+        **{end: _MARGINS[end] for end in ("lower", "upper")},
     }
-    released = Described(f"The released counts of table {table.name}, a row per unit.", columns)
     beside_them = Described(f"The estimates of table {table.name}, beside its released counts.", beside)
     return {
-        f"{counts}.parquet": released,
-        f"{counts}.csv": Described(f"{counts}.parquet as text.", columns),
+        **counted_table(table),
         f"{estimates}.parquet": beside_them,
         f"{estimates}.csv": Described(f"{estimates}.parquet as text.", beside),
     }
@@ -209,7 +217,7 @@ def _text_schema(path: Path) -> pa.Schema:
 def in_words(
     title: str,
     plan: Plan | None,
-    measurements: Measurements,
+    measurements: Measurements | NotKept,
     files: Mapping[str, Path],
     notices: Sequence[str],
     own: Own | None = None,
@@ -245,7 +253,7 @@ def in_words(
         "",
         "| level | query | law of the noise | variance |",
         "|---|---|---|---|",
-        *(_stated_rows(measurements) if plan is None else _noise_rows(plan, measurements.geography)),
+        *(_noise_rows(plan, measurements.geography) if plan is not None else _stated_rows(measurements)),
         "",
         "Draws are independent from count to count.",
         "",
@@ -267,7 +275,8 @@ def _column_rows(files: Mapping[str, Path], own: Own) -> Iterator[str]:
                 yield f"| `{name}` | {_cell(field.name)} | {_cell(said)} | {unit or ''} |"
 
 
-def _stated_rows(measurements: Measurements) -> Iterator[str]:
+def _stated_rows(measurements: Measurements | NotKept) -> Iterator[str]:
+    assert isinstance(measurements, Measurements)  # nosec B101 # narrows a type: what is not kept has a plan
     law = measurements.mechanism or "not known"
     for one in measured_queries(measurements):
         variance = f"{one.least_variance:.6g}"

@@ -19,8 +19,8 @@ from topdown.release.published import PublishedRelease
 from topdown.release.tabulated import tabulated_release
 from topdown.tables.noisy_measurements import has_spine_codes
 from topdown.wording import FAILED, reason, shown_path
-from topdown.workload import Query, Schema
-from topdown.workload.answer_tables import known_columns
+from topdown.workload import Schema
+from topdown.workload.answer_tables import answer_columns
 
 _KEYS = ["geoid", "level", "parent", "name"]
 
@@ -48,8 +48,7 @@ def write_geoparquet(
 
 def require_outlines(geography: Geography, schema: Schema, geometry: str | Path, query: str | None = None) -> None:
     """Refuse, before there are counts, what `write_geoparquet` would of a release of ``schema`` on ``geography``."""
-    if query is not None and known_columns(query, schema) is None:
-        Query.parse(query, schema)
+    answer_columns("total" if query is None else query, schema)
     _outlines_of(geography, Path(geometry))
 
 

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from topdown.errors import DataError, TopdownError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
-from topdown.release.histograms import HistogramRelease, row_columns
+from topdown.release.histograms import HistogramRelease
+from topdown.release.sparse_rows import row_columns
 from topdown.tables.parquet_folder import parts_of
 from topdown.wording import reason, shown_path
 from topdown.workload import Schema

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from topdown.errors import ConfigError, ProjectionError, require_known
+from topdown.errors import ProjectionError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.measurements.measurements import Measurements
@@ -21,26 +21,11 @@ from topdown.projection.method import METHODS
 from topdown.projection.project import WEIGHTS
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, require_whole, whole_histograms
 from topdown.release.release import Release
-from topdown.tables.tidy import numbered, to_arrow, to_frame
+from topdown.release.sparse_rows import answers_of_rows, row_batches
+from topdown.tables.tidy import to_arrow, to_frame
 from topdown.wording import shown
 from topdown.workload import Query, Schema
-from topdown.workload.answer_tables import Column, known_columns
-
-_ROWS_AT_ONCE = 1 << 18
-
-
-def row_columns(schema: Schema) -> list[str]:
-    """The columns of rows of cells that have records: the unit, the attributes, the count.
-
-    Raises `ConfigError` for an attribute that is called as one of the others.
-    """
-    for name in schema.names:
-        if name in ("level", "count"):
-            raise ConfigError(
-                f"attribute {shown(name)} is called as a column of the release, whose rows are geoid, level, the "
-                "attributes and count; give it another name"
-            )
-    return ["geoid", "level", *schema.names, "count"]
+from topdown.workload.answer_tables import answer_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +110,7 @@ class HistogramRelease:
 
     def answers_of(self, nodes: slice, asked: Query) -> IntArray:
         """The answers to ``asked``, of a schema with the same attributes, at ``nodes``; (nodes x answers)."""
-        part = slice(int(self.starts[nodes.start]), int(self.starts[nodes.stop]))
-        rows = np.repeat(np.arange(nodes.stop - nodes.start), np.diff(self.starts[nodes.start : nodes.stop + 1]))
-        found = asked.sparse_answers(rows, self.cells[part], self.counts[part], nodes.stop - nodes.start)
-        return np.asarray(found)
+        return answers_of_rows(self, nodes, asked)
 
     def table(self, level: str, query: str) -> pd.DataFrame:
         """The answers to a query at a level as a wide table: ``geoid, name`` and a column for every answer.
@@ -150,33 +132,11 @@ class HistogramRelease:
 
         ``nodes``: those that are asked for, by default all. Raises `ConfigError` as `row_columns` does.
         """
-        row_columns(self.schema)
-        none = True
-        for part in [slice(0, self.geography.n_nodes)] if nodes is None else nodes:
-            for begin in range(int(self.starts[part.start]), int(self.starts[part.stop]), _ROWS_AT_ONCE):
-                none = False
-                yield self._batch(slice(begin, min(begin + _ROWS_AT_ONCE, int(self.starts[part.stop]))))
-        if none:
-            yield self._batch(slice(0, 0))
+        return row_batches(self, nodes)
 
-    def _batch(self, entries: slice) -> pa.RecordBatch:
-        """The rows of some entries."""
-        numbers = np.arange(entries.start, entries.stop)
-        here = np.searchsorted(self.starts, numbers, side="right") - 1
-        level = (np.searchsorted(self.geography.level_offsets, here, side="right") - 1).astype(np.int8)
-        first, last = (int(here[0]), int(here[-1])) if len(here) else (0, 0)
-        known = self.geography.identifiers.slice(first, last - first + 1)
-        columns = {
-            "geoid": numbered(known, (here - first).astype(np.int32)),
-            "level": pa.DictionaryArray.from_arrays(pa.array(level), pa.array(self.geography.levels)),
-        }
-        places = np.unravel_index(self.cells[entries], self.schema.shape)
-        for attribute, place in zip(self.schema.attributes, places, strict=True):
-            columns[attribute.name] = pa.DictionaryArray.from_arrays(
-                pa.array(place.astype(np.int32)), pa.array(list(attribute.categories))
-            )
-        columns["count"] = pa.array(self.counts[entries])
-        return pa.RecordBatch.from_pydict(columns)
+    def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
+        """The cells and counts of some entries, which are numbered from the first of the root."""
+        return self.cells[numbers], self.counts[numbers]
 
     def to_arrow(self) -> pa.Table:
         """The rows of `batches` as one Arrow table."""
@@ -193,10 +153,7 @@ def table_frame(
     """A query's answers at ``nodes``, or a table of the redistricting file, as a wide table: ``geoid, name`` and a
     column for every answer. ``answers_of``: gives those (nodes x answers) to a query. Raises `ConfigError`.
     """
-    columns = known_columns(query, schema)
-    if columns is None:
-        asked = Query.parse(query, schema)
-        columns = tuple(Column(label, asked, k) for k, label in enumerate(asked.labels()))
+    columns = answer_columns(query, schema)
     known = {asked: answers_of(asked) for asked in dict.fromkeys(column.query for column in columns)}
     names = geography.names
     count = nodes.stop - nodes.start

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
-from topdown.measurements.measurements import Measurements
+from topdown.measurements.measurements import Measurements, NotKept
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
@@ -94,11 +94,11 @@ class Origin:
 
 def describe_release(
     config: Configuration,
-    measurements: Measurements,
+    measurements: Measurements | NotKept,
     plan: Plan | None,
     estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     checks: Mapping[str, CrossCheck],
-    release: Release | HistogramRelease,
+    release: Release | HistogramRelease | None,
     files: Mapping[str, Path],
     origin: Origin = Origin(),
     tables: Mapping[str, str] | None = None,
@@ -109,6 +109,7 @@ def describe_release(
     fractions), invariants in words, projections with their certificates, whether it is fit for release, where its
     measurements come from (``origin``), what the rows of its counts are, the path of every one of its ``tables``, its
     ``margins`` of error, and the SHA-256 of every file in ``files``. Never a seed or a true count.
+    ``release``: None for histograms that lie in files, which were drawn by key.
     """
     geography = measurements.geography
     return {
@@ -125,8 +126,8 @@ def describe_release(
         "units": describe_units(origin.units),
         "cells": list(measurements.cells),
         "schema": None if measurements.attributes is None else measurements.attributes.to_mappings(),
-        "privacy": privacy_record(measurements) if plan is None else _privacy(plan, geography),
-        "invariants": exact_in_words(measurements) if plan is None else invariants_in_words(plan, geography),
+        "privacy": _privacy(plan, geography) if plan is not None else privacy_record(_kept(measurements)),
+        "invariants": invariants_in_words(plan, geography) if plan is not None else exact_in_words(_kept(measurements)),
         "limits": None if origin.limits is None else {"sha256": origin.limits, "statement": origin.limits_statement},
         "projections": {
             name: {
@@ -139,14 +140,19 @@ def describe_release(
             }
             for name, estimate in estimates.items()
         },
-        "fit_for_release": release.fit_for_release,
-        "release_rows": WITH_RECORDS if isinstance(release, HistogramRelease) else EVERY_CELL,
+        "fit_for_release": release is None or release.fit_for_release,
+        "release_rows": EVERY_CELL if isinstance(release, Release) else WITH_RECORDS,
         "tables": dict(tables or {}),
         "margins": dict(margins or {"confidence": None, "statement": "There are no margins of error.", "rule": []}),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
         "files": {name: described_file(path) for name, path in files.items()},
     }
+
+
+def _kept(measurements: Measurements | NotKept) -> Measurements:
+    assert isinstance(measurements, Measurements)  # nosec B101 # narrows a type: what is not kept has a plan
+    return measurements
 
 
 def _privacy(plan: Plan, geography: Geography) -> dict[str, Any]:

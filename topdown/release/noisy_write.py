@@ -16,11 +16,13 @@ from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.machine.files import make_folder, whole_folder
+from topdown.machine.software import version_of
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.projection.conditions import Limits
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.several import answers_by_level
+from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.spine import Spine, spine_of
 from topdown.tables import noisy_measurements as layout
 from topdown.tables.noisy_partitions import OWN
@@ -60,7 +62,11 @@ def write_noisy_measurements(
     _require_nothing_above(measurements, spine)
     rows = {level: list(_level_rows(measurements, level, product, limits)) for level in spine.names}
     narrow = measurements.plan is not None or _is_narrow(rows.values())
-    marks = {OWN: json.dumps(_own(measurements, spine))}
+    marks = {
+        OWN: json.dumps(_own(measurements, spine)),
+        "software": f"topdown {version_of()}",
+        "schema version": SCHEMA_VERSION,
+    }
     written: list[Path] = []
     try:
         with whole_folder(folder) as staging:

@@ -15,18 +15,23 @@ from typing import Any
 import pyarrow as pa
 
 from topdown.geography.geography import Geography
-from topdown.release.histograms import HistogramRelease
+from topdown.release.sparse_rows import Sparse, row_batches
 
 RELEASE = "release.parquet"
 
 _ROWS_OF_ONE_FILE = 1 << 24
 
 
-def parts_of_release(release: HistogramRelease) -> dict[str, Iterator[pa.RecordBatch]]:
+def parts_of_release(release: Sparse) -> dict[str, Iterator[pa.RecordBatch]]:
     """The batches of every file of ``release`` by its path: one file, or of many rows one per part."""
-    if len(release.counts) <= _ROWS_OF_ONE_FILE or len(release.geography.levels) == 1:
-        return {RELEASE: release.batches()}
-    return {f"{RELEASE}/{name}": release.batches(nodes) for name, nodes in _parts(release.geography).items()}
+    return {name: row_batches(release, nodes) for name, nodes in nodes_of_files(release).items()}
+
+
+def nodes_of_files(release: Sparse) -> dict[str, list[slice] | None]:
+    """The nodes whose rows are in every file of ``release``, by its path; None for all of them."""
+    if release.starts[-1] <= _ROWS_OF_ONE_FILE or len(release.geography.levels) == 1:
+        return {RELEASE: None}
+    return {f"{RELEASE}/{name}": nodes for name, nodes in _parts(release.geography).items()}
 
 
 def _parts(geography: Geography) -> dict[str, list[slice]]:

@@ -19,16 +19,16 @@ from topdown.errors import DataError
 from topdown.machine.files import make_folder, whole_folder
 from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
-from topdown.measurements.measurements import Measurements
+from topdown.measurements.measurements import Measurements, NotKept
 from topdown.privacy.plan import Plan
 from topdown.projection.conditions import Conditions
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_tables import FOLDER, Reach, estimate_batches, paths_of, table_batches
+from topdown.release.answer_tables import FOLDER, Intervals, Reach, estimate_batches, paths_of, table_batches
 from topdown.release.catalogue import CSVW, DCAT, UNKNOWN, Catalogue, csvw, dcat
-from topdown.release.codebook import DATAPACKAGE, README, answer_table, data_package, in_words, sparse_release
+from topdown.release.codebook import DATAPACKAGE, README, Own, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
 from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import SCHEMA_VERSION, described_file
@@ -76,6 +76,15 @@ class Begun:
         return lambda: write_csv(self.staging / name, batches)
 
 
+def marks_of(*, fit_for_release: bool) -> dict[str, str]:
+    """What every table of a release says of itself."""
+    return {
+        "software": f"topdown {version_of()}",
+        "schema version": SCHEMA_VERSION,
+        "fit for release": str(fit_for_release),
+    }
+
+
 @contextmanager
 def begun(
     public: Path,
@@ -92,11 +101,6 @@ def begun(
     solution leaves processors idle. ``fit_for_release``: whether the release will be. Raises `DataError` when
     something cannot be written; nothing then has a final name.
     """
-    marks = {
-        "software": f"topdown {version_of()}",
-        "schema version": SCHEMA_VERSION,
-        "fit for release": str(fit_for_release),
-    }
     writing: dict[str, Future[Exception | None]] = {}
     abandoned = Event()
 
@@ -107,20 +111,22 @@ def begun(
         wait(writing.values())  # before the folder goes away beneath one that is still at work
 
     with ExitStack() as held:
-        with _named(public):
+        with named_failures(public):
             staging = held.enter_context(whole_folder(public))
         held.callback(leave)
-        found = Begun(public, staging, measurements, marks, limits, writing, executor)
+        found = Begun(
+            public, staging, measurements, marks_of(fit_for_release=fit_for_release), limits, writing, executor
+        )
         if executor is not None and measurements.others:
             batches = takewhile(lambda _: not abandoned.is_set(), measurements.batches())
             writing[MEASUREMENTS] = executor.submit(_failure, found.parquet(MEASUREMENTS, batches))
         yield found
-        with _named(public):
+        with named_failures(public):
             held.pop_all().close()
 
 
 @contextmanager
-def _named(public: Path) -> Iterator[None]:
+def named_failures(public: Path) -> Iterator[None]:
     """What the system refuses, as a `DataError` that names ``public``."""
     try:
         yield
@@ -149,13 +155,15 @@ def publish(
     confidence: float = 0.9,
     margins: Margins | None = None,
     margins_in_words: Sequence[str] = (),
+    intervals: Mapping[str, Intervals] | None = None,
 ) -> None:
     """Write the tables and, from their paths, the manifest into ``folder``.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them, ``catalogue`` for catalogues;
     ``csv``, ``wide``, ``estimates_csv`` and ``tables`` say which tables there are beside the others. ``confidence`` and
     ``reach``: of the margins in ``tables``; ``margins``: the intervals in release.* and estimates.*, if any;
-    ``margins_in_words``: what the codebook says of them. Raises `DataError` when something cannot be written.
+    ``intervals``: those in ``tables``, by name; ``margins_in_words``: what the codebook says of them. Raises
+    `DataError` when something cannot be written.
     """
     measurements, staging = folder.measurements, folder.staging
     linear = {name: one for name, one in estimates.items() if not isinstance(one, WholeProjection)}
@@ -164,6 +172,10 @@ def publish(
     own = sparse_release(release.schema) if isinstance(release, HistogramRelease) else {}
     for table in tables:
         own = {**own, **answer_table(table, linear_name, confidence, reach)}
+    of_tables = intervals or {}
+
+    def beside_table(table: AnswerTable) -> Iterator[pa.RecordBatch]:
+        return estimate_batches(table, release, linear_name, linear[linear_name], reach, of_tables.get(table.name))
 
     def released() -> Iterator[pa.RecordBatch]:
         if margins is None or isinstance(release, HistogramRelease):
@@ -174,7 +186,7 @@ def publish(
         return parts_of_release(release) if isinstance(release, HistogramRelease) else {RELEASE: released()}
 
     parquet, text = folder.parquet, folder.csv
-    with _named(folder.public):
+    with named_failures(folder.public):
         writers = {
             MEASUREMENTS: parquet(MEASUREMENTS, measurements.batches()),
             **{name: parquet(name, batches) for name, batches in in_files().items()},
@@ -200,13 +212,11 @@ def publish(
         for table in tables:
             counts, beside = paths_of(table)
             writers[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-            rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
-            writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", rows)
+            writers[f"{beside}.parquet"] = parquet(f"{beside}.parquet", beside_table(table))
             if csv:
                 writers[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
             if estimates_csv:
-                rows = estimate_batches(table, release, linear_name, linear[linear_name], reach)
-                writers[f"{beside}.csv"] = text(f"{beside}.csv", rows)
+                writers[f"{beside}.csv"] = text(f"{beside}.csv", beside_table(table))
         begun_before = {name: future.result for name, future in folder.writing.items()}
         left = [write for name, write in writers.items() if name not in begun_before]
         # Every writer ends before the folder goes away beneath one that is still at work.
@@ -215,17 +225,34 @@ def publish(
             if error is not None:
                 raise error
         written = {name: staging / name for name in writers}
-        whole = whole_tables(written)
-        package = data_package(title, whole, notices, own)
-        write_json(staging / DATAPACKAGE, package)
-        write_json(staging / CSVW, csvw(package["title"], package, catalogue))
-        levels = release.geography.levels
-        statement = STATEMENT if plan is None else plan.describe(levels)
-        known = {name: described_file(path) for name, path in written.items()}
-        write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
-        write_text(staging / README, in_words(title, plan, measurements, whole, notices, own, margins_in_words))
-        books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
-        write_json(staging / "manifest.json", manifest(written | books))
+        write_books(staging, written, manifest, title, plan, measurements, notices, catalogue, own, margins_in_words)
+
+
+def write_books(
+    staging: Path,
+    written: Mapping[str, Path],
+    manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
+    title: str,
+    plan: Plan | None,
+    measurements: Measurements | NotKept,
+    notices: Sequence[str],
+    catalogue: Catalogue,
+    own: Own,
+    margins_in_words: Sequence[str],
+) -> None:
+    """Write into ``staging`` what describes the tables that are ``written`` there, by their paths: the codebook, for
+    people and for programs, and the manifest. Raises `OSError`."""
+    whole = whole_tables(written)
+    package = data_package(title, whole, notices, own)
+    write_json(staging / DATAPACKAGE, package)
+    write_json(staging / CSVW, csvw(package["title"], package, catalogue))
+    levels = measurements.geography.levels
+    statement = STATEMENT if plan is None else plan.describe(levels)
+    known = {name: described_file(path) for name, path in written.items()}
+    write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
+    write_text(staging / README, in_words(title, plan, measurements, whole, notices, own, margins_in_words))
+    books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
+    write_json(staging / "manifest.json", manifest({**written, **books}))
 
 
 def _exact(measurements: Measurements, of_cells: Mapping[str, Estimate]) -> npt.NDArray[np.bool_]:

@@ -62,6 +62,11 @@ def read_measurements(public: str | Path) -> Published:
             f"{shown_path(folder)}: has no {GEOGRAPHY}, as releases of earlier versions; make it again: the same run "
             "draws no noise"
         )
+    if MEASUREMENTS not in manifest["files"]:
+        raise DataError(
+            f"{shown_path(folder)}: is a release in parts, without {MEASUREMENTS}: nothing can be derived from these; "
+            "verify, pandas and DuckDB read its counts"
+        )
     geography = read_geography(folder / GEOGRAPHY)
     try:
         privacy = dict(manifest["privacy"])

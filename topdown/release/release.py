@@ -20,6 +20,7 @@ from topdown.projection.method import nonnegative_methods
 from topdown.projection.rounding_method import ROUNDINGS
 from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
 from topdown.wording import shown
+from topdown.workload import Query
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +76,10 @@ class Release:
         invariants give and imply) and nothing of the others: a variance is known of the estimates by least squares.
         """
         return np.where(self.exact, 0.0, np.nan) if self.exact.any() else None
+
+    def answers_of(self, nodes: slice, asked: Query) -> IntArray:
+        """The answers to ``asked``, of a schema with the same cells, at ``nodes``; (nodes x answers)."""
+        return np.asarray(asked.answers(self.values[nodes]))
 
     def batches(self, more: Mapping[str, Any] | None = None) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, parent, name, cell, value[, variance][, lower, upper, moe]`` in Arrow batches,

@@ -13,11 +13,15 @@ import pyarrow as pa
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.machine.software import version_of
 from topdown.simulation.moments import LEVEL_QUANTITIES, TOTALS
 from topdown.simulation.resolution import resolution
 from topdown.tables.tidy import tidy_batches, to_frame, with_plain_strings, write_parquet
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED
+
+SCHEMA_VERSION = "1.0"
+"""Of the tables of a study."""
 
 STATISTICS = (
     "bias",
@@ -160,5 +164,14 @@ class ErrorTable:
 
     def write(self, path: Path) -> None:
         """The tidy table as Parquet at ``path``, marked with `notice` and readable by its owner alone."""
-        marks = {"notice": self.notice, "replicates": str(self.replicates)}
-        write_parquet(path, self.batches(), marks, private=True)
+        write_parquet(path, self.batches(), self.marks, private=True)
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """What every Parquet file of a study says of itself."""
+        return {
+            "software": f"topdown {version_of()}",
+            "schema version": SCHEMA_VERSION,
+            "notice": self.notice,
+            "replicates": str(self.replicates),
+        }

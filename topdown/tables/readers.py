@@ -144,6 +144,8 @@ def require_file(path: str | Path) -> Path:
         found = path.is_file() or (path.is_dir() and bool(parts_of(path)))
     except OSError as error:
         raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct the path") from None
+    if not found and path.exists() and not path.is_dir():
+        raise DataError(f"{shown_path(path)}: is a pipe or a device, and a table is read more than once; give a file")
     if not found:
         folder = " (it is a directory without Parquet files)" if path.is_dir() else ""
         raise DataError(f"{shown_path(path)}: no such file{folder}; correct the path{_of_backslashes(path)}")

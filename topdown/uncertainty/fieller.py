@@ -55,7 +55,7 @@ def fieller(ratio: Ratio, reach_at: Callable[[float], float]) -> tuple[float, fl
     ``reach_at``: of a share, how many of its standard deviations A - share x B stays within.
     """
     part, whole, of_part, of_whole, of_both = ratio
-    estimate = part / whole if whole > 0 else float("nan")
+    estimate = part / whole + 0.0 if whole > 0 else float("nan")  # -0.0 becomes 0
     if not np.isfinite([of_part, of_whole, of_both]).all():
         return (estimate, np.inf, 0.0, 1.0, UNDETERMINED)
     sd_of_share = float("inf")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,8 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.project import stated
 from topdown.tables.tidy import tidy_batches, to_frame
-from topdown.uncertainty.alike import Alike
-from topdown.uncertainty.groups import Groups, groups
-from topdown.uncertainty.known_noise import KnownNoise, known_noise
-from topdown.uncertainty.moments import Moments, Upward, main_terms, moments
+from topdown.uncertainty.known_noise import known_noise
+from topdown.uncertainty.laws import laws_of_nodes
 from topdown.uncertainty.node_intervals import node_intervals
 from topdown.wording import shown
 from topdown.workload import DETAILED
@@ -28,10 +26,6 @@ from topdown.workload import DETAILED
 if TYPE_CHECKING:
     from topdown.release.histograms import HistogramRelease
     from topdown.release.release import Release
-
-
-_NO_NOISE = 1e-20
-"""A variance in counts^2 so small that noise which moves a whole number is never met: what it is on counts as exact."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +64,7 @@ def margins(
     *,
     confidence: float = 0.9,
     simultaneous: bool = False,
+    queries: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """An interval for the true count of every node and cell: ``geoid, level, query, cell, estimate, sd, lower, upper``.
 
@@ -77,21 +72,22 @@ def margins(
     ``upper`` are whole numbers, 0 or more: for every truth, each interval covers it with probability ``confidence`` at
     least, up to the error of the law's approximation, whatever is projected or rounded later. With ``release`` they
     hold the released count as well. ``simultaneous``: all intervals together cover with that probability. Estimate +-
-    1.645 sd is no such interval: noise is not normal, and counts are not negative. Where several queries were measured,
-    under Gaussian noise, there is a row for every answer that was measured; ``release`` is then a `HistogramRelease`.
+    1.645 sd is no such interval: noise is not normal, and counts are not negative. Where several queries were measured
+    there is a row for every answer at the levels where it was; ``queries``: whose answers there are instead, at all
+    levels, measured or not ("sex * age", "total").
 
     Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
-    confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and where several queries were
-    measured under noise that is not Gaussian; `DataError` for a release of other units or cells.
+    confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, where several queries were
+    measured under noise that falls in wide steps, and for an unknown query; `DataError` for a release of other units or
+    cells.
     """
-    if measurements.others:
-        from topdown.uncertainty.histogram_margins import histogram_margins  # with a compiler
+    if measurements.others or queries is not None or hasattr(release, "schema"):
+        from topdown.uncertainty.answer_margins import answer_margins  # with a compiler
 
         alpha = 1.0 - require_confidence(confidence)
-        counts = cast("HistogramRelease | None", release)
-        return histogram_margins(measurements, counts, alpha, simultaneous=simultaneous)
-    whole = cast("Release | None", release)
-    found = node_margins(measurements, whole, confidence=confidence, simultaneous=simultaneous)
+        asked = [DETAILED] if queries is None and not measurements.others else queries
+        return answer_margins(measurements, release, alpha, simultaneous=simultaneous, queries=asked)
+    found = node_margins(measurements, release, confidence=confidence, simultaneous=simultaneous)
     return to_frame(found.batches())
 
 
@@ -131,33 +127,3 @@ def require_confidence(confidence: float) -> float:
     if not is_number or not 0.5 < confidence < 1.0:
         raise ConfigError(f"confidence {shown(confidence)}: give a number above 0.5 and below 1, such as 0.9")
     return float(confidence)
-
-
-def laws_of_nodes(measurements: Measurements, noise: KnownNoise) -> tuple[FloatArray, Groups]:
-    """The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
-    alike, found, own = _pivots(measurements, noise)
-    terms = main_terms(found, own, noise.variances, alike.tree, noise.kinds(measurements.geography.tree)[alike.nodes])
-    laws = groups(found, terms, noise)
-    return alike.everywhere(found.variance), laws._replace(group=alike.everywhere(laws.group))
-
-
-def pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Moments, FloatArray]:
-    """The moments of every node's error, and the variances (nodes,) of the measurements, exact ones settled."""
-    alike, found, variance = _pivots(measurements, noise)
-    upward = Upward(*(alike.everywhere(column) for column in found.upward))
-    spread, cumulant, inner, parent = (
-        alike.everywhere(column) for column in (found.variance, found.cumulant, found.inner, found.parent)
-    )
-    return Moments(spread, cumulant, inner, parent, upward), alike.everywhere(variance)
-
-
-def _pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Alike, Moments, FloatArray]:
-    """As `pivots`, with one leaf in place of several that are alike."""
-    tree = measurements.geography.tree
-    variance = stated(measurements, "variance", nonnegative=False, cells=slice(0, 1)).variance.reshape(-1)
-    kind = noise.kinds(tree)
-    alike = Alike.of(tree, variance, kind)
-    variance, cumulant = variance[alike.nodes], noise.cumulants[kind[alike.nodes]]
-    cumulant = np.where((variance > 0) & np.isfinite(variance), cumulant, 0.0)
-    found = moments(variance, cumulant, alike.tree)
-    return alike, found._replace(variance=np.where(found.variance <= _NO_NOISE, 0.0, found.variance)), variance

@@ -24,7 +24,7 @@ _ROUNDS = 50
 
 
 class Bounds(NamedTuple):
-    """Intervals of every node and cell, both (cells x nodes)."""
+    """Intervals of every node and cell, both (cells x nodes); of answers (nodes x columns)."""
 
     lower: FloatArray
     upper: FloatArray
@@ -42,75 +42,34 @@ def node_intervals(
     inner = Groups(found.shapes, found.group[: tree.n_families])
     caps = inner.of_nodes(np.array([interval(shape, alpha).cap for shape in found.shapes]))
     limits = _limits(x, deviation, caps, tree)
-    bounds = _unbounded(x, variance)
+    # 0 to 0 without noise, 0 to infinity without a measurement; the others are yet to come.
+    bounds = Bounds(np.zeros_like(x), np.broadcast_to(np.where(np.isinf(variance), np.inf, 0.0), x.shape).copy())
     p_of_zero = np.ones_like(x)
     for shape, members in found.members():
         costs = limits.costs[members]
-        for nodes, rule in _rules(members, costs, shape, alpha):
+        for nodes, rule in rules(members, costs, shape, alpha):
             sd = deviation[nodes]
             seen = x[:, nodes] / sd
             bounds.lower[:, nodes] = rule.lower(seen) * sd
             bounds.upper[:, nodes] = rule.upper(seen) * sd
             p_of_zero[:, nodes] = rule.p_of_zero(seen)
-    return _finished(x, variance, bounds, limits, p_of_zero, tree, alpha, released)
+    limits.apply(bounds.upper, tree)
+    for row, p in enumerate(p_of_zero):
+        _guard(bounds.lower[row], p, variance, tree, alpha)
+    for begin in range(0, x.shape[1], _NODES_AT_ONCE):
+        part = slice(begin, begin + _NODES_AT_ONCE)
+        inside = None if released is None else released[:, part]
+        lower, upper = bounds.lower[:, part], bounds.upper[:, part]
+        lower[...], upper[...] = whole(x[:, part], variance[part], Bounds(lower, upper), inside)
+    return bounds
 
 
-def intervals_of_one_law(
-    x: FloatArray,
-    variance: FloatArray,
-    shape: AnyShape,
-    tree: Tree,
-    alpha: float,
-    released: FloatArray | IntArray | None,
-) -> Bounds:
-    """As `node_intervals`, where all errors have a law of one ``shape``; ``variance`` (cells x nodes)."""
-    deviation = np.sqrt(variance)
-    known = (variance > 0) & np.isfinite(variance)
-    limits = _limits(x, deviation, np.where(known, interval(shape, alpha).cap, 0.0)[:, : tree.n_families], tree)
-    bounds = _unbounded(x, variance)
-    p_of_zero = np.ones_like(x)
-    places = np.flatnonzero(known)
-    for at, rule in _rules(places, limits.costs.ravel()[places], shape, alpha):
-        where = np.unravel_index(at, x.shape)
-        sd = deviation[where]
-        seen = x[where] / sd
-        bounds.lower[where], bounds.upper[where] = rule.lower(seen) * sd, rule.upper(seen) * sd
-        p_of_zero[where] = rule.p_of_zero(seen)
-    return _finished(x, variance, bounds, limits, p_of_zero, tree, alpha, released)
-
-
-def _rules(members: IntArray, costs: Mask, shape: AnyShape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
+def rules(members: IntArray, costs: Mask, shape: AnyShape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
     """``members`` with the rule for them: for those whose parent's limit ``costs`` a part of alpha, the rest of it."""
     if not costs.all():
         yield members[~costs], interval(shape, alpha)
     if costs.any():
         yield members[costs], interval(shape, alpha * (1.0 - CAP_PART))
-
-
-def _unbounded(x: FloatArray, variance: FloatArray) -> Bounds:
-    """0 to 0 without noise, 0 to infinity without a measurement; the others are yet to come."""
-    return Bounds(np.zeros_like(x), np.broadcast_to(np.where(np.isinf(variance), np.inf, 0.0), x.shape).copy())
-
-
-def _finished(
-    x: FloatArray,
-    variance: FloatArray,
-    bounds: Bounds,
-    limits: _Limits,
-    p_of_zero: FloatArray,
-    tree: Tree,
-    alpha: float,
-    released: FloatArray | IntArray | None,
-) -> Bounds:
-    limits.apply(bounds.upper, tree)
-    for row, p in enumerate(p_of_zero):
-        _guard(bounds.lower[row], p, np.broadcast_to(variance, x.shape)[row], tree, alpha)
-    for begin in range(0, x.shape[1], _NODES_AT_ONCE):
-        nodes = slice(begin, begin + _NODES_AT_ONCE)
-        inside = None if released is None else released[:, nodes]
-        lower, upper = bounds.lower[:, nodes], bounds.upper[:, nodes]
-        lower[...], upper[...] = _whole(x[:, nodes], variance[..., nodes], Bounds(lower, upper), inside)
-    return bounds
 
 
 class _Limits(NamedTuple):
@@ -127,31 +86,31 @@ class _Limits(NamedTuple):
         """Let no ``upper`` (cells x nodes) pass its limit."""
         for families in tree.families_down():
             for part in families.parts(_NODES_AT_ONCE):
-                capped = self.capped[..., part.children]
+                capped = self.capped[part.children]
                 if capped.any():
                     above, below = part.spread(self.ceiling[:, part.parents]), upper[:, part.children]
                     np.minimum(below, above, out=below, where=capped)
 
 
 def _limits(x: FloatArray, deviation: FloatArray, caps: FloatArray, tree: Tree) -> _Limits:
-    """From how many deviations truths of inner nodes may pass their estimates (``caps``, (inner nodes,) or with cells);
-    ``deviation`` (nodes,) or (cells x nodes).
+    """From how many deviations truths of inner nodes may pass their estimates (``caps``, (inner nodes,)); ``deviation``
+    (nodes,).
     """
-    above = deviation[..., : tree.n_families]
+    above = deviation[: tree.n_families]
     is_known = np.isfinite(above)
     ceiling = x[:, : tree.n_families] + np.where(is_known, caps * np.where(is_known, above, 0.0), np.inf)
     capped, costs = np.zeros(deviation.shape, bool), np.zeros(deviation.shape, bool)
     for families in tree.families_down():
         for part in families.parts(_NODES_AT_ONCE):
             parents, children = part.parents, part.children
-            below, is_exact = deviation[..., children], part.spread(above[..., parents] == 0)
-            capped[..., children] = part.spread(CAPPED_BELOW**-1 * above[..., parents]) < below
-            capped[..., children] |= ~np.isfinite(below)
-            costs[..., children] = capped[..., children] & ~is_exact
+            below, is_exact = deviation[children], part.spread(above[parents] == 0)
+            capped[children] = part.spread(CAPPED_BELOW**-1 * above[parents]) < below
+            capped[children] |= ~np.isfinite(below)
+            costs[children] = capped[children] & ~is_exact
             if children.stop <= tree.n_families:
                 # A parent that nothing determines is limited by its own parent.
                 own = ceiling[:, children]
-                ceiling[:, children] = np.where(is_known[..., children], own, part.spread(ceiling[:, parents]))
+                ceiling[:, children] = np.where(is_known[children], own, part.spread(ceiling[:, parents]))
     return _Limits(ceiling, capped, costs)
 
 
@@ -162,30 +121,36 @@ def _guard(lower: FloatArray, p_of_zero: FloatArray, variance: FloatArray, tree:
     for index in range(tree.n_levels):
         nodes = tree.level(index)
         noisy, p = variance[nodes] > 0, p_of_zero[nodes]
-        threshold = _rejected_up_to(p if noisy.all() else p[noisy], alpha)
+        threshold = rejected_up_to(p if noisy.all() else p[noisy], alpha, int(noisy.sum()))
         lower[nodes][p > threshold] = 0.0
 
 
-def _rejected_up_to(p: FloatArray, alpha: float) -> float:
-    """The largest of ``p`` that is at most alpha / n times its rank; -1 if none is.
+def rejected_up_to(p: FloatArray, alpha: float, tried: int, sure: int = 0) -> float:
+    """Up to where p-values are rejected by the procedure of Benjamini and Hochberg (1995): alpha / ``tried`` times the
+    number that is; -1 if none is.
 
-    What is above alpha / n times the number that may yet be rejected is never rejected; where that leaves all that
-    there are, it is all. Sorting is for the rest that some rounds leave.
+    ``p``: the p-values, of which those above ``alpha`` may be left out, and so many (``sure``) that are at most alpha /
+    ``tried``. What is above alpha / tried times the number that may yet be rejected is never rejected; where that
+    leaves all that there are, it is all. Sorting is for the rest that some rounds leave.
     """
-    tried = max(len(p), 1)
+    tried = max(tried, 1)
     left = p[p <= alpha]
     for _ in range(_ROUNDS):
-        fewer = left[left <= alpha * len(left) / tried]
+        fewer = left[left <= alpha * (sure + len(left)) / tried]
         if len(fewer) == len(left):
-            return float(left.max(initial=-1.0))
+            rejected = sure + len(left)
+            return alpha * rejected / tried if rejected else -1.0
         left = fewer
     order = np.sort(left)
-    passed = np.flatnonzero(order <= alpha * np.arange(1, len(order) + 1) / tried)
-    return float(order[passed[-1]]) if len(passed) else -1.0
+    passed = np.flatnonzero(order <= alpha * (sure + np.arange(1, len(order) + 1)) / tried)
+    rejected = sure + (int(passed[-1]) + 1 if len(passed) else 0)
+    return alpha * rejected / tried if rejected else -1.0
 
 
-def _whole(x: FloatArray, variance: FloatArray, bounds: Bounds, released: FloatArray | IntArray | None) -> Bounds:
-    """Counts are whole and not negative: the whole numbers within; the nearest to the estimate where there is none."""
+def whole(x: FloatArray, variance: FloatArray, bounds: Bounds, released: FloatArray | IntArray | None) -> Bounds:
+    """Counts are whole and not negative: the whole numbers within; the nearest to the estimate where there is none.
+    With ``released`` values inside.
+    """
     tolerance = 1e-9 * np.maximum(1.0, np.abs(x))
     lower, upper = np.ceil(bounds.lower - tolerance), np.floor(bounds.upper + tolerance)
     nearest = np.maximum(np.rint(x), 0.0)

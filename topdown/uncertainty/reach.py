@@ -9,11 +9,12 @@ import numpy as np
 
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
-from topdown.uncertainty.error_law import NORMAL, AnyShape, Shape, tail
+from topdown.uncertainty.answer_intervals import copies_of, sum_of
+from topdown.uncertainty.error_law import NORMAL, AnyShape, tail
 from topdown.uncertainty.groups import Groups
 from topdown.uncertainty.histogram_margins import bounding_shape
 from topdown.uncertainty.known_noise import known_noise, no_margins
-from topdown.uncertainty.margins import laws_of_nodes
+from topdown.uncertainty.laws import laws_of_nodes
 from topdown.workload import Query
 
 _NORMAL = "by the normal law, which is exact under Gaussian noise"
@@ -46,13 +47,13 @@ class Reach:
         size = (nodes.stop - nodes.start, len(columns))
         if self.laws is None:
             return np.full(size, self._quantile(self.shape))
-        cells = np.array([_cells(query, answer) for query, answer in columns])
+        cells = copies_of(columns)
         group = self.laws.group[nodes]
         found = np.zeros(size)
         for number in np.unique(group[group >= 0]).tolist():
             for many in np.unique(cells).tolist():
                 here = np.ix_(group == number, cells == many)
-                found[here] = self._quantile(_sum_of(self.laws.shapes[number], many))
+                found[here] = self._quantile(sum_of(self.laws.shapes[number], many))
         return found
 
     @property
@@ -66,14 +67,3 @@ class Reach:
         if shape == NORMAL:
             return NormalDist().inv_cdf(1.0 - self.alpha / 2.0)
         return float(tail(shape).quantile(np.array([self.alpha / 2.0]))[0])
-
-
-def _cells(query: Query, answer: int) -> int:
-    """How many cells an answer is the sum of."""
-    return int((query.answers_of(np.arange(query.schema.n_cells)) == answer).sum())
-
-
-def _sum_of(shape: Shape, copies: int) -> Shape:
-    """The shape of the sum of so many independent errors of one shape, those of cells at one node."""
-    terms = tuple(term._replace(number=term.number * copies) for term in shape.terms)
-    return Shape(terms, shape.excess / copies)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from topdown.errors import ConfigError, DataError, ProjectionError, suggest
+from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
@@ -18,10 +18,11 @@ from topdown.uncertainty.combination import Pivots, combination, law_of
 from topdown.uncertainty.error_law import tail
 from topdown.uncertainty.fieller import fieller, ratio_of
 from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.margins import pivots, require_confidence
+from topdown.uncertainty.laws import pivots
+from topdown.uncertainty.margins import require_confidence
 from topdown.uncertainty.sums import sum_margin
 from topdown.wording import shown
-from topdown.workload import DETAILED, Query
+from topdown.workload.answer_tables import Column, answer_column
 
 if TYPE_CHECKING:
     from topdown.uncertainty.histogram_regions import HistogramSums
@@ -53,7 +54,8 @@ def region(
 ) -> Region:
     """A weighted sum over any nodes, at mixed levels, with a margin of error: {GEOID: weight}.
 
-    ``query`` and ``cell``: which answer is summed, by default all that is counted. ``minus``: nodes whose sum is taken
+    ``query`` and ``cell``: which answer is summed, by default all that is counted; also a field of the redistricting
+    file by its name ("P0010003"), or a table ("P1") with its field as the cell. ``minus``: nodes whose sum is taken
     away. ``share_of``: nodes, or a query of one answer, of which the sum is a part; the share's margin is Fieller's
     set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
     exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
@@ -178,26 +180,23 @@ class Regions:
         signed: bool = False,
     ) -> list[list[Region]]:
         """`sums` where several queries were measured."""
-        for cell in cells:
-            self.cells(query, cell)
-        answers = [self.answer(query, cell) for cell in cells]
+        columns = [self.column(query, cell) for cell in cells]
         known = {
-            name: self._histograms.sums(sums, Query.parse(name, self.measurements.schema))
-            for name in dict.fromkeys(name for name, _ in answers)
+            asked: self._histograms.sums(sums, asked) for asked in dict.fromkeys(column.query for column in columns)
         }
         return [
             [
                 Region(
                     *sum_margin(
-                        float(known[name][0][row, answer]),
-                        float(known[name][1][row, answer]),
+                        float(known[column.query][0][row, column.answer]),
+                        float(known[column.query][1][row, column.answer]),
                         self._histograms.shape,
                         amounts,
                         alpha,
                         signed=signed,
                     )
                 )
-                for name, answer in answers
+                for column in columns
             ]
             for row, (_, amounts) in enumerate(sums)
         ]
@@ -213,44 +212,36 @@ class Regions:
         """As `_share`, where several queries were measured."""
         from topdown.uncertainty.histogram_regions import Part  # with a compiler
 
-        name, answer = self.answer(query, cell)
-        own = Part(part, Query.parse(name, self.measurements.schema), answer)
-        whole = own._replace(sum=self._nodes(share_of)) if not isinstance(share_of, str) else own
+        column = self.column(query, cell)
+        own = Part(part, column.query, column.answer)
         if isinstance(share_of, str):
-            self.cells(share_of, None)
-            whole = Part(part, Query.parse(share_of, self.measurements.schema), 0)
+            of = self.column(share_of, None)
+            whole = Part(part, of.query, of.answer)
+        else:
+            whole = own._replace(sum=self._nodes(share_of))
         reach = float(tail(self._histograms.shape).quantile(np.array([alpha / 2.0]))[0])
         return Region(*fieller(self._histograms.share(own, whole), lambda share: reach))
 
     def cells(self, query: str, cell: str | None) -> IntArray:
-        """The cells that the answer ``cell`` of ``query`` is the sum of.
+        """The cells that the answer ``cell`` of ``query`` is the sum of. Raises `ConfigError` as `column` does."""
+        column = self.column(query, cell)
+        return np.flatnonzero(column.query.answers_of(np.arange(len(self.measurements.cells))) == column.answer)
 
-        Raises `ConfigError` for an unknown query or cell, and where a query of several answers comes without a cell.
-        """
-        if cell in self.measurements.cells and query == "total":
-            return np.array([self.measurements.cells.index(str(cell))])
-        asked = Query.parse(query, self.measurements.schema)
-        labels = asked.labels()
-        if cell is None and asked.n_answers != 1:
-            raise ConfigError(f"query {shown(asked.name)} has {asked.n_answers} answers; name one of them as the cell")
-        if cell is not None and cell not in labels:
-            known = labels if asked.n_answers > 1 else self.measurements.cells
-            raise ConfigError(f"query {shown(asked.name)} has no cell {shown(cell)}; {suggest(cell, known)}")
-        answers = asked.answers_of(np.arange(len(self.measurements.cells)))
-        return np.flatnonzero(answers == (0 if cell is None else labels.index(cell)))
+    def column(self, query: str, cell: str | None) -> Column:
+        """The answer that ``query`` and ``cell`` mean. Raises `ConfigError` as `answer_column` does."""
+        if (query, cell) not in self._columns:
+            self._columns[query, cell] = answer_column(query, cell, self.measurements.schema)
+        return self._columns[query, cell]
+
+    @cached_property
+    def _columns(self) -> dict[tuple[str, str | None], Column]:
+        return {}
 
     @cached_property
     def _histograms(self) -> HistogramSums:
         from topdown.uncertainty.histogram_regions import HistogramSums  # with a compiler
 
         return HistogramSums(self.measurements)
-
-    def answer(self, query: str, cell: str | None) -> tuple[str, int]:
-        """The query and the number of its answer that ``query`` and ``cell``, which are known, mean."""
-        if cell in self.measurements.cells and query == "total":
-            return DETAILED, self.measurements.cells.index(str(cell))
-        labels = Query.parse(query, self.measurements.schema).labels()
-        return query, 0 if cell is None else labels.index(cell)
 
     def _nodes(self, weights: Mapping[str, float]) -> tuple[IntArray, FloatArray]:
         geography = self.measurements.geography

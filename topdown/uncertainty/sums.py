@@ -19,11 +19,12 @@ def sum_margin(
 
     ``shape``: of the law of its error. Where it may be negative (``signed``, or a weight is) the interval is symmetric.
     """
+    estimate += 0.0  # -0.0 becomes 0
     if np.isinf(variance) or np.isnan(variance):
         return (estimate, np.inf, -np.inf if signed else 0.0, np.inf, "not determined by what was measured")
     sd = float(np.sqrt(max(variance, 0.0)))
     if sd <= _ROUNDING * max(1.0, abs(estimate)):
-        exact = float(np.rint(estimate)) if _whole(weights) else estimate
+        exact = float(np.rint(estimate)) + 0.0 if _whole(weights) else estimate
         return (exact, 0.0, exact, exact, "exact")
     rule = interval(shape, alpha)
     if signed or (weights < 0).any():
@@ -33,7 +34,7 @@ def sum_margin(
         upper = float(rule.upper(np.array(estimate / sd))) * sd
     if _whole(weights):
         slack = _ROUNDING * max(1.0, abs(estimate))
-        inward = float(np.ceil(lower - slack)) + 0.0, float(np.floor(upper + slack)) + 0.0  # -0.0 becomes 0
+        inward = float(np.ceil(lower - slack)) + 0.0, float(np.floor(upper + slack)) + 0.0
         lower, upper = inward if inward[0] <= inward[1] else (float(np.rint(estimate)),) * 2
     return (estimate, sd, lower, upper, "")
 

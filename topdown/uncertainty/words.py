@@ -28,12 +28,13 @@ def describe_margins(confidence: float, reason: str | None = None, law: str = OF
 def statement(confidence: float) -> str:
     """What the intervals promise."""
     return (
-        "For every unit and cell, and at every true count, the interval from lower to upper covers the true count with "
-        f"probability {confidence:.6g} at least, up to the approximation of the law of the errors (miss rates within "
-        ".001 of nominal). Each interval does so by itself, not all of them together. Among units picked because their "
-        "numbers are small or large it may cover less often: where lower is above 0 about as many in a hundred as may "
-        "be missed have a true count of 0 (measured, not proven for units whose errors depend on each other). Margins "
-        "of units must not be added up; topdown query gives those of sums, differences and shares."
+        "For every unit and every cell or answer with an interval, and at every true count, the interval from lower to "
+        f"upper covers the true count with probability {confidence:.6g} at least, up to the approximation of the law "
+        "of the errors (miss rates within .001 of nominal). Each interval does so by itself, not all of them together. "
+        "Among units picked because their numbers are small or large it may cover less often: where lower is above 0 "
+        "about as many in a hundred as may be missed have a true count of 0 (measured, not proven for units whose "
+        "errors depend on each other). Margins of units must not be added up; topdown query gives those of sums, "
+        "differences and shares."
     )
 
 

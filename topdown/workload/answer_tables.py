@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, suggest
 from topdown.wording import shown
 from topdown.workload.query import Query
 from topdown.workload.redistricting import PERSONS, RACES, RESIDENCES, TABLES, UNITS, field_names
-from topdown.workload.schema import TOTAL, Recode, Schema
+from topdown.workload.schema import DETAILED, TOTAL, Recode, Schema
 
 UNIT_COLUMNS = ("geoid", "level", "name")
 """What says which unit a row is of."""
@@ -89,6 +89,40 @@ def _columns(name: str, schema: Schema) -> tuple[Column, ...]:
     if len(answers) == 1:
         return answers
     return (*answers, Column(TOTAL, Query.parse(TOTAL, schema), 0))
+
+
+def answer_columns(query: str, schema: Schema) -> tuple[Column, ...]:
+    """The answers to ``query``: of a table of the redistricting file its fields.
+
+    Raises `ConfigError` as `Query.parse` does.
+    """
+    known = known_columns(query, schema)
+    if known is not None:
+        return known
+    asked = Query.parse(query, schema)
+    return tuple(Column(label, asked, k) for k, label in enumerate(asked.labels()))
+
+
+def answer_column(query: str, cell: str | None, schema: Schema) -> Column:
+    """The answer ``cell`` of ``query``; of a query of one answer that one, where ``cell`` is None.
+
+    ``query``: also a table of the redistricting file, whose cells are its fields, or one of these ("P0010003").
+    ``cell``: with the query "total" also any cell of the schema, and any field of such a table. Raises `ConfigError`
+    for an unknown query or cell, and where a query of several answers comes without a cell.
+    """
+    columns = answer_columns(query, schema)
+    if cell is not None and query == TOTAL:
+        if cell in schema.cells():
+            return Column(cell, Query.parse(DETAILED, schema), schema.cells().index(cell))
+        field = None if cell in TABLES else known_columns(cell, schema)
+        columns = columns if field is None else field
+    if cell is None and len(columns) > 1:
+        raise ConfigError(f"query {shown(query)} has {len(columns)} answers; name one of them as the cell")
+    found = next((one for one in columns if cell in (None, one.name)), None)
+    if found is None:
+        among = [one.name for one in columns] if len(columns) > 1 else schema.cells()
+        raise ConfigError(f"query {shown(query)} has no cell {shown(cell)}; {suggest(str(cell), among)}")
+    return found
 
 
 # -- the redistricting file -------------------------------------------------------------------------------------------

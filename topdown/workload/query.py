@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 
+_FEW_CELLS = 1 << 16
+
+
 def normal_name(text: str) -> str:
     """``text`` with single blanks around every "*", so that one spelling of a query is one name before it is parsed."""
     return f" {TIMES} ".join(part.strip() for part in text.split(TIMES))
@@ -88,11 +91,15 @@ class Query:
 
     def parts(self) -> Iterator[Attribute | Recode | None]:
         """For every attribute of the schema what is kept of it: itself, one of its recodes, or None."""
-        for attribute, part in zip(self.schema.attributes, self.kept, strict=True):
-            if part is None or part == attribute.name:
-                yield attribute if part else None
-            else:
-                yield next(recode for recode in self.schema.recodes if recode.name == part)
+        return iter(self._parts)
+
+    @cached_property
+    def _parts(self) -> tuple[Attribute | Recode | None, ...]:
+        recodes = {recode.name: recode for recode in self.schema.recodes}
+        return tuple(
+            None if part is None else attribute if part == attribute.name else recodes[part]
+            for attribute, part in zip(self.schema.attributes, self.kept, strict=True)
+        )
 
     @property
     def factors(self) -> tuple[Attribute | Recode, ...]:
@@ -127,9 +134,20 @@ class Query:
         ]
 
     def answers_of(self, cells: npt.ArrayLike) -> IntArray:
-        """The answer in which each of ``cells`` (numbers of cells, any shape) counts. No table of all cells is made."""
-        places = np.unravel_index(np.asarray(cells, dtype=np.int64), self.schema.shape)
-        answer = np.zeros(np.shape(cells), np.int64)
+        """The answer in which each of ``cells`` (numbers of cells, any shape) counts.
+
+        A table of all cells is made, and kept, only where there are few: it is asked for some of them very often.
+        """
+        wanted = np.asarray(cells, dtype=np.int64)
+        return self._answer_of_each[wanted] if self.schema.n_cells <= _FEW_CELLS else self._found_answers(wanted)
+
+    @cached_property
+    def _answer_of_each(self) -> IntArray:
+        return self._found_answers(np.arange(self.schema.n_cells))
+
+    def _found_answers(self, cells: IntArray) -> IntArray:
+        places = np.unravel_index(cells, self.schema.shape)
+        answer = np.zeros(cells.shape, np.int64)
         for codes, place, part in zip(self.group_codes(), places, self.parts(), strict=True):
             if part is not None and codes is not None:
                 answer = answer * len(part.categories) + codes[place]

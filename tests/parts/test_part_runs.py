@@ -1,0 +1,155 @@
+"""`topdown run` in parts: the same counts as of the whole tree, whatever the cut and whoever works."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import topdown as td
+from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
+from support.places import REPOSITORY
+from topdown.config import load_config
+from topdown.errors import ConfigError, DataError
+from topdown.machine.progress import Silent
+from topdown.pipeline import part_plan
+from topdown.pipeline import run as pipeline
+from topdown.privacy.ledger import Ledger
+from topdown.release.manifest import SCHEMA_VERSION
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the release of the whole tree in "whole"."""
+    folder = tmp_path_factory.mktemp("parts")
+    pipeline.run(load_config(made(folder)), folder / "whole")
+    return folder
+
+
+def parted(folder: Path, name: str, size: int | None, executor: AtOnce | None, text: str = TOML) -> Path:
+    there = place_of_the_same_noise(folder, folder / "whole", name)
+    (folder / "run.toml").write_text(text)
+    return pipeline.run(load_config(folder / "run.toml"), there, part_size=size, executor=executor, workers=2).public
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 1000])
+def test_parts_publish_what_the_whole_publishes(folder: Path, size: int) -> None:
+    worked = AtOnce()
+    public = parted(folder, f"of {size}", size, worked)
+    assert counts_of(public) == counts_of(folder / "whole" / "public")
+    assert len({at.part for name, at in worked.done if name == "up"}) == {1: 14, 3: 13, 8: 3, 1000: 1}[size]
+    td.verify_release(public)
+
+
+def test_processes_publish_what_the_whole_publishes(folder: Path) -> None:
+    assert counts_of(parted(folder, "by processes", 3, None)) == counts_of(folder / "whole" / "public")
+
+
+def test_large_releases_go_in_parts_by_themselves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part_plan, "LARGEST_WHOLE", 1000)
+    worked = AtOnce()
+    assert counts_of(parted(folder, "large", None, worked)) == counts_of(folder / "whole" / "public")
+    assert worked.done
+
+
+def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
+    public = parted(folder, "described", 8, AtOnce())
+    manifest = json.loads((public / "manifest.json").read_text())
+    described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
+    jsonschema.validate(manifest, json.loads(described.read_text(encoding="utf-8")))
+    assert "made in 3 parts, cut at level 'state'" in manifest["margins"]["statement"]
+    assert "measurements.parquet" not in manifest["files"]
+    assert manifest["fit_for_release"]
+    projection = manifest["projections"]["non_negative"]
+    assert projection["certificate"]["deviations"] <= projection["certificate"]["tolerance"]
+    assert projection["cross_check"]["scope"] == "every family of nation, state"
+    assert "3 parts" in (public / "README.md").read_text()
+    with pytest.raises(DataError, match="a release in parts, without measurements"):
+        td.read_release(public)
+
+
+def test_nothing_confidential_stays_and_nothing_is_open_to_others(folder: Path) -> None:
+    seen: list[int] = []
+
+    def look(name: str, _: object) -> None:
+        root = folder / "closed" / "internal" / "parts"
+        found = [path for path in root.rglob("*") if path.is_relative_to(root / "cut")]
+        seen.extend(stat.S_IMODE(path.stat().st_mode) & 0o077 for path in [root, *found])
+
+    parted(folder, "closed", 8, AtOnce(look))
+    assert len(seen) > 20
+    assert not any(seen)
+    assert sorted(path.name for path in (folder / "closed" / "internal").iterdir()) == ["draw.json", "key", "lock"]
+
+
+def test_one_reservation_and_the_same_release_again(folder: Path) -> None:
+    public = parted(folder, "again", 8, AtOnce(), TOML + LEDGER)
+    first = counts_of(public)
+    public.rename(folder / "moved")
+    config = load_config(folder / "run.toml")
+    # Without a size too, and with another: it was measured in parts of 8.
+    assert counts_of(pipeline.run(config, folder / "again", part_size=3, executor=AtOnce()).public) == first
+    assert pipeline.run(config, folder / "again").already_there
+    account = Ledger(folder / "ledger.db").account("census")
+    assert (len(account.releases), len(account.confirmed), account.left) == (1, 1, 0)
+
+
+def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> None:
+    (folder / "run.toml").write_text(TOML)
+    config = load_config(folder / "run.toml")
+    public = folder / "whole" / "public"
+    public.rename(folder / "whole" / "kept")
+    try:
+        with pytest.raises(ConfigError, match="was measured of the whole tree at once"):
+            pipeline.run(config, folder / "whole", part_size=3, executor=AtOnce())
+    finally:
+        (folder / "whole" / "kept").rename(public)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('[output]\n', '[output]\nestimates = true\n', "output.estimates"),
+        ('[output]\n', '[output]\nwide = true\n', "output.wide"),
+        ('[output]\n', '[projection]\nweights = "uniform"\n[output]\n', "projection.weights"),
+        ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
+        ('[output]\n', '[output]\nmicrodata = true\n', "output.microdata"),
+    ],
+    ids=["estimates", "wide", "weights", "grid", "microdata"],
+)  # fmt: skip
+def test_what_parts_cannot_do_is_refused_before_a_draw(folder: Path, old: str, new: str, said: str) -> None:
+    text = TOML.replace(old, new)
+    (folder / "run.toml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        pipeline.run(load_config(folder / "run.toml"), folder / "refused", part_size=3, executor=AtOnce())
+    assert not (folder / "refused" / "internal").exists()
+
+
+class Counted(Silent):
+    """What was counted."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, list[tuple[int, int]]] = {}
+        self.now = ""
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        self.now = title
+        yield
+
+    def count(self, done: int, total: int) -> None:
+        self.counts.setdefault(self.now, []).append((done, total))
+
+
+def test_progress_counts_parts(folder: Path) -> None:
+    (folder / "run.toml").write_text(TOML)
+    stages = Counted()
+    config = load_config(folder / "run.toml")
+    pipeline.run(config, folder / "counted", stages, part_size=8, executor=AtOnce())
+    for stage in ("cutting the tree", "measuring and going up", "projecting and rounding"):
+        assert stages.counts[stage] == [(k, 3) for k in range(1, 4)]

@@ -1,0 +1,123 @@
+"""A release whose histograms lie in the files of its parts: read where they are asked for, a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray, Tree
+from topdown.parts.job import Folder, Record, held
+from topdown.parts.store import narrow, put
+from topdown.projection.families import Sparse
+from topdown.release.sparse_rows import answers_of_rows
+from topdown.workload import Query, Schema
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class _Block(NamedTuple):
+    """Consecutive entries in one file: the number of the first and of the last but one, and their arrays' name."""
+
+    start: int
+    stop: int
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class FiledRelease:
+    """Histograms in files; as `topdown.release.sparse_rows.Sparse` has them.
+
+    ``starts`` (nodes + 1,): the number of every node's first entry. ``blocks``: where entries are.
+    """
+
+    geography: Geography
+    schema: Schema
+    starts: IntArray
+    blocks: Sequence[_Block]
+    _last: dict[Path, Arrays] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, folder: Folder, record: Record, geography: Geography) -> FiledRelease:
+        """The release in ``folder``, all of whose parts are made. Raises `Torn`."""
+        starts = held(folder.starts)["starts"]
+        return cls(geography, record.its_schema, starts, _blocks(folder, record, geography.tree, starts))
+
+    def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
+        """The cells and counts of some entries. Raises `Torn`."""
+        first = int(np.searchsorted(self._stops, numbers.start, side="right"))
+        found = []
+        for block in self.blocks[first:]:
+            if block.start >= numbers.stop:
+                break
+            if block.stop > block.start:
+                part = slice(max(0, numbers.start - block.start), min(block.stop, numbers.stop) - block.start)
+                arrays = self._of(block.path)
+                found.append([arrays[f"{kind} {block.name}"][part] for kind in ("cells", "counts")])
+        if not found:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        cells, counts = (np.concatenate([one[k] for one in found]).astype(np.int64) for k in range(2))
+        return cells, counts
+
+    def answers_of(self, nodes: slice, asked: Query) -> IntArray:
+        """The answers to ``asked``, of a schema with the same attributes, at ``nodes``; (nodes x answers)."""
+        return answers_of_rows(self, nodes, asked)
+
+    @cached_property
+    def _stops(self) -> IntArray:
+        return np.array([block.stop for block in self.blocks])
+
+    def _of(self, path: Path) -> Arrays:
+        if path not in self._last:
+            self._last.clear()
+            self._last[path] = held(path)
+        return self._last[path]
+
+
+def histograms_as_arrays(name: str, histograms: Sequence[Sparse]) -> Arrays:
+    """Whole histograms as arrays by name."""
+    none: list[npt.NDArray[Any]] = [np.zeros(0, np.int64)]
+    cells = np.concatenate([*none, *(one.cells for one in histograms)])
+    counts = np.rint(np.concatenate([*none, *(one.values for one in histograms)])).astype(np.int64)
+    sizes = np.array([len(one.cells) for one in histograms], np.int64)
+    return {f"sizes {name}": narrow(sizes), f"cells {name}": narrow(cells), f"counts {name}": narrow(counts)}
+
+
+def histograms_of_arrays(name: str, found: Arrays) -> list[Sparse]:
+    """What `histograms_as_arrays` made."""
+    cells, counts = found[f"cells {name}"].astype(np.int64), found[f"counts {name}"].astype(np.float64)
+    ends = np.cumsum(found[f"sizes {name}"], dtype=np.int64)
+    return [
+        Sparse(cells[end - size : end], counts[end - size : end])
+        for size, end in zip(found[f"sizes {name}"].tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def write_starts(folder: Folder, record: Record) -> IntArray:
+    """Number the entries of all nodes from what the parts' files say, keep that, and return it. Raises `Torn`."""
+    levels = [[held(folder.top)["sizes above"]], *([] for _ in record.levels[record.level + 1 :])]
+    for part in range(record.n_parts):
+        found = held(folder.down(part))
+        for k, sizes in enumerate(levels[1:]):
+            sizes.append(found[f"sizes {k + 2}"])
+    starts = np.zeros(record.offsets[-1] + 1, np.int64)
+    np.cumsum(np.concatenate([sizes for level in levels for sizes in level]), dtype=np.int64, out=starts[1:])
+    put(folder.starts, {"starts": starts})
+    return starts
+
+
+def _blocks(folder: Folder, record: Record, tree: Tree, starts: IntArray) -> list[_Block]:
+    """Where all entries are, level by level, and in a level part by part: in the order of their nodes."""
+    found = [_Block(0, int(starts[record.offsets[record.level + 1]]), folder.top, "above")]
+    below = [(part, first, stop) for part, (first, stop) in enumerate(record.siblings)]
+    for k in range(2, len(record.levels) - record.level + 1):
+        below = [(part, int(tree.child_offsets[lo]), int(tree.child_offsets[hi])) for part, lo, hi in below]
+        found += [_Block(int(starts[lo]), int(starts[hi]), folder.down(part), str(k)) for part, lo, hi in below]
+    return found

@@ -1,0 +1,119 @@
+"""The second half of a release in parts: every step given to workers, until the release has its name.
+
+Whatever is done stays done: who runs again goes on where this was stopped, with the same bytes in the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+from topdown.config import RunConfig
+from topdown.machine.memory import gibibytes, held_with_workers
+from topdown.machine.parallel import ProcessWorkers, checked_count
+from topdown.machine.progress import Stages
+from topdown.machine.tasks import TRIES, Submits, each_done
+from topdown.parts.job import Record, Torn, named
+from topdown.parts.store import take
+from topdown.pipeline import part_steps
+from topdown.pipeline.draw import confirm
+from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publish_parts
+from topdown.pipeline.part_plan import Cut
+from topdown.pipeline.part_steps import At, Written
+from topdown.release.manifest import Origin
+
+Task = TypeVar("Task")
+
+_SAID_EVERY = 60.0
+"""Seconds between two lines that say how far a step is."""
+
+_MORE = 2
+"""So many tasks a worker are with the executor: one is at hand when one is done."""
+
+
+@contextmanager
+def workers_of(executor: Submits | None, workers: int | None) -> Iterator[tuple[Submits, int]]:
+    """``executor``, or without one processes of this computer, and how many workers there are: by default one per
+    processor of this computer."""
+    count = checked_count(workers)
+    if executor is not None:
+        yield executor, count
+        return
+    pool = ProcessWorkers(count, fresh=True)
+    try:
+        yield pool, count
+    finally:
+        pool.shutdown()
+
+
+def derive_in_parts(
+    config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int, *, keep: bool = False
+) -> None:
+    """Measure, project, round and write the parts of a release, and publish them in ``public``, complete or not at all.
+
+    ``executor``: whose ``count`` workers do it. ``keep``: whether the files of the parts stay. Raises
+    `ProjectionError`, and `DataError` where something cannot be written or a worker is lost again and again.
+    """
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            _derive(config, cut, public, stages, executor, count)
+            break
+        except Torn:
+            # Every step looks for what is not whole of the steps before it; what was cut only a draw makes again.
+            if not left or not cut_is_whole(cut.folder, cut.record):
+                raise
+    if not keep:
+        shutil.rmtree(cut.folder.root)
+
+
+def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int) -> None:
+    folder, record = cut.folder, cut.record
+    work = Work(executor, count, stages)
+    up, down = missing(record, folder.up), missing(record, folder.down)
+    with stages.stage("measuring and going up"):
+        work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
+    with stages.stage("projecting above the parts"):
+        measured = part_steps.top(folder.root)
+    origin = Origin(cut.units, confirm(config, cut.journal, measured), notices=cut.notices)
+    with stages.stage("projecting and rounding"):
+        work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
+    with stages.stage("writing"):
+        release = finished(cut)
+        names = files_of(record, release)
+        work.all(part_steps.write, [Written(folder.root, name) for name in names], len(names), lambda one: one.name)
+        publish_parts(config, cut, names, public, origin)
+    stages.say(f"wrote     {public}")
+
+
+def missing(record: Record, path: Callable[[int], Path]) -> list[int]:
+    """The parts whose file at ``path`` is not there, or not whole."""
+    return [part for part in range(record.n_parts) if take(path(part)) is None]
+
+
+def _part(at: At) -> str:
+    return f"part {named(at.part)}"
+
+
+class Work:
+    """Tasks on an executor, whose progress is shown."""
+
+    def __init__(self, executor: Submits, count: int, stages: Stages) -> None:
+        self._executor, self._count, self._stages = executor, count, stages
+
+    def all(
+        self, step: Callable[[Task], Any], tasks: Sequence[Task], total: int, called: Callable[[Task], str]
+    ) -> None:
+        """Let ``step`` be done of all ``tasks``."""
+        began = said = perf_counter()
+        for done, _ in enumerate(each_done(step, tasks, self._executor, _MORE * self._count, called), 1):
+            self._stages.count(done, total)
+            now = perf_counter()
+            if now - said > _SAID_EVERY and done < total:
+                said = now
+                minutes = (now - began) / done * (total - done) / 60
+                held = gibibytes(held_with_workers())
+                self._stages.say(f"parts     {done:,} of {total:,}, about {minutes:.0f} min left, {held} of memory")

@@ -1,0 +1,115 @@
+"""The files of a release in parts become one public directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from topdown.config import RunConfig
+from topdown.machine.files import file_digest, make_folder, whole_folder
+from topdown.measurements.measurements import NotKept
+from topdown.parts.filed import FiledRelease, write_starts
+from topdown.parts.job import Folder, Record, held
+from topdown.parts.store import take
+from topdown.pipeline.part_plan import Cut
+from topdown.projection.certificate import Certificate, worst_of
+from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.whole import WholeProjection
+from topdown.release.answer_tables import paths_of
+from topdown.release.catalogue import Catalogue
+from topdown.release.codebook import Own, counted_table, sparse_release
+from topdown.release.manifest import Origin, describe_release
+from topdown.release.partition import nodes_of_files
+from topdown.release.publication import GEOGRAPHY, RELEASE_CSV, named_failures, write_books
+from topdown.uncertainty.words import describe_margins
+from topdown.workload.answer_tables import answer_tables
+
+
+def cut_is_whole(folder: Folder, record: Record) -> bool:
+    """Whether everything that the parts start from is what was written."""
+    counts = [folder.counts_above, *(folder.counts(part) for part in range(record.n_parts))]
+    geography = folder.geography.exists() and file_digest(folder.geography) == record.geography
+    return geography and all(take(path) is not None for path in counts)
+
+
+def finished(cut: Cut) -> FiledRelease:
+    """The release, all of whose parts are made. Raises `Torn`."""
+    write_starts(cut.folder, cut.record)
+    return FiledRelease.of(cut.folder, cut.record, cut.geography)
+
+
+def files_of(record: Record, release: FiledRelease) -> list[str]:
+    """The paths in the public directory of what is written from the parts: the counts, and the tables of answers."""
+    found = list(nodes_of_files(release)) + ([RELEASE_CSV] if record.csv else [])
+    for table in answer_tables(list(record.tables), record.its_schema):
+        path, _ = paths_of(table)
+        found += [f"{path}.parquet", *([f"{path}.csv"] if record.csv else [])]
+    return found
+
+
+def publish_parts(config: RunConfig, cut: Cut, names: Sequence[str], public: Path, origin: Origin) -> None:
+    """Give the written files ``names``, with what describes them, the name ``public``. Raises `DataError`."""
+    folder, record = cut.folder, cut.record
+    schema, plan = record.its_schema, record.its_plan
+    above = held(folder.top)
+    found = [Certificate(**json.loads(str(above["certificate"])))]
+    found += [Certificate(**json.loads(str(held(folder.down(part))["certificate"]))) for part in range(record.n_parts)]
+    projections = {"non_negative": WholeProjection(record.method, "variance", worst_of(found))}
+    checked = json.loads(str(above["cross check"]))
+    checks = {} if checked is None else {"non_negative": CrossCheck(**checked)}
+    measurements = NotKept(cut.geography, schema.cells(), schema)
+    tables = answer_tables(list(record.tables), schema)
+    own: Own = sparse_release(schema)
+    for table in tables:
+        own = {**own, **counted_table(table)}
+    margins = describe_margins(config.output.confidence, left_out(record))
+    with named_failures(public), whole_folder(public) as staging:
+        written = {}
+        for name in [*names, GEOGRAPHY]:
+            source = folder.geography if name == GEOGRAPHY else folder.public / name
+            make_folder((staging / name).parent)
+            _link(source, staging / name)
+            written[name] = staging / name
+        write_books(
+            staging,
+            written,
+            lambda files: describe_release(
+                config,
+                measurements,
+                plan,
+                projections,
+                checks,
+                None,
+                files,
+                origin,
+                {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
+                margins,
+            ),
+            config.title,
+            plan,
+            measurements,
+            cut.notices,
+            Catalogue(**config.catalogue.model_dump()),
+            own,
+            [str(margins["statement"])],
+        )
+
+
+def left_out(record: Record) -> str:
+    """What a release in parts has not, in words."""
+    return (
+        f"it was made in {record.n_parts:,} parts, cut at level {record.levels[record.level]!r}, of which no "
+        "measurements and no estimates are kept, so that there is no measurements.parquet and nothing beside the "
+        "tables of answers"
+    )
+
+
+def _link(source: Path, name: Path) -> None:
+    """Give a file another name, beside the first where the system can: what is stopped here need not be made again."""
+    try:
+        os.link(source, name)
+    except OSError:
+        shutil.copyfile(source, name)
