@@ -82,7 +82,7 @@ def top(root: Path) -> str:
     above, measured = _measured_above(folder, record, begun)
     codes = np.frombuffer("".join(str(one["code"]) for one in said).encode("ascii"), np.uint8)[:, None]
     answers = [("", "parts", codes), *_answers(record, Part(above, 0, (0,) * above.n_levels), measured)]
-    code = _journal(folder, record).keep_code(begun, code_of(begun.key, answers), (record.level, record.leaves))
+    code = journal(folder, record).keep_code(begun, code_of(begun.key, answers), (record.level, record.leaves))
     roots = Roots.side_by_side([steps.roots_of_arrays(one, record.its_schema) for one in said])
     del said
     part, job = Part(above, 0, (0,) * above.n_levels), _job(record, begun)
@@ -169,14 +169,15 @@ def _record(folder: Folder) -> Record:
     return record
 
 
-def _journal(folder: Folder, record: Record) -> Journal:
+def journal(folder: Folder, record: Record) -> Journal:
+    """The record of what the noise of a release in parts follows from."""
     return Journal(folder.root.parent, record.configuration, record.input)
 
 
 def _begun(root: Path) -> tuple[Folder, Record, Begun]:
     folder = Folder(root)
     record = _record(folder)
-    begun = _journal(folder, record).read()
+    begun = journal(folder, record).read()
     if begun is None:
         raise DataError(f"{shown_path(root.parent)}: no release was begun here; topdown run begins it")
     return folder, record, begun
