@@ -47,6 +47,14 @@ def nation(blocks: int = BLOCKS, cells: int = 1) -> pa.Table:
     empty blocks. The real number of blocks and one cell have the real total of 331,449,281.
     """
     rng = np.random.Generator(np.random.PCG64(_SEED))
+    block = block_codes(rng, blocks)
+    titles = ["population"] if cells == 1 else [f"cell {k + 1}" for k in range(cells)]
+    total = round(POPULATION * blocks / BLOCKS)
+    return pa.table({"geoid": geoids(block), **{title: counts_of(rng, blocks, total) for title in titles}})
+
+
+def block_codes(rng: np.random.Generator, blocks: int = BLOCKS) -> Ints:
+    """The blocks' GEOIDs as whole numbers, in rising order."""
     scale = blocks / BLOCKS
     levels = [STATES] + [max(STATES, round(n * scale)) for n in (COUNTIES, TRACTS, BLOCK_GROUPS)] + [blocks]
     levels = [int(n) for n in np.maximum.accumulate(levels)]
@@ -56,13 +64,10 @@ def nation(blocks: int = BLOCKS, cells: int = 1) -> pa.Table:
     county = state * 1_000 + 2 * _numbered(sizes[0]) - 1
     tract = np.repeat(county, sizes[1]) * 1_000_000 + _numbered(sizes[1]) * 100
     group = np.repeat(tract, sizes[2]) * 10 + _numbered(sizes[2])
-    block = np.repeat(group, sizes[3]) * 1_000 + _numbered(sizes[3], 0)
-    titles = ["population"] if cells == 1 else [f"cell {k + 1}" for k in range(cells)]
-    total = round(POPULATION * scale)
-    return pa.table({"geoid": _geoids(block), **{title: _counts(rng, blocks, total) for title in titles}})
+    return np.repeat(group, sizes[3]) * 1_000 + _numbered(sizes[3], 0)
 
 
-def _geoids(codes: Ints) -> pa.Array:
+def geoids(codes: Ints) -> pa.Array:
     """Codes as strings of 15 digits, without a Python object for any of them."""
     characters = np.empty((len(codes), 15), np.uint8)
     rest = codes
@@ -73,7 +78,7 @@ def _geoids(codes: Ints) -> pa.Array:
     return pa.StringArray.from_buffers(len(codes), pa.py_buffer(offsets), pa.py_buffer(characters))
 
 
-def _counts(rng: np.random.Generator, blocks: int, total: int) -> Ints:
+def counts_of(rng: np.random.Generator, blocks: int, total: int) -> Ints:
     size = np.where(rng.random(blocks) < EMPTY, 0.0, rng.lognormal(3.0, 1.1, blocks))
     counts = np.floor(size * (total / size.sum())).astype(np.int64)
     populated = np.flatnonzero(size > 0)

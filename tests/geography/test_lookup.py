@@ -31,3 +31,19 @@ def test_few_nodes_of_all_levels_are_found_among_many(is_in_order: bool) -> None
     asked = geography.identifiers.take(pa.array(nodes)).to_pylist()
     assert geography.index_of([*asked, "99999", ""]).tolist() == [*nodes.tolist(), -1, -1]
     assert len(geography.index_of([])) == 0
+
+
+def test_a_part_of_the_leaves_is_found_in_any_order_and_what_is_elsewhere_too() -> None:
+    geography = td.Geography.from_geoids([f"{k:06d}" for k in range(0, 4000, 2)], {"county": 2, "tract": 6})
+    leaves, identifiers = geography.tree.leaves, geography.identifiers
+    nodes = np.arange(leaves.start + 500, leaves.start + 600)
+    asked = identifiers.take(pa.array(nodes)).to_pylist()
+    assert geography.index_of(asked).tolist() == nodes.tolist()
+    middle = np.random.default_rng(5).permutation(nodes[1:-1])
+    mixed = [asked[0], *identifiers.take(pa.array(middle)).to_pylist(), "01", "000001", "003998", "US", asked[-1]]
+    expected = [nodes[0], *middle, 2, -1, leaves.stop - 1, 0, nodes[-1]]
+    assert geography.index_of(mixed).tolist() == [int(node) if code != "01" else geography.index_of(["01"])[0]
+                                                  for code, node in zip(mixed, expected, strict=True)]  # fmt: skip
+    assert geography.index_of(["9", *asked[:3]]).tolist() == [-1, *nodes[:3]]
+    assert geography.index_of(asked[::-1]).tolist() == nodes[::-1].tolist()
+    assert geography.index_of([*asked[:50], "", "é"]).tolist() == [*nodes[:50], -1, -1]

@@ -12,28 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
-from support.places import RUN_TOML, Command
+from support.places import SEVERAL_TOML, Command
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.aggregate import AGGREGATE_COLUMNS
-
-SEVERAL = """
-[schema]
-age = ["adults", "children"]
-
-[privacy]
-mechanism = "discrete-gaussian"
-rho = 1
-
-[privacy.shares.nation]
-total = 0.2
-[privacy.shares.state]
-age = 0.3
-[privacy.shares.county]
-total = 0.2
-age = 0.3
-"""
 
 
 @pytest.fixture
@@ -43,7 +26,7 @@ def public(toy_run: Path) -> Path:
 
 @pytest.fixture
 def of_queries(toy_run: Path) -> Path:
-    toy_run.write_text(RUN_TOML.split("[privacy]", maxsplit=1)[0] + SEVERAL)
+    toy_run.write_text(SEVERAL_TOML)
     return pipeline.run(load_config(toy_run)).public
 
 
@@ -128,6 +111,13 @@ def test_districts_may_be_given_from_python_and_named_by_several_columns(public:
     found = td.aggregate(public, {"mine": path}, district=["COUNTYFP", "DISTRICT"]).table
     assert found["region"].tolist() == ["0011", "0031"]
     assert found["value"].tolist() == given["value"].tolist()
+
+
+def test_files_of_two_columns_go_with_files_of_three(public: Path, tmp_path: Path) -> None:
+    (tmp_path / "cd.txt").write_text("BLOCKID|CD\n01001|1\n01003|2\n02001|1\n")
+    (tmp_path / "vtd.txt").write_text("BLOCKID|COUNTYFP|DISTRICT\n01001|001|1\n01003|003|1\n02001|001|1\n")
+    found = td.aggregate(public, [tmp_path / "cd.txt", tmp_path / "vtd.txt"], district=["COUNTYFP", "DISTRICT"]).table
+    assert found["region"].tolist() == ["1", "2", "0011", "0031"]
 
 
 @pytest.mark.parametrize(

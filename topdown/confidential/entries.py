@@ -2,53 +2,90 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import IntArray, Tree
 
+_FEW_CELLS = 1 << 15
+_NARROW, _WIDE = (np.int16, np.int32), (np.int64, np.int64)
+"""Kinds of numbers that cells and counts are kept in."""
+
+
+class Run(NamedTuple):
+    """``counts`` of leaves' cells, by ``keys`` that rise: leaf * number of cells + cell."""
+
+    keys: IntArray
+    counts: IntArray
+
+
+class _Level(NamedTuple):
+    """As `Entries`, of the nodes of one level."""
+
+    starts: IntArray
+    cells: npt.NDArray[Any]
+    counts: npt.NDArray[Any]
+
 
 class Entries(NamedTuple):
-    """Counts above 0 of every node, all int64.
+    """Counts above 0 of every node, in whole numbers as narrow as they may be.
 
     The node k has ``counts[starts[k]:starts[k + 1]]`` in the ``cells`` beside, in rising order; in all others 0.
     """
 
     starts: IntArray
-    cells: IntArray
-    counts: IntArray
+    cells: npt.NDArray[Any]
+    counts: npt.NDArray[Any]
 
     @classmethod
     def of_leaves(cls, tree: Tree, n_cells: int, keys: IntArray, counts: IntArray) -> Entries:
         """The entries of all nodes, from those of the leaves: ``counts`` by ``keys``, leaf * ``n_cells`` + cell, leaves
         numbered from the first; each once, in any order.
         """
-        kept = counts > 0
-        order = np.argsort(keys[kept], kind="stable")
-        own, numbers = keys[kept][order], counts[kept][order]
-        levels = [(own, numbers)]
+        order = np.argsort(keys, kind="stable")
+        return cls.of_runs(tree, n_cells, [Run(keys[order], counts[order])])
+
+    @classmethod
+    def of_runs(cls, tree: Tree, n_cells: int, runs: list[Run]) -> Entries:
+        """As `of_leaves`, from runs that rise, one after the other; the list is emptied as they are taken in."""
+        from topdown.confidential.entries_kernel import distinct, merged  # with a compiler
+
+        total = sum(int(run.counts.sum()) for run in runs)
+        kinds = _NARROW if n_cells <= _FEW_CELLS and total < 1 << 31 else _WIDE
+        sizes, parts = np.zeros(tree.n_leaves, np.int64), []
+        while runs:
+            keys, counts = runs.pop(0)
+            kept = counts > 0
+            leaves, cells = np.divmod(keys[kept], n_cells)
+            if len(leaves):
+                own = np.bincount(leaves - leaves[0])
+                sizes[leaves[0] : leaves[0] + len(own)] += own
+            parts.append((cells.astype(kinds[0]), counts[kept].astype(kinds[1])))
+        columns = [[part[k] for part in parts] for k in range(2)]
+        del parts
+        level = _Level(_from_zero(sizes), _joined(columns[0], kinds[0]), _joined(columns[1], kinds[1]))
+        del columns
+        levels = [level]
         for index in range(tree.n_levels - 2, -1, -1):
-            nodes, cells = np.divmod(levels[-1][0], n_cells)
             families = tree.families(index)
-            parent = np.repeat(np.arange(len(families.sizes)), families.sizes)[nodes]
-            above, place = np.unique(parent * n_cells + cells, return_inverse=True)
-            sums = np.zeros(len(above), np.int64)
-            np.add.at(sums, place.reshape(-1), levels[-1][1])
-            levels.append((above, sums))
-        found = [
-            (keys // n_cells + tree.level(tree.n_levels - 1 - k).start, keys % n_cells, numbers)
-            for k, (keys, numbers) in enumerate(levels)
-        ][::-1]
-        nodes, cells, counts = (np.concatenate([level[part] for level in found]) for part in range(3))
-        return cls(np.searchsorted(nodes, np.arange(tree.n_nodes + 1)), cells, counts)
+            bounds = np.append(families.starts, families.children.stop - families.children.start)
+            starts = _from_zero(distinct(level.starts, level.cells, bounds, n_cells))
+            above = _Level(starts, *(np.empty(starts[-1], kind) for kind in kinds))
+            merged(*level, bounds, starts, above.cells, above.counts, n_cells)
+            level = above
+            levels.append(level)
+        levels.reverse()
+        starts = _from_zero(np.concatenate([np.diff(one.starts) for one in levels]))
+        return cls(starts, *(_joined([one[k] for one in levels], kinds[k - 1]) for k in (1, 2)))
 
     def part(self, nodes: slice) -> tuple[IntArray, IntArray, IntArray]:
-        """Rows (counted from the first of ``nodes``), cells and counts of some nodes."""
+        """Rows (counted from the first of ``nodes``), cells and counts of some nodes, all int64."""
         within = slice(int(self.starts[nodes.start]), int(self.starts[nodes.stop]))
         sizes = np.diff(self.starts[nodes.start : nodes.stop + 1])
-        return np.repeat(np.arange(len(sizes)), sizes), self.cells[within], self.counts[within]
+        rows = np.repeat(np.arange(len(sizes)), sizes)
+        return rows, self.cells[within].astype(np.int64), self.counts[within].astype(np.int64)
 
     def block(self, cells: slice, nodes: slice) -> npt.NDArray[np.int64]:
         """The counts as a table (cells x nodes), of some of both."""
@@ -58,3 +95,12 @@ class Entries(NamedTuple):
         found = np.zeros((stop - first, nodes.stop - nodes.start), np.int64)
         found[places[chosen] - first, rows[chosen]] = counts[chosen]
         return found
+
+
+def _from_zero(sizes: IntArray) -> IntArray:
+    """Where runs of such ``sizes`` begin, and where the last ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+def _joined(parts: list[npt.NDArray[Any]], kind: type) -> npt.NDArray[Any]:
+    return np.concatenate([np.zeros(0, kind), *parts])

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.confidential.entries import Entries
-from topdown.confidential.numbers import occupied_zero, refuse_zeros, whole_numbers
+from topdown.confidential.numbers import whole_numbers
+from topdown.confidential.tally import Dense, Sparse
 from topdown.errors import ROW, CountsError, GeographyError
 from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
 from topdown.geography.geography import Geography
@@ -23,6 +23,8 @@ from topdown.wording import listed, of_the_value, shown
 from topdown.workload import Schema
 
 _ROWS_AT_ONCE = 1 << 20
+_MANY_UNITS = 0.75
+"""Of so many rows out of all that begin a unit's, to look at neighbours gains nothing."""
 SPARSE_FROM = 64
 """From so many cells on, of which most are empty, only those that have records are held."""
 
@@ -48,7 +50,7 @@ def count_records(
     that is no count, a second row of the same leaf and cells; and for a total beyond 2^53.
     """
     leaves, n_cells = geography.tree.leaves, len(cells)
-    tally: _Dense | _Sparse = (_Sparse if n_cells >= SPARSE_FROM else _Dense)(geography.n_leaves, n_cells)
+    tally: Dense | Sparse = (Sparse if n_cells >= SPARSE_FROM else Dense)(geography.n_leaves, n_cells)
     begin = 0
     for table in _gathered(batches):
         try:
@@ -97,88 +99,6 @@ def held_of_frame(
     )
 
 
-class _Dense:
-    """Counts of all leaves and cells as a table."""
-
-    def __init__(self, n_leaves: int, n_cells: int) -> None:
-        self.shape = n_leaves, n_cells
-        self.bottom = np.zeros(n_leaves * n_cells, np.int64)
-        self.seen = np.zeros(0, bool)
-
-    def add(self, place: IntArray, numbers: IntArray | None) -> int | None:
-        """Count rows at their places (leaf * cells + cell).
-
-        Of rows with ``numbers`` each place has one at most; the first that is a second is told.
-        """
-        leaf, cell = np.divmod(place, self.shape[1])
-        place = cell * self.shape[0] + leaf
-        if numbers is None:
-            places, times = np.unique(place, return_counts=True)
-            self.bottom[places] += times
-            return None
-        if not len(self.seen):
-            self.seen = np.zeros(len(self.bottom), bool)
-        again = _repeated(place) | self.seen[place]
-        if again.any():
-            return int(np.flatnonzero(again)[0])
-        self.seen[place] = True
-        self.bottom[place] += numbers
-        return None
-
-    @property
-    def total(self) -> float:
-        return float(self.bottom.sum(dtype=np.float64))
-
-    def held(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> IntArray:
-        values = geography.tree.aggregate(self.bottom.reshape(self.shape[::-1]))
-        values.flags.writeable = False
-        if schema is not None:
-            refuse_zeros(values, schema, geography)
-        return values.T
-
-
-class _Sparse:
-    """Counts of the leaves' cells that have a row."""
-
-    def __init__(self, n_leaves: int, n_cells: int) -> None:
-        self.n_cells = n_cells
-        self.places, self.numbers = np.zeros(0, np.int64), np.zeros(0, np.int64)
-
-    def add(self, place: IntArray, numbers: IntArray | None) -> int | None:
-        """As `_Dense.add`."""
-        if numbers is not None:
-            again = _repeated(place) | np.isin(place, self.places)
-            if again.any():
-                return int(np.flatnonzero(again)[0])
-        both = np.concatenate([self.places, place])
-        counted = np.concatenate([self.numbers, np.ones(len(place), np.int64) if numbers is None else numbers])
-        self.places, where = np.unique(both, return_inverse=True)
-        self.numbers = np.zeros(len(self.places), np.int64)
-        np.add.at(self.numbers, where.reshape(-1), counted)
-        return None
-
-    @property
-    def total(self) -> float:
-        return float(self.numbers.sum(dtype=np.float64))
-
-    def held(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> Entries:
-        if schema is not None:
-            taken = np.isin(self.places % self.n_cells, schema.possible_cells())
-            wrong = np.flatnonzero(~taken & (self.numbers > 0))
-            if len(wrong):
-                leaf, cell = divmod(int(self.places[wrong[0]]), self.n_cells)
-                raise occupied_zero(geography, geography.tree.leaves.start + leaf, cells[cell])
-        return Entries.of_leaves(geography.tree, self.n_cells, self.places, self.numbers)
-
-
-def _repeated(place: IntArray) -> npt.NDArray[np.bool_]:
-    """Which rows have another before them at the same place."""
-    order: Any = np.argsort(place, kind="stable")
-    again = np.zeros(len(place), bool)
-    again[order[1:]] = place[order[1:]] == place[order[:-1]]
-    return again
-
-
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """``batches`` in tables of about a million rows: to find units costs as much for a few rows as for many."""
     held: list[pa.RecordBatch] = []
@@ -197,7 +117,7 @@ def _nodes(table: pa.Table, geography: Geography, geoid: Sequence[str], separato
     except GeographyError as error:
         raise CountsError(str(error)) from None
     codes = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, separator)
-    nodes = geography.index_of(codes)
+    nodes = _of_neighbours(codes, geography)
     wrong = np.flatnonzero(nodes < geography.tree.leaves.start)
     if len(wrong):
         row = int(wrong[0])
@@ -207,6 +127,17 @@ def _nodes(table: pa.Table, geography: Geography, geoid: Sequence[str], separato
         what = "is not in the geography" if nodes[row] < 0 else "is no leaf"
         raise CountsError(f"{ROW}: unit {code_shown(code, codes)} {what}; correct it, or list the unit", row=row)
     return nodes
+
+
+def _of_neighbours(codes: pa.Array, geography: Geography) -> IntArray:
+    """The node of every one of ``codes``, -1 where there is none; rows of one unit together sought once."""
+    before, after = codes.slice(0, max(0, len(codes) - 1)), codes.slice(1)
+    # What is missing is no other's neighbour.
+    differs = np.asarray(pc.fill_null(pc.not_equal(after, before), True))
+    begins = np.concatenate([np.ones(min(len(codes), 1), bool), differs])
+    if begins.mean() > _MANY_UNITS:
+        return geography.index_of(codes)
+    return np.asarray(geography.index_of(codes.filter(pa.array(begins)))[np.cumsum(begins) - 1])
 
 
 def _cells(table: pa.Table, schema: Schema | None) -> IntArray:

@@ -115,7 +115,7 @@ def _characters(values: pa.Array, width: int) -> npt.NDArray[np.uint8] | None:
 
 
 def _words(characters: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """Rows of characters (rows, width) as whole numbers (rows, words) whose order, from the left, is the characters'."""
+    """Rows of characters (rows, width) as whole numbers (rows, words), which are in the same order."""
     rows, width = characters.shape
     padded = np.zeros((rows, -(-width // _WORD) * _WORD), np.uint8)
     padded[:, :width] = characters
@@ -159,7 +159,9 @@ def _sorted_codes(codes: pa.Array, widths: list[int], root: str) -> Assembled | 
     return Assembled(Tree.from_family_sizes(sizes), pa.concat_arrays(identifiers), [])
 
 
-def _require_leaves_below(inner: pa.Array, lengths: npt.NDArray[np.int32], identifiers: pa.Array, widths: Mapping[str, int]) -> None:
+def _require_leaves_below(
+    inner: pa.Array, lengths: npt.NDArray[np.int32], identifiers: pa.Array, widths: Mapping[str, int]
+) -> None:
     """Refuse a code of an inner level that no leaf's code begins with, and one that stands there twice."""
     if pc.count_distinct(inner).as_py() != len(inner):
         row = first_repeat(encode(inner)[0])

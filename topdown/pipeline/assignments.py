@@ -45,15 +45,16 @@ class Assignment(NamedTuple):
 
 
 def assigned_units(path: Path, district: Sequence[str] = ()) -> pd.DataFrame:
-    """The columns ``unit`` and ``district`` of an assignment: of the first column, and of those called ``district``,
-    joined, by default the second. Units without a district have "".
+    """The columns ``unit`` and ``district`` of an assignment: of the first column, and of the second, or of a table of
+    more columns those called ``district``, joined. Units without a district have "".
 
     Text may be separated by "|", commas, tabs or semicolons. Raises `DataError` for a table of one column, of more than
     two where none is named, and for a unit that is given twice.
     """
     form = separated(path)
     columns = table_columns(path, form)
-    wanted = list(district) or columns[1:2]
+    # Files of two columns leave no choice, whatever the others are told.
+    wanted = list(district) if district and len(columns) > 2 else columns[1:2]
     if len(columns) < 2:
         raise DataError(f"{shown_path(path)}: has one column; give units in the first and districts in the second")
     if len(columns) > 2 and not district:

@@ -27,10 +27,12 @@ def unit_rows(config: RunConfig, identifiers: Sequence[str], names: Sequence[str
     wanted = list(dict.fromkeys([*identifiers, *names]))
     others = [name for name in wanted if name not in identifiers]
     held: list[pa.Table] = []
+    most = _UNITS_AT_ONCE
     for batch in chosen_batches(config, wanted):
         held.append(pa.Table.from_batches([batch]).group_by(wanted).aggregate([]))
-        if sum(one.num_rows for one in held) > _UNITS_AT_ONCE:
+        if sum(one.num_rows for one in held) > most:
             held = [pa.concat_tables(held).group_by(wanted).aggregate([])]
+            most = max(_UNITS_AT_ONCE, 2 * held[0].num_rows)  # of many units each is so taken up few times
     found = pa.concat_tables(held).group_by(wanted).aggregate([])
     units = found.group_by(list(identifiers)).aggregate([(name, how) for name in others for how in ("min", "max")])
     for name in others:

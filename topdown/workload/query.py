@@ -91,11 +91,15 @@ class Query:
 
     def parts(self) -> Iterator[Attribute | Recode | None]:
         """For every attribute of the schema what is kept of it: itself, one of its recodes, or None."""
-        for attribute, part in zip(self.schema.attributes, self.kept, strict=True):
-            if part is None or part == attribute.name:
-                yield attribute if part else None
-            else:
-                yield next(recode for recode in self.schema.recodes if recode.name == part)
+        return iter(self._parts)
+
+    @cached_property
+    def _parts(self) -> tuple[Attribute | Recode | None, ...]:
+        recodes = {recode.name: recode for recode in self.schema.recodes}
+        return tuple(
+            None if part is None else attribute if part == attribute.name else recodes[part]
+            for attribute, part in zip(self.schema.attributes, self.kept, strict=True)
+        )
 
     @property
     def factors(self) -> tuple[Attribute | Recode, ...]:
