@@ -152,10 +152,9 @@ def _measured_above(folder: Folder, record: Record, begun: Begun) -> tuple[Tree,
 
 def _places(folder: Folder, record: Record, levels: Mapping[int, tuple[int, int]]) -> dict[int, Place]:
     """Where the levels of a piece are in the whole tree, from their numbers there and those of their first nodes."""
-    moved = record.its_plan.only_child == MOVE_UP
-    taken: npt.NDArray[Any] = (
-        held(folder.taken)["taken"] if moved else np.zeros(record.offsets[-1], np.int8)
-    )  # pages that nobody touches
+    taken: npt.NDArray[Any] = np.zeros(record.offsets[-1], np.int8)  # pages that nobody touches take no memory
+    if record.its_plan.only_child == MOVE_UP:
+        taken = held(folder.taken)["taken"]
     bounds = record.offsets
     return {
         k: Place(record.levels[level], first, taken[bounds[level] : bounds[level + 1]])
