@@ -22,7 +22,8 @@ from topdown.machine.parallel import ProcessWorkers
 from topdown.parts import store
 from topdown.pipeline import part_steps
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.part_steps import At, Written
+from topdown.pipeline.part_files import Written, write
+from topdown.pipeline.part_steps import At
 from topdown.privacy.ledger import Ledger
 
 SIZE = 3
@@ -96,14 +97,15 @@ def test_an_interrupted_run_goes_on_where_it_was(folder: Path, step: str, number
     require_the_same(folder, there)
 
 
-TORN = [
-    "job", "geography.parquet", "cut/0001", "cut/above", "cut/taken", "up/0002", "top/above", "top/0003", "down/0004",
-    "starts", "public/release.parquet", "public/tables/total.csv", "written/release.csv",
-]  # fmt: skip
+TORN = {
+    "job": "cut off", "geography.parquet": "cut off", "cut/0001": "changed", "cut/above": "gone",
+    "cut/taken": "changed", "up/0002": "cut off", "top/above": "changed", "top/0003": "gone", "down/0004": "cut off",
+    "starts": "cut off", "public/release.parquet": "changed", "public/release.csv": "cut off",
+    "public/tables/total.parquet": "gone", "written/release.csv": "changed",
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TORN, ids=lambda name: name.replace("/", " "))
-@pytest.mark.parametrize("tear", ["cut off", "changed", "gone"])
+@pytest.mark.parametrize(("name", "tear"), TORN.items(), ids=[name.replace("/", " ") for name in TORN])
 def test_a_torn_file_is_made_again(folder: Path, name: str, tear: str) -> None:
     there = same_place(folder, f"torn {name.replace('/', ' ')} {tear}")
     stopped(folder, there, "write", 5)
@@ -150,7 +152,7 @@ def test_two_workers_at_one_part_give_the_same_bytes(folder: Path) -> None:
             assert [one.name for one in path.parent.iterdir() if one.name.startswith("0001")] == ["0001"]
         written = root / "public" / "release.csv"
         (root / "written" / "release.csv").unlink()
-        for future in [pool.submit(part_steps.write, Written(root, "release.csv")) for _ in range(3)]:
+        for future in [pool.submit(write, Written(root, "release.csv")) for _ in range(3)]:
             future.result()
         assert written.exists()
     run(folder, there, AtOnce())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,25 @@ from topdown.machine.tasks import Submits
 from topdown.wording import reason, shown
 
 _SECONDS = 20
+
+
+class Cluster:
+    """A Dask cluster as an executor, by the ``client`` of its scheduler."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        # A task that is given again is done again: Dask would else take a failed one's result for it.
+        self._executor = client.get_executor(pure=False)
+
+    @property
+    def count(self) -> int:
+        """How many tasks it works on at once."""
+        threads: dict[str, int] = self._client.nthreads()
+        return max(1, sum(threads.values()))
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """A future of the call."""
+        return self._executor.submit(fn, *args)
 
 
 @contextmanager
@@ -31,14 +50,13 @@ def executor_of(engine: str, scheduler: str | None) -> Iterator[Submits | None]:
     except ImportError:
         raise ConfigError("--engine dask needs Dask: pip install 'topdown[cluster]'") from None
     try:
-        client: Any = Client(scheduler, timeout=_SECONDS)
+        client: Any = Client(scheduler, timeout=_SECONDS)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise DataError(
             f"--scheduler {shown(scheduler)}: does not answer: {reason(error, 'no scheduler is there')}; start it, or "
             "correct the address"
         ) from None
     try:
-        # A task that is given again is done again: Dask would else take a failed one's result for it.
-        yield client.get_executor(pure=False)
+        yield Cluster(client)
     finally:
         client.close()

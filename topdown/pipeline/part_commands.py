@@ -66,9 +66,7 @@ def gather(config: RunConfig, output: Path | None, stages: Stages) -> None:
     with ExitStack() as held:
         found = draw(config, directory, held, stages)
         if not isinstance(found, Cut):
-            raise ConfigError(
-                f"{shown_path(directory)}: its parts are not whole any more; topdown part cut begins again"
-            )
+            raise ConfigError(f"{shown_path(directory)}: its parts are not whole any more; run topdown part cut again")
         executor, count = held.enter_context(workers_of(None, None))
         derive_in_parts(config, found, directory / "public", stages, executor, count)
 
@@ -86,5 +84,5 @@ def _require_done(name: str, record: Record, path: Callable[[int], Path]) -> Non
     left = missing(record, path)
     if left:
         raise ConfigError(
-            f"{len(left):,} of {record.n_parts:,} parts have not done topdown part {name}, the first is {named(left[0])}"
+            f"{len(left):,} of {record.n_parts:,} parts have not done topdown part {name}, {named(left[0])} first"
         )
