@@ -110,7 +110,7 @@ def study(
         )
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
     rules = _rules(config, geography, followed, groupings)
-    coverage = followed_margins(config, geography, followed, groupings, plan, limits)
+    coverage = followed_margins(config, geography, followed, groupings, plan)
     wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
     if queries is not None:
@@ -160,7 +160,9 @@ def study(
             shaded_above=(config.report.doubtful, config.report.unreliable),
             published=None
             if coverage is None
-            else published_example(counts, plan, config.projection.method, config.study.seed, coverage.confidence),
+            else published_example(
+                counts, plan, config.projection.method, config.study.seed, coverage.confidence, followed, limits
+            ),
         )
         summary = summarise(results)
     with stages.stage("writing"), writing(directory):

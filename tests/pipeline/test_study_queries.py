@@ -75,8 +75,14 @@ def test_a_study_of_queries_leaves_errors_by_answer_and_says_who_is_favoured(tmp
     assert SIZE_OF_PLACE in page
     assert "for a county&#39;s total" in page
     assert sorted(path.name for path in outcome.directory.iterdir()) == [
-        "densities.parquet", "errors.parquet", "report.html", "rules.parquet", "summary.json",
+        "coverage.parquet", "densities.parquet", "errors.parquet", "report.html", "rules.parquet", "summary.json",
     ]  # fmt: skip
+    coverage = pd.read_parquet(outcome.directory / "coverage.parquet")
+    assert set(coverage["cell"]) == set(errors["cell"])
+    assert {"all", "true count", "published count"} <= set(coverage["by"])
+    every = coverage[coverage["by"] == "all"]
+    assert (every["covered"] > 0.8).all()
+    assert "The intervals that the release would publish" in page
 
 
 def test_without_a_choice_the_total_and_single_attributes_are_studied(tmp_path: Path) -> None:

@@ -7,11 +7,15 @@ import pandas as pd
 import pytest
 
 import topdown as td
+from support.several_queries import LEAVES, SCHEMA, SHARES, TREE
 from support.simulated import counts_of, public_root
+from support.trees import geography
 from topdown.errors import ConfigError
-from topdown.projection.problem import Problem
+from topdown.projection.equality import least_squares
 from topdown.report.sections.coverage import coverage_findings, with_verdicts
 from topdown.simulation.coverage import CoverageOptions, FollowedIntervals, no_coverage
+from topdown.simulation.followed import Followed
+from topdown.simulation.one_release import published_example
 from topdown.simulation.rules import GroupMean
 from topdown.simulation.simulate import simulate
 from topdown.uncertainty.margins import node_margins
@@ -25,7 +29,8 @@ OPTIONS = CoverageOptions("gls-top-down", 0.9, (10, 100), (GroupMean("c1", "kind
 
 def followed() -> tuple[FollowedIntervals, np.ndarray]:
     truth = COUNTS.values.T.astype(float)
-    return FollowedIntervals.of(OPTIONS, PLAN, COUNTS.geography, COUNTS.cells, truth), truth
+    cells = Followed.of(COUNTS.schema, COUNTS.cells, None)
+    return FollowedIntervals.of(OPTIONS, PLAN, COUNTS.geography, cells, truth), truth
 
 
 def test_what_is_counted_is_what_one_release_after_the_other_publishes() -> None:
@@ -53,8 +58,8 @@ def test_what_is_counted_is_what_one_release_after_the_other_publishes() -> None
                     covered[one] += lower <= truth[cell, node] <= upper
                     lengths[one] += (upper - lower) / 2
     noise = np.repeat([float(PLAN.variance(level)) for level in COUNTS.geography.levels], [1, 2, 7])
-    problem = Problem(np.stack(values), noise, COUNTS.geography.tree, False, None)
-    sums = intervals.counted(problem, np.stack(released), truth)
+    estimates = least_squares(np.stack(values), noise, COUNTS.geography.tree)
+    sums = intervals.counted(estimates, np.stack(released), truth)
     assert sums[0].tolist() == pytest.approx(list(covered.values()))
     assert sums[1].tolist() == pytest.approx(list(units.values()))
     assert sums[5].tolist() == pytest.approx(list(lengths.values()))
@@ -120,12 +125,86 @@ def test_what_is_exact_has_no_interval_to_judge() -> None:
 def test_a_release_without_margins_has_no_coverage() -> None:
     bounds = td.Plan(epsilon="1", shares={"0": "0.2", "1": "0.3", "2": "0.5"}, bounds="truncated")
     bounds = bounds.for_levels(COUNTS.geography.levels)
-    assert "bounded noise" in str(no_coverage(bounds, COUNTS.geography, COUNTS.cells))
-    assert no_coverage(PLAN, COUNTS.geography, COUNTS.cells) is None
+    assert "bounded noise" in str(no_coverage(bounds, COUNTS.geography, COUNTS.schema))
+    assert no_coverage(PLAN, COUNTS.geography, COUNTS.schema) is None
     with pytest.raises(ConfigError, match="bounded noise"):
         simulate(COUNTS, bounds, ["raw"], 20, 1, coverage=OPTIONS)
-    with pytest.raises(ConfigError, match="the cells alone are measured and studied"):
-        simulate(COUNTS, PLAN, ["raw"], 20, 1, coverage=OPTIONS, queries=["total"])
+
+
+PLACES = geography(TREE)
+SEVERAL = td.Plan("discrete-gaussian", rho="0.1", shares=SHARES).for_levels(PLACES.levels)
+OF_CELLS = td.Plan(epsilon="1", shares={"level 0": "0.2", "level 1": "0.3", "level 2": "0.5"}).for_levels(PLACES.levels)
+
+
+def table_of_several() -> td.Counts:
+    frame = pd.DataFrame(LEAVES, columns=list(SCHEMA.cells())).assign(geoid=list(PLACES.geoid[TREE.leaves]))
+    return td.Counts.from_table(frame, PLACES, geoid="geoid", cells=list(SCHEMA.cells()), schema=SCHEMA)
+
+
+@pytest.mark.parametrize("plan", [SEVERAL, td.Plan("geometric", epsilon="2", shares=SHARES), OF_CELLS])
+@pytest.mark.parametrize("limited", [False, True])
+def test_of_queries_what_is_counted_is_what_releases_would_publish(plan: td.Plan, limited: bool) -> None:
+    """Other draws than a release's, of the same laws: the replicates' intervals are those of `td.margins`."""
+    counts, plan, asked = table_of_several(), plan.for_levels(PLACES.levels), ["total", "age"]
+    limits = None
+    if limited:
+        row = {"geoid": [PLACES.geoid[3]], "query": ["sex"], "answer": ["f"], "lower": [40], "upper": [60]}
+        limits = td.AnswerLimits.from_table(row, PLACES, SCHEMA)
+    followed = Followed.of(SCHEMA, SCHEMA.cells(), asked)
+    answers = followed.answers(counts.values.T)
+    options = CoverageOptions("gls-top-down", 0.9, (10, 100))
+    intervals = FollowedIntervals.of(options, plan, PLACES, followed, answers.astype(float))
+    estimates, released, lower, upper = [], [], [], []
+    for seed in range(3):
+        measurements = td.measure(counts, plan, td.SeededSource(seed))
+        release = td.project_whole(measurements, limits=limits, source=td.SeededSource(seed))
+        found = td.margins(measurements, release, queries=asked)
+        parts = [found[found["query"] == query] for query in asked]
+        for into, column in ((estimates, "estimate"), (lower, "lower"), (upper, "upper")):
+            into.append(np.concatenate([p[column].to_numpy().reshape(PLACES.n_nodes, -1).T for p in parts]))
+        released.append(followed.answers(release.dense(np.zeros(counts.values.shape, bool)).values.T).astype(float))
+    bounds = intervals.bounds(np.stack(estimates), np.stack(released))
+    np.testing.assert_array_equal(bounds.lower, np.stack(lower))
+    np.testing.assert_array_equal(bounds.upper, np.stack(upper))
+    table = simulate(
+        counts, plan, ["gls-top-down/rounded"], 60, 7, queries=asked, limits=limits, coverage=options, workers=1
+    )
+    assert table.coverage is not None
+    assert set(table.coverage["cell"]) == set(followed.labels)
+    every = table.coverage[table.coverage["by"] == "all"]
+    assert every["units"].tolist() == [units for units in (1, 2, 5) for _ in followed.labels]
+    error = np.maximum(every["covered_se"], np.sqrt(0.09 / (60 * every["units"])))
+    assert (every["covered"] > 0.899 - 5.5 * error).all()
+    alone = simulate(counts, plan, ["raw"], 60, 7, queries=asked, limits=limits, coverage=options).coverage
+    assert alone is not None
+    pd.testing.assert_frame_equal(alone, table.coverage)
+
+
+def test_within_limits_the_cells_coverage_is_measured_too() -> None:
+    counts = table_of_several()
+    row = {"geoid": [PLACES.geoid[3]], "query": ["sex"], "answer": ["f"], "lower": [40], "upper": [60]}
+    limits = td.AnswerLimits.from_table(row, PLACES, SCHEMA)
+    options = CoverageOptions("gls-top-down", 0.9, (10, 100))
+    found = simulate(counts, OF_CELLS, ["raw"], 300, 7, limits=limits, coverage=options).coverage
+    assert found is not None
+    assert set(found["cell"]) == set(SCHEMA.cells())
+    promised = found[found["by"] != "published count"]
+    error = np.maximum(promised["covered_se"], np.sqrt(0.09 / (300 * promised["units"])))
+    assert (promised["covered"] > 0.899 - 5.5 * error).all()
+    short = CoverageOptions("gls-top-down", 0.6, (10, 100))
+    shorter = simulate(counts, OF_CELLS, ["raw"], 300, 7, limits=limits, coverage=short).coverage
+    assert shorter is not None
+    assert shorter["moe"].mean() < 0.7 * found["moe"].mean()
+
+
+def test_what_is_published_of_queries_is_a_release_with_its_margins() -> None:
+    counts = table_of_several()
+    followed = Followed.of(SCHEMA, SCHEMA.cells(), ["age", "total"])
+    example = published_example(counts, SEVERAL, "gls-top-down", 3, 0.9, followed)
+    assert example.values.shape == example.lower.shape == example.sd.shape == (PLACES.n_nodes, 4)
+    np.testing.assert_array_equal(example.values[:, :3].sum(axis=1), example.values[:, 3])
+    assert ((example.lower <= example.values) & (example.values <= example.upper)).all()
+    assert (example.sd > 0).all()
 
 
 def rows(covered: list[float], by: str = "true count", units: float = 100.0) -> pd.DataFrame:

@@ -38,7 +38,7 @@ _OF_FIELDS = 3.0
 """Tables beside the counts' own that are held while they are made of a redistricting file's."""
 
 _SORTED_AT_ONCE = 1 << 20
-_FAMILY_GROUP = 1 << 16
+_FAMILY_GROUP = 1 << 17
 _LARGE_FAMILY = 1 << 18
 
 
@@ -103,11 +103,10 @@ def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
         "drawing noise": 2 * table + _drawing(tree, work),
         "projecting": 3 * table + kept + _projecting(tree, work),
         "rounding": 4 * table + 2 * kept + _rounding(tree, work),
-        "writing": (4 + 3 * work.margins) * table + 2 * kept + _writing(tree, work),
+        "writing": (4 + 2 * work.margins) * table + 2 * kept + _writing(tree, work),
     }
     if work.margins:
-        by_node = 17.0 + 5.0 * work.on_grid + 12.0 * _block_cells(tree, work)
-        needed["margins of error"] = 7 * table + 2 * kept + _WORD * by_node * tree.n_nodes
+        needed["margins of error"] = 6 * table + 2 * kept + _finding_margins(tree, work)
     return {stage: int(size) for stage, size in needed.items()}
 
 
@@ -147,8 +146,9 @@ def _projecting(tree: Tree, work: Work) -> float:
 
 def _projection(tree: Tree, work: Work, method: Method) -> float:
     kernel, nonnegative = method.footprint, method.nonnegative
-    nodes, inner, widest, cells = tree.n_nodes, tree.n_families, _widest(tree), _block_cells(tree, work)
-    by_cell = kernel.block * nodes + kernel.block_level * widest + kernel.block_inner * inner
+    nodes, inner, cells = tree.n_nodes, tree.n_families, _block_cells(tree, work)
+    group = min(_widest(tree), max(_FAMILY_GROUP, _largest_family(tree)))
+    by_cell = kernel.block * nodes + kernel.block_group * group + kernel.block_inner * inner
     held = (1 if work.on_grid else 2) * nodes
     if work.invariants:
         by_cell += (2.2 if nonnegative else 0.6) * nodes
@@ -156,7 +156,6 @@ def _projection(tree: Tree, work: Work, method: Method) -> float:
     if work.unmeasured:
         by_cell += kernel.unmeasured * nodes
     solving = cells * by_cell + 2.2 * nodes
-    group = min(widest, max(_FAMILY_GROUP, _largest_family(tree)))
     certifying = cells * held + kernel.nodes * nodes + kernel.inner * inner + kernel.group * group
     extra = work.invariants * (3.2 if nonnegative else 1.2) + work.unmeasured * 3.0
     return _WORD * (max(solving, certifying) + extra * nodes)
@@ -168,6 +167,14 @@ def _rounding(tree: Tree, work: Work) -> float:
     sorted_at_once = min(widest, max(_SORTED_AT_ONCE, _largest_family(tree)))
     words = 4.2 * tree.n_nodes + tree.n_families + 8.5 * sorted_at_once
     return _WORD * (words + work.invariants * (2.1 * tree.n_nodes + 3.0 * widest))
+
+
+def _finding_margins(tree: Tree, work: Work) -> float:
+    """The laws of all errors, a block of cells, and in it some nodes at once."""
+    cells, nodes = _block_cells(tree, work), tree.n_nodes
+    at_once = min(nodes, max(_LARGE_FAMILY, _largest_family(tree)))
+    words = (3.6 + 4.4 * cells + 5.0 * work.on_grid) * nodes + 4.6 * cells * at_once + 28.0 * tree.n_families
+    return _WORD * words
 
 
 def _writing(tree: Tree, work: Work) -> float:

@@ -10,22 +10,25 @@ import numpy as np
 import pandas as pd
 
 from topdown.geography.geography import Geography
-from topdown.geography.tree import FloatArray, IntArray
-from topdown.measurements.measurements import Measurements
+from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.measurements.measurements import Answers, Measurements
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
-from topdown.projection.equality import least_squares
-from topdown.projection.problem import Problem
+from topdown.projection.components import Components
+from topdown.projection.histograms import covariance
 from topdown.simulation.fairness import SIZE_EDGES, size_class_names
+from topdown.simulation.followed import Followed
 from topdown.simulation.groups import Groups
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.rules import GroupMean
+from topdown.uncertainty.answer_intervals import AnswerLaws, ColumnLaws, answer_intervals
 from topdown.uncertainty.groups import Groups as Laws
-from topdown.uncertainty.known_noise import known_noise, no_margins
-from topdown.uncertainty.laws import laws_of_nodes
+from topdown.uncertainty.known_noise import known_noise
+from topdown.uncertainty.laws import NO_NOISE, laws_of_nodes
 from topdown.uncertainty.margins import require_confidence
-from topdown.uncertainty.node_intervals import node_intervals
-from topdown.workload import DETAILED
+from topdown.uncertainty.node_intervals import Bounds, node_intervals
+from topdown.uncertainty.regions import no_sums
+from topdown.workload import DETAILED, Query, Schema
 
 EVERY, BY_TRUTH, BY_PUBLISHED = "all", "true count", "published count"
 """By what units are told apart, beside the groupings of a study."""
@@ -59,16 +62,17 @@ class _Class(NamedTuple):
 class FollowedIntervals:
     """What every replicate's intervals need, and the classes of units in which those that hold the truth are counted.
 
-    ``method``: the one that is released. ``variance`` (nodes,) and ``laws``: of the errors of least squares. ``rows``:
-    places in (cells x nodes), class after class, each class from ``starts`` on, with their ``weight`` in it; they stay
-    the same in all replicates. ``noisy``: the places that have an interval to judge, and ``first`` the number of the
-    first published size class of each.
+    ``method``: the one that is released. ``variance`` (answers x nodes) and ``laws``: of the errors of least squares of
+    the answers, or cells, that are studied. ``rows``: places in (answers x nodes), class after class, each class from
+    ``starts`` on, with their ``weight`` in it; they stay the same in all replicates. ``noisy``: the places that have an
+    interval to judge, and ``first`` the number of the first published size class of each.
     """
 
+    tree: Tree
     method: StudiedMethod
     confidence: float
     variance: FloatArray
-    laws: Laws
+    laws: Laws | ColumnLaws
     edges: FloatArray
     rows: IntArray
     starts: IntArray
@@ -79,14 +83,13 @@ class FollowedIntervals:
 
     @classmethod
     def of(
-        cls, options: CoverageOptions, plan: Plan, geography: Geography, cells: tuple[str, ...], truth: FloatArray
+        cls, options: CoverageOptions, plan: Plan, geography: Geography, followed: Followed, truth: FloatArray
     ) -> FollowedIntervals:
-        """For a study of ``truth`` (cells, nodes) under ``plan``.
+        """For a study of ``truth`` (answers, nodes), the answers ``followed``, under ``plan``.
 
         Raises `ConfigError` where the release would have no margins, and for a confidence outside of (0.5, 1).
         """
-        measurements = _planned(plan, geography, cells)
-        variance, laws = laws_of_nodes(measurements, known_noise(measurements))
+        variance, laws = _laws(plan, geography, followed)
         edges = np.asarray(options.size_classes, dtype=np.float64)
         edges = edges if edges[0] <= 1 else np.concatenate([[1.0], edges])
         names = size_class_names(edges.tolist())
@@ -97,10 +100,10 @@ class FollowedIntervals:
         first = np.zeros(truth.shape, np.int64)
         for level in geography.levels:
             nodes = geography.level_slice(level)
-            here = np.arange(nodes.start, nodes.stop)[has_interval[nodes]]
-            if not len(here):
-                continue
-            for k, cell in enumerate(cells):
+            for k, cell in enumerate(followed.labels):
+                here = np.arange(nodes.start, nodes.stop)[has_interval[k, nodes]]
+                if not len(here):
+                    continue
                 first[k, here] = len(published)
                 published += [_Class(level, cell, BY_PUBLISHED, name) for name in names]
                 size = np.searchsorted(edges, truth[k, here], side="right")
@@ -110,16 +113,17 @@ class FollowedIntervals:
                     parts.append((_Class(level, cell, BY_TRUTH, names[number]), there, np.ones(len(there))))
         leaves = geography.tree.leaves
         for mean in options.groups:
-            group, k = Groups.of(mean.groups, mean.weights, geography.n_leaves), cells.index(str(mean.of))
+            group, k = Groups.of(mean.groups, mean.weights, geography.n_leaves), followed.labels.index(str(mean.of))
             for number, label in enumerate(group.labels):
-                there = np.flatnonzero((group.code == number) & has_interval[leaves])
+                there = np.flatnonzero((group.code == number) & has_interval[k, leaves])
                 weight = group.part[there] * len(there)
                 if weight.sum() > 0:
                     place = k * truth.shape[1] + leaves.start + there
                     parts.append((_Class(geography.levels[-1], str(mean.of), mean.name, label), place, weight))
         lengths = [len(rows) for _, rows, _ in parts]
-        noisy = np.flatnonzero(np.broadcast_to(has_interval, truth.shape))
+        noisy = np.flatnonzero(has_interval)
         return cls(
+            tree=geography.tree,
             method=StudiedMethod(options.released, nonnegative=True, rounded=True),
             confidence=require_confidence(options.confidence),
             variance=variance,
@@ -133,19 +137,28 @@ class FollowedIntervals:
             classes=(*(one for one, _, _ in parts), *published),
         )
 
-    def counted(self, problem: Problem, released: FloatArray, truth: FloatArray) -> FloatArray:
-        """Sums (6, classes) over replicates: of the units c that are covered and the units n of a class, of c^2, c n
-        and n^2, and of half-lengths. From the measurements in ``problem``, and what was ``released`` of them, both
-        (replicates, cells, nodes).
+    def bounds(self, x: FloatArray, released: FloatArray) -> Bounds:
+        """The intervals from the estimates ``x`` by least squares and what was ``released``; all (replicates, answers,
+        nodes).
         """
-        tree = problem.tree
-        x = least_squares(problem.values, problem.variance, tree)
+        flat, alpha = (-1, x.shape[-1]), 1.0 - self.confidence
+        rows, inside = x.reshape(flat), released.reshape(flat)
+        if isinstance(self.laws, ColumnLaws):
+            columns = self.laws._replace(copies=np.tile(self.laws.copies, len(x)))
+            variance = np.tile(self.variance, (len(x), 1))
+            found = answer_intervals(rows.T, variance.T, columns, self.tree, alpha, inside.T)
+            lower, upper = found.lower.T, found.upper.T
+        else:
+            lower, upper = node_intervals(rows, self.variance[0], self.laws, self.tree, alpha, inside)
+        return Bounds(lower.reshape(x.shape), upper.reshape(x.shape))
+
+    def counted(self, x: FloatArray, released: FloatArray, truth: FloatArray) -> FloatArray:
+        """Sums (6, classes) over replicates: of the units c that are covered and the units n of a class, of c^2, c n
+        and n^2, and of half-lengths. From the estimates ``x`` by least squares, and what was ``released``, both
+        (replicates, answers, nodes).
+        """
         n, shape = len(x), (len(x), truth.size)
-        flat = (-1, truth.shape[1])
-        found = node_intervals(
-            x.reshape(flat), self.variance, self.laws, tree, 1.0 - self.confidence, released.reshape(flat)
-        )
-        lower, upper = found.lower.reshape(x.shape), found.upper.reshape(x.shape)
+        lower, upper = self.bounds(x, released)
         holds = ((lower <= truth) & (truth <= upper)).reshape(shape).astype(np.float64)
         half = ((upper - lower) / 2.0).reshape(shape)
         kept = np.zeros((3, n, len(self.classes)))
@@ -196,14 +209,42 @@ class FollowedIntervals:
         )
 
 
-def no_coverage(plan: Plan, geography: Geography, cells: tuple[str, ...]) -> str | None:
-    """Why a release of the ``cells`` under ``plan`` would have no margins whose coverage can be asked for, if so."""
-    if any(query != DETAILED for level in geography.levels for query in plan.queries(level)):
-        return "several queries are measured"
-    return no_margins(_planned(plan, geography, cells))
+def no_coverage(plan: Plan, geography: Geography, schema: Schema) -> str | None:
+    """Why a release under ``plan`` would have no margins whose coverage can be asked for, if so."""
+    return no_sums(_planned(plan, geography, schema))
 
 
-def _planned(plan: Plan, geography: Geography, cells: tuple[str, ...]) -> Measurements:
+def _laws(plan: Plan, geography: Geography, followed: Followed) -> tuple[FloatArray, Laws | ColumnLaws]:
+    """The variances (answers, nodes) of what is followed by least squares, and the laws of its errors."""
+    measurements = _planned(plan, geography, followed.queries[0].schema)
+    shape = (len(followed.labels), geography.n_nodes)
+    if not measurements.others:
+        variance, laws = laws_of_nodes(measurements, known_noise(measurements))
+        if followed.are_cells:
+            return np.broadcast_to(variance, shape), laws
+        columns = AnswerLaws(None, laws, NO_NOISE).of_columns(followed.columns_of_queries)
+        return variance * columns.copies[:, None], columns
+    columns = AnswerLaws.of(measurements).of_columns(followed.columns_of_queries)
+    measured = [measurements.at(level) for level in geography.levels]
+    components = Components(measurements.schema, tuple(dict.fromkeys(query for level in measured for query in level)))
+    spread = [{query: one.variance for query, one in level.items()} for level in measured]
+    known = covariance(geography.tree, components, spread, upward=True)
+    everywhere = slice(0, geography.n_nodes)
+    parts = [known.variance(query, everywhere) for query in followed.queries]
+    return np.ascontiguousarray(columns.settled(np.concatenate(parts, axis=1)).T), columns
+
+
+def _planned(plan: Plan, geography: Geography, schema: Schema) -> Measurements:
     """Measurements of the variances that ``plan`` has, without values: a law does not depend on them."""
-    spread = np.concatenate([variances(plan, geography, level, DETAILED) for level in geography.levels])
-    return Measurements(geography, cells, np.zeros((geography.n_nodes, len(cells)), np.int8), spread, plan)
+    found: dict[tuple[str, str], Answers] = {}
+    spread = np.full(geography.n_nodes, np.inf)
+    for level in geography.levels:
+        for name in plan.queries(level):
+            query, variance = Query.parse(name, schema), variances(plan, geography, level, name)
+            if query.name == DETAILED:
+                spread[geography.level_slice(level)] = variance
+            else:
+                nothing = np.broadcast_to(np.zeros((), np.int8), (len(variance), query.n_answers))
+                found[level, query.name] = Answers(nothing, variance)
+    values = np.broadcast_to(np.zeros((), np.int8), (geography.n_nodes, schema.n_cells))
+    return Measurements(geography, schema.cells(), values, spread, plan, attributes=schema, others=found)

@@ -50,6 +50,11 @@ class Followed:
             of_query += [query.name] * query.n_answers
         return cls(queries, tuple(labels), tuple(of_query), False)
 
+    @property
+    def columns_of_queries(self) -> list[tuple[Query, int]]:
+        """Of every answer its query and its number among that query's."""
+        return [(query, k) for query in self.queries for k in range(query.n_answers)]
+
     def columns(self, query: str) -> slice:
         """The answers of a query that is followed."""
         if query not in self.of_query:

@@ -14,15 +14,17 @@ from topdown.noise import SeededSource
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.project import project
-from topdown.release.histograms import project_whole
-from topdown.release.release import round_counts
+from topdown.release.histograms import HistogramRelease, project_whole
+from topdown.release.release import Release, round_counts
+from topdown.simulation.followed import Followed
 from topdown.simulation.methods import StudiedMethod
-from topdown.uncertainty.margins import node_margins
+from topdown.uncertainty.margins import margins
+from topdown.workload import DETAILED, Query
 
 
 @dataclass(frozen=True, eq=False)
 class PublishedExample:
-    """One release with its margins of error, each (nodes x cells): whole ``values``, the standard deviation ``sd`` of
+    """One release with its margins of error, each (nodes x answers): whole ``values``, the standard deviation ``sd`` of
     the unbiased estimates, and the interval from ``lower`` to ``upper``.
     """
 
@@ -33,7 +35,7 @@ class PublishedExample:
 
     @property
     def variation(self) -> FloatArray:
-        """The coefficient of variation (nodes x cells): sd by released count; 0 where nothing is uncertain, infinite
+        """The coefficient of variation (nodes x answers): sd by released count; 0 where nothing is uncertain, infinite
         where 0 is published of what is.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -66,12 +68,36 @@ def one_release(
     }
 
 
-def published_example(counts: Counts, plan: Plan, projection: str, seed: int, confidence: float) -> PublishedExample:
-    """The release of `one_release` by ``projection``, from the same draw, with its margins of error.
+def published_example(
+    counts: Counts,
+    plan: Plan,
+    projection: str,
+    seed: int,
+    confidence: float,
+    followed: Followed | None = None,
+    limits: AnswerLimits | None = None,
+) -> PublishedExample:
+    """The release of `one_release` by ``projection``, from the same draw, with its margins of error: of the cells, or
+    the answers that are ``followed``.
 
     Not for release: the draw is seeded. Raises `ConfigError` as `margins` does.
     """
     measurements = measure(counts, plan, SeededSource((seed, "one release")))
-    release = round_counts(project(measurements, projection), source=SeededSource((seed, "ties", projection)))
-    found = node_margins(measurements, release, confidence=confidence)
-    return PublishedExample(release.values, found.sd, found.lower, found.upper)
+    ties = SeededSource((seed, "ties", projection))
+    if not measurements.others and limits is None:
+        release: Release | HistogramRelease = round_counts(project(measurements, projection), source=ties)
+    else:
+        release = project_whole(measurements, projection, limits=limits, source=ties)
+    queries = [Query.parse(DETAILED, measurements.schema)] if followed is None else list(followed.queries)
+    found = margins(measurements, release, confidence=confidence, queries=[query.name for query in queries])
+    everywhere = slice(0, counts.geography.n_nodes)
+
+    def of(column: str) -> FloatArray:
+        # A query's rows go by node and answer.
+        parts = [
+            found.loc[found["query"] == query.name, column].to_numpy().reshape(-1, query.n_answers) for query in queries
+        ]
+        return np.concatenate(parts, axis=1)
+
+    values = np.concatenate([release.answers_of(everywhere, query) for query in queries], axis=1)
+    return PublishedExample(values, of("sd"), of("lower"), of("upper"))

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource, Law, SeededSource
 from topdown.privacy.bounds import NONE, LevelBounds
 from topdown.projection.components import Components
+from topdown.projection.equality import least_squares
 from topdown.projection.families import descend, solve_compiled
 from topdown.projection.histograms import solve
+from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
@@ -76,7 +79,9 @@ def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
         if study.intervals is not None:
             if released is None:
                 released = _applied(study, study.intervals.method, problem, chunk, start)
-            found.add_coverage(study.intervals.counted(problem, released, study.truth))
+            linear = study.followed.answers(least_squares(problem.values, problem.variance, study.tree))
+            released = study.followed.answers(released)
+            found.add_coverage(study.intervals.counted(linear, released, study.answers))
         first += stop - start
     return found
 
@@ -89,16 +94,37 @@ def _applied(study: Simulation, method: StudiedMethod, problem: Problem, chunk: 
 def _run_histograms(study: Simulation, components: Components, chunk: int, rows: slice, found: Accumulated) -> None:
     """The replicates ``rows`` of a chunk where several queries are measured."""
     measured = draw_answers(study.queries, study.tree, study.truth, study.chunk, (study.seed, chunk), rows)
+    known: dict[str, FloatArray] = {}
+
+    def estimated(method: StudiedMethod) -> FloatArray:
+        if method.label not in known:
+            known[method.label] = _of_answers(study, components, method, measured, chunk, rows)
+        return known[method.label]
+
     for method in study.methods:
-        if method.is_raw:
-            x = measured_answers(measured, study.tree, study.followed, rows.stop - rows.start)
-        elif method.nonnegative:
-            ties = SeededSource((study.seed, chunk, rows.start, "ties", method.label))
-            keys = [ties.read(32) for _ in range(rows.stop - rows.start)]
-            x = np.stack([_by_families(study, method, measured, row, key) for row, key in enumerate(keys)])
-        else:
-            x = study.followed.answers(solve(study.tree, components, measured, upward=method.upward)[0].swapaxes(1, 2))
-        _follow(study, method, x, found)
+        _follow(study, method, estimated(method), found)
+    if study.intervals is not None:
+        linear, released = estimated(StudiedMethod.parse("gls")), estimated(study.intervals.method)
+        found.add_coverage(study.intervals.counted(linear, released, study.answers))
+
+
+def _of_answers(
+    study: Simulation,
+    components: Components,
+    method: StudiedMethod,
+    measured: list[dict[Query, Answers]],
+    chunk: int,
+    rows: slice,
+) -> FloatArray:
+    """The answers (replicates, answers, nodes) that are followed, by ``method``, from the replicates ``rows``."""
+    if method.is_raw:
+        return measured_answers(measured, study.tree, study.followed, rows.stop - rows.start)
+    if method.nonnegative:
+        ties = SeededSource((study.seed, chunk, rows.start, "ties", method.label))
+        keys = [ties.read(32) for _ in range(rows.stop - rows.start)]
+        return np.stack([_by_families(study, method, measured, row, key) for row, key in enumerate(keys)])
+    histograms = solve(study.tree, components, measured, upward=method.upward)[0]
+    return np.asarray(study.followed.answers(histograms.swapaxes(1, 2)))
 
 
 def _by_families(
@@ -111,7 +137,10 @@ def _by_families(
     mine = [{q: Answers(one.values[row], one.variance) for q, one in level.items()} for level in measured]
     descent = descent_of_answers(study.tree, mine, study.patterns, METHODS[method.projection], study.limits)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
-    histograms, _ = descend(descent, solve_compiled, settle=settle)
+    try:
+        histograms, _ = descend(descent, solve_compiled, settle=settle)
+    except Contradiction as contradiction:
+        raise ProjectionError(f"in a replicate, node {contradiction.node}: {contradiction}") from None
     return study.followed.sparse_answers(histograms)
 
 

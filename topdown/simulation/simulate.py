@@ -83,7 +83,7 @@ def simulate(
     and the table says how many replicates that is. ``queries``: whose answers the errors are of, at every level; the
     cells themselves where it is left out. An answer is called "sex: female", the total "total". ``limits``: of answers,
     within which the counts are and non-negative histograms stay. ``coverage``: the published intervals of which the
-    table is to say how often they hold the truth, where the cells alone are measured.
+    table is to say how often they hold the truth.
 
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
     were declared public. Raises `ConfigError` for an unknown method, query or reference, or no replicates;
@@ -145,8 +145,6 @@ def _study(
     settled = settled[0] if settled.ndim == 2 else settled
     answers = followed.answers(truth)
     wanted = answers.size <= _ROWS_WITH_DISTANCES if distances is None else distances
-    if coverage is not None and (asked or not followed.are_cells):
-        raise ConfigError("coverage is measured where the cells alone are measured and studied; leave it out")
     components = Components(counts.schema, tuple(dict.fromkeys(one.query for one in asked))) if asked else None
     return Simulation(
         tree=tree,
@@ -167,7 +165,7 @@ def _study(
         components=components,
         patterns=None if components is None else Patterns(components),
         limits=limits,
-        intervals=None if coverage is None else FollowedIntervals.of(coverage, plan, geography, counts.cells, truth),
+        intervals=None if coverage is None else FollowedIntervals.of(coverage, plan, geography, followed, answers),
     )
 
 
