@@ -71,6 +71,20 @@ def write_nation(folder: Path, blocks: int = BLOCKS, states: int = STATES) -> di
     return told
 
 
+def write_nation_of(folder: Path, blocks: int, cells: int) -> dict[str, int]:
+    """As `write_nation`, the same persons by the attributes that make so many ``cells``: 8 are kinds of residence, 252
+    voting age, origin and race."""
+    kept = {8: ["hhgq"], 252: ["votingage", "hispanic", "cenrace"]}[cells]
+    told = write_nation(folder, blocks)
+    told["rows"] = 0
+    for path in sorted((folder / "records").glob("*.parquet")):
+        table = pq.read_table(path).group_by(["geoid", *kept], use_threads=False).aggregate([("count", "sum")])
+        table = table.rename_columns(["count" if name == "count_sum" else name for name in table.column_names])
+        pq.write_table(table.sort_by("geoid"), path)
+        told["rows"] += table.num_rows
+    return told
+
+
 _SCHEMA = pa.schema(
     [
         ("geoid", pa.string()),

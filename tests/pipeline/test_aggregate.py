@@ -12,28 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
-from support.places import RUN_TOML, Command
+from support.places import SEVERAL_TOML, Command
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.aggregate import AGGREGATE_COLUMNS
-
-SEVERAL = """
-[schema]
-age = ["adults", "children"]
-
-[privacy]
-mechanism = "discrete-gaussian"
-rho = 1
-
-[privacy.shares.nation]
-total = 0.2
-[privacy.shares.state]
-age = 0.3
-[privacy.shares.county]
-total = 0.2
-age = 0.3
-"""
 
 
 @pytest.fixture
@@ -43,7 +26,7 @@ def public(toy_run: Path) -> Path:
 
 @pytest.fixture
 def of_queries(toy_run: Path) -> Path:
-    toy_run.write_text(RUN_TOML.split("[privacy]", maxsplit=1)[0] + SEVERAL)
+    toy_run.write_text(SEVERAL_TOML)
     return pipeline.run(load_config(toy_run)).public
 
 

@@ -156,3 +156,35 @@ def test_limits_need_non_negativity_and_families(measurements: td.Measurements, 
         td.project(measurements, "gls", limits=limits)
     with pytest.raises(ConfigError, match=r"'joint' has x >= 0 for the detailed query alone"):
         td.project(measurements, "joint", nonnegative=True, limits=limits)
+
+
+def exact_totals() -> tuple[td.Measurements, td.AnswerLimits]:
+    """Exact totals of two counties, dormitories in the smaller alone, and a state whose noise says otherwise."""
+    there = td.Geography.from_table({"state": ["S"] * 2, "county": ["A", "B"]}, ["state", "county"])
+    schema = td.Schema.from_mapping({"home": ["house", "prison", "dorm"]})
+    measurements = td.Measurements.from_answers(
+        there,
+        schema,
+        {
+            ("state", "home"): ([[3, 0, 104]], 1.0),
+            ("county", "total"): ([[100], [7]], 0.0),
+            ("county", "home"): ([[100, 0, 0], [3, 0, 4]], 1.0),
+        },
+    )
+    table = {
+        "geoid": ["A", "B", "B", "B"],
+        "query": ["home"] * 4,
+        "answer": ["house", "house", "dorm", "prison"],
+        "lower": [0, 0, 1, 0],
+        "upper": [None, None, None, 0],
+    }
+    return measurements, td.AnswerLimits.from_table(table, there, schema, closed=["home"])
+
+
+@pytest.mark.parametrize("method", ["top-down", "gls-top-down"])
+def test_exact_totals_below_limit_what_a_parent_may_have(method: str) -> None:
+    measurements, limits = exact_totals()
+    release = td.project_whole(measurements, method, limits=limits, source=td.SeededSource(1))
+    state = release.table("state", "home").iloc[0, 2:].tolist()
+    assert state == [100, 0, 7]  # at least the house of A, at most the dormitory of B
+    assert release.table("county", "home").iloc[:, 2:].to_numpy().tolist() == [[100, 0, 0], [0, 0, 7]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import re
 import shutil
 import zipfile
@@ -20,7 +21,7 @@ from support.redistricting import BLOCKS, histograms, released
 from topdown.confidential.counts import Counts
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.release.histograms import HistogramRelease
-from topdown.tables.pl94 import HEADER, sums_within
+from topdown.tables.pl94 import HEADER, read_header, sums_within
 from topdown.workload.redistricting import PERSONS, RACE_FIELDS, RACES, TABLES, UNITS, field_names
 
 
@@ -77,6 +78,32 @@ def test_the_same_file_in_an_archive(written: Path, tmp_path: Path) -> None:
     assert (
         td.read_pl94(tmp_path / "ri2020.pl.zip").histogram().values == td.read_pl94(written).histogram().values
     ).all()
+
+
+def test_a_damaged_archive_is_named_wherever_the_damage_is(written: Path, tmp_path: Path) -> None:
+    path = tmp_path / "ri2020.pl.zip"
+    for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2):
+        with zipfile.ZipFile(path, "w", kind) as archive:
+            archive.write(written / "rigeo2020.pl", "rigeo2020.pl")
+            end = 42 + archive.infolist()[0].compress_size
+        whole = path.read_bytes()
+        for place in range(52, end, end // 20):  # behind what says how it is packed
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+            for read in (td.read_pl94, read_header):
+                with pytest.raises(DataError, match=r"ri2020.pl.zip"):
+                    read(path)
+
+
+def test_a_member_that_cannot_be_read_is_named(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_header(written / "rigeo2020.pl").equals(read_header(written))
+
+    def refused(path: Path) -> bytes:
+        raise PermissionError(errno.EACCES, "")
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    for path in (written / "rigeo2020.pl", written):
+        with pytest.raises(DataError, match=r"cannot be read: Permission denied; give the folder"):
+            read_header(path)
 
 
 def test_subtotals_name_every_field_of_a_table_once_as_a_whole_or_a_part() -> None:

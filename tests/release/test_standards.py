@@ -14,7 +14,7 @@ import rdflib
 from frictionless import Package
 from rdflib import namespace
 
-from support.places import RUN_TOML
+from support.places import RUN_TOML, SEVERAL_TOML
 from topdown.config import load_config
 from topdown.errors import ConfigError
 from topdown.machine.files import file_digest
@@ -29,15 +29,7 @@ period = "2019/2020-04-01"
 url = "https://example.org/counts"
 """
 EVERYTHING = '[output]\nwide = true\nestimates_csv = true\ntables = ["cell", "total"]\n'
-SEVERAL = """
-[schema]
-age = ["adults", "children"]
-
-[privacy]
-mechanism = "discrete-gaussian"
-rho = 1
-shares = { nation = { total = 0.2 }, state = { age = 0.3 }, county = { age = 0.5 } }
-
+TABLES = """
 [output]
 tables = ["age"]
 estimates_csv = true
@@ -47,9 +39,9 @@ estimates_csv = true
 @pytest.fixture(params=["one query", "several queries"])
 def public(request: pytest.FixtureRequest, tmp_path: Path, frame: pd.DataFrame) -> Path:
     frame.assign(title=["A, b", 'the "second"', "=1+1"]).to_csv(tmp_path / "table.csv", index=False)
-    text = RUN_TOML.replace("[privacy]", 'names = "title"\n\n[privacy]') + EVERYTHING
-    if request.param == "several queries":
-        text = text.split("[privacy]", maxsplit=1)[0] + SEVERAL
+    several = request.param == "several queries"
+    text = SEVERAL_TOML + TABLES if several else RUN_TOML + EVERYTHING
+    text = text.replace("[geography]", '[geography]\nnames = "title"')
     (tmp_path / "run.toml").write_text(text + CATALOGUE)
     return pipeline.run(load_config(tmp_path / "run.toml")).public
 

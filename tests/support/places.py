@@ -42,4 +42,18 @@ epsilon = 1.0
 shares = { nation = 0.2, state = 0.3, county = 0.5 }
 """
 
+SEVERAL_TOML = (
+    RUN_TOML.split("[privacy]", maxsplit=1)[0]
+    + """
+[schema]
+age = ["adults", "children"]
+
+[privacy]
+mechanism = "discrete-gaussian"
+rho = 1
+shares = { nation = { total = 0.2 }, state = { age = 0.3 }, county = { total = 0.2, age = 0.3 } }
+"""
+)
+"""The same table, of which several queries are measured."""
+
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -219,21 +219,25 @@ def test_the_violations(violation: ModuleType) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "call",
+    ("call", "figures"),
     [
-        ["liu/covariance.py", "--repeats", "20", "--sizes", "50", "200"],
-        ["liu/proportions.py", "--repeats", "50", "--sizes", "40", "100", "--epsilons", "1"],
-        ["croft/scales.py", "--epsilons", "1"],
-        ["croft/violation.py", "--epsilons", "1"],
+        (["liu/covariance.py", "--repeats", "20", "--sizes", "50", "200"], {"liu_covariance"}),
+        (
+            ["liu/proportions.py", "--repeats", "50", "--sizes", "40", "100", "--epsilons", "1"],
+            {"liu_proportions", "liu_pairs"},
+        ),
+        (["croft/scales.py", "--epsilons", "1"], {"croft_scales"}),
+        (["croft/violation.py", "--epsilons", "1"], {"croft_violation"}),
     ],
+    ids=lambda one: one[0] if isinstance(one, list) else "",
 )
-def test_the_scripts_run(call: list[str], tmp_path: Path) -> None:
+def test_the_scripts_run(call: list[str], figures: set[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pytest.importorskip("statsmodels")
     program = [sys.executable, str(REPOSITORY / "pipelines" / call[0]), *call[1:], "--figures", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("bounded_*.png"))) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {f"bounded_{name}.png" for name in figures}
     assert len(done.stdout.splitlines()) > 2
 
 

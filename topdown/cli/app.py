@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from topdown.cli import ledger as cli_ledger
+from topdown.cli import part as cli_part
 from topdown.cli.aggregate import aggregate
 from topdown.cli.check import check
 from topdown.cli.compare import compare
@@ -66,6 +67,7 @@ FAULT = 70
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 app.add_typer(cli_ledger.app, name="ledger")
+app.add_typer(cli_part.app, name="part")
 
 for command in (
     init,

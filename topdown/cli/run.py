@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
 from topdown.cli.options import File, KeepParts, Output, PartSize, Quiet, Threads, Verbose, console, set_logging
 from topdown.machine.streams import OUTLIVES_OUTPUT
+
+
+class Engine(StrEnum):
+    """Who works on the parts of a release."""
+
+    processes = "processes"
+    dask = "dask"
 
 
 def run(
@@ -12,6 +24,10 @@ def run(
     workers: Threads = None,
     part_size: PartSize = None,
     keep_parts: KeepParts = False,
+    engine: Annotated[Engine, typer.Option(help="Who works on parts.")] = Engine.processes,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Of a Dask cluster, such as tcp://10.0.0.1:8786.")
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> object:
@@ -25,14 +41,21 @@ def run(
     docs/cluster.md.
     """
     from topdown.config import load_config
+    from topdown.machine.engines import executor_of
     from topdown.machine.progress import Shown, Silent
     from topdown.pipeline import run as pipeline
 
     set_logging(verbose)
     config = load_config(file)
     more = pipeline.RECORDS_STAGES * config.output.microdata + pipeline.EXPORTS_STAGES * bool(config.output.exports)
-    with Shown(console(quiet), pipeline.STAGES + more) as stages:
+    with Shown(console(quiet), pipeline.STAGES + more) as stages, executor_of(engine, scheduler) as executor:
         pipeline.run(
-            config, output, Silent() if quiet else stages, workers=workers, part_size=part_size, keep_parts=keep_parts
+            config,
+            output,
+            Silent() if quiet else stages,
+            workers=workers,
+            part_size=part_size,
+            executor=executor,
+            keep_parts=keep_parts,
         )
     return OUTLIVES_OUTPUT

@@ -130,7 +130,7 @@ def _nodes(table: pa.Table, geography: Geography, geoid: Sequence[str], separato
 
 
 def _of_neighbours(codes: pa.Array, geography: Geography) -> IntArray:
-    """The node of every one of ``codes``, -1 where there is none; sought once for rows of a unit that stand together."""
+    """The node of every one of ``codes``, -1 where there is none; rows of one unit together sought once."""
     before, after = codes.slice(0, max(0, len(codes) - 1)), codes.slice(1)
     # What is missing is no other's neighbour.
     differs = np.asarray(pc.fill_null(pc.not_equal(after, before), True))

@@ -159,7 +159,7 @@ class ProcessWorkers(Executor):
         start = multiprocessing.get_context("spawn" if self._fresh else None)
         # A fresh process has no copy of our end of the pipe, which it would have to close.
         arguments = (theirs, None if self._fresh else ours)
-        process = start.Process(target=_serve, args=arguments, daemon=True)  # type: ignore[attr-defined]
+        process = start.Process(target=_serve, args=arguments, daemon=True)
         # A child that begins with an interrupt prints a traceback.
         with held_back(), _environment(ONE_THREAD if self._fresh else {}):
             process.start()

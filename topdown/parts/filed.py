@@ -14,7 +14,7 @@ import numpy.typing as npt
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, Tree
 from topdown.parts.job import Folder, Record, held
-from topdown.parts.store import narrow, put
+from topdown.parts.store import narrow, put_durably
 from topdown.projection.families import Sparse
 from topdown.release.sparse_rows import answers_of_rows
 from topdown.workload import Query, Schema
@@ -75,10 +75,12 @@ class FiledRelease:
         return np.array([block.stop for block in self.blocks])
 
     def _of(self, path: Path) -> Arrays:
-        if path not in self._last:
-            self._last.clear()
-            self._last[path] = held(path)
-        return self._last[path]
+        found = self._last.get(path)
+        if found is None:
+            found = held(path)
+            self._last.clear()  # one at a time, also where several threads read
+            self._last[path] = found
+        return found
 
 
 def histograms_as_arrays(name: str, histograms: Sequence[Sparse]) -> Arrays:
@@ -109,7 +111,7 @@ def write_starts(folder: Folder, record: Record) -> IntArray:
             sizes.append(found[f"sizes {k + 2}"])
     starts = np.zeros(record.offsets[-1] + 1, np.int64)
     np.cumsum(np.concatenate([sizes for level in levels for sizes in level]), dtype=np.int64, out=starts[1:])
-    put(folder.starts, {"starts": starts})
+    put_durably(folder.starts, {"starts": starts})
     return starts
 
 

@@ -184,6 +184,14 @@ class Record:
         said["siblings"] = tuple((first, stop) for first, stop in said["siblings"])
         return cls(**said)
 
+    @classmethod
+    def whole(cls, folder: Folder) -> Record:
+        """The record in ``folder``. Raises `Torn`."""
+        found = cls.read(folder)
+        if found is None:
+            raise Torn(shown_path(folder.job))
+        return found
+
     def write(self, folder: Folder) -> None:
         """Keep it in ``folder``. Raises `OSError`."""
         put(folder.job, {"json": np.frombuffer(json.dumps(asdict(self)).encode(), np.uint8)})
@@ -211,7 +219,8 @@ class Record:
     def node(self, part: Part, number: int) -> int:
         """The node of the whole tree that is ``number`` of a part's tree."""
         k = part.tree.level_of(number)
-        return self.offsets[part.top + k] + part.firsts[k] + number - part.tree.level(k).start
+        first: int = part.tree.level(k).start
+        return self.offsets[part.top + k] + part.firsts[k] + number - first
 
 
 def part_as_arrays(tree: Tree, siblings: slice) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from topdown.machine.files import whole_file
+from topdown.errors import DataError
+from topdown.machine.files import make_folder, whole_file
+from topdown.wording import FAILED, reason, shown_path
 
 _DIGEST_BYTES = 32
 
@@ -34,6 +36,23 @@ def put(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         own.replace(path)
     finally:
         own.unlink(missing_ok=True)
+
+
+def put_durably(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """`put` in a folder that is made where it is not there. Raises `DataError` where that cannot be."""
+    try:
+        make_folder(path.parent, private=True)
+        put(path, arrays)
+    except OSError as error:
+        raise unwritable(path, error) from None
+
+
+def unwritable(path: Path, error: BaseException) -> DataError:
+    """The error of a step that cannot write ``path``."""
+    return DataError(
+        f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: what is done "
+        "is kept, and the noise will be the same"
+    )
 
 
 def take(path: Path) -> dict[str, npt.NDArray[Any]] | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 
 from topdown.confidential.counts import Counts
@@ -24,6 +23,7 @@ from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
 from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
 from topdown.pipeline.part_cut import cut
+from topdown.pipeline.part_estimate import require_disk
 from topdown.pipeline.part_gather import cut_is_whole
 from topdown.pipeline.part_plan import (
     Cut,
@@ -34,10 +34,10 @@ from topdown.pipeline.part_plan import (
     require_parts,
     where_to_cut,
 )
-from topdown.pipeline.reading import input_digest, read_input, units_digest
+from topdown.pipeline.protection import notices_of, require_protection
+from topdown.pipeline.reading import input_digest, needed_in_parts, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
 from topdown.planning.expected import expected_errors
-from topdown.privacy import strength
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.only_child import largest_gains
 from topdown.privacy.plan import Plan
@@ -111,6 +111,8 @@ def draw(
         rehearse(config, geography, plan, stages, prepared.counts.schema, prepared.limits)
     in_parts = goes_in_parts(config, geography.n_nodes, part_size) or (begun is not None and begun.cut is not None)
     where = where_to_cut(geography, begun, part_size) if in_parts else None
+    if where is not None:
+        require_disk(directory, needed_in_parts(config, geography, where[1]).disk)
     _reserve(config, journal, plan, geography.levels, begun=begun is not None)
     if there and begun is not None and begun.measured is not None:
         confirm(config, journal, begun.measured)
@@ -120,7 +122,7 @@ def draw(
     else:
         begun = journal.begin()
     gains = largest_gains(plan, geography)
-    notices = _notices(config, plan, geography.levels, gains)
+    notices = notices_of(config, plan, geography.levels, gains)
     if where is not None:
         name = journal.configuration, journal.input
         record = record_of(config, geography, prepared.counts.schema, plan, name, where)
@@ -164,7 +166,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     stages.say(f"going on with a release in {record.n_parts:,} parts that was begun before: its noise is the same")
     record = renewed(record, config)
     record.write(folder)
-    notices = _notices(config, plan, geography.levels, largest_gains(plan, geography))
+    notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
     return Cut(folder, record, journal, begun, geography, units, notices)
 
 
@@ -176,10 +178,10 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
     with stages.stage("reading the table"):
         digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
         _require_list(config, digest, units)
-        geography, counts = read_input(config, stages, workers=workers)
+        geography, counts = read_input(config, stages, workers=workers, part_size=part_size)
         plan = measurable(plan, geography.levels, counts.schema)
         gains = largest_gains(plan, geography)
-        _require_protection(config, plan, geography.levels, gains)
+        require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         if goes_in_parts(config, geography.n_nodes, part_size):
             require_parts(config, plan, geography.levels)
@@ -196,7 +198,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
-    for notice in _notices(config, plan, geography.levels, gains):
+    for notice in notices_of(config, plan, geography.levels, gains):
         stages.say(f"warning   {notice}")
     for promise in weaker_promises():
         stages.say(f"warning   {promise}")
@@ -206,36 +208,6 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             "in geography.units"
         )
     return Prepared(counts, plan, digest, units, limits, limits_table)
-
-
-def _require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> None:
-    """Refuse a release that would publish true counts for noisy ones, unless that is what is asked for."""
-    bare = strength.unprotected(plan, levels, gains)
-    if bare and not config.privacy.accept_no_protection and not isinstance(config, StudyConfig):
-        level, part = next(iter(bare.items()))
-        raise BudgetError(
-            f"level {shown(level)}: with its share of the budget the noise is 0 for {part:.4%} of the counts, so that "
-            "true counts would be published: take a smaller budget, or a smaller share of it; where nothing is to be "
-            "protected, privacy.invariants publishes a level exactly and says so, and privacy.accept_no_protection = "
-            "true releases this, which the manifest then states first"
-        )
-
-
-def _notices(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> tuple[str, ...]:
-    """What whoever reads the release has to know before anything else."""
-    found = strength.in_words(plan, levels, gains)
-    total = plan.guarantee(levels).total
-    epsilon = total.epsilon if plan.is_pure else None if total.approx is None else total.approx.epsilon
-    large = None if epsilon is None else strength.large_budget(plan, float(epsilon))
-    if large is not None:
-        found.append(f"{large}.")
-    if config.input.assume_disjoint:
-        found.append(
-            "That every record is counted in one cell and one unit alone is assumed (input.assume_disjoint): the table "
-            "was not searched for cells or units that are sums of others, and where there are such, the budget is more "
-            "than what is stated here."
-        )
-    return tuple(found)
 
 
 def _changed(path: Path) -> DataError:

@@ -21,9 +21,10 @@ from topdown.parts.job import Record, Torn, named
 from topdown.parts.store import take
 from topdown.pipeline import part_steps
 from topdown.pipeline.draw import confirm
+from topdown.pipeline.part_files import Written, write
 from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publish_parts
 from topdown.pipeline.part_plan import Cut
-from topdown.pipeline.part_steps import At, Written
+from topdown.pipeline.part_steps import At
 from topdown.release.manifest import Origin
 
 Task = TypeVar("Task")
@@ -38,8 +39,9 @@ _MORE = 2
 @contextmanager
 def workers_of(executor: Submits | None, workers: int | None) -> Iterator[tuple[Submits, int]]:
     """``executor``, or without one processes of this computer, and how many workers there are: by default one per
-    processor of this computer."""
-    count = checked_count(workers)
+    processor of this computer, or as many as the executor says that it has (``count``)."""
+    known = getattr(executor, "count", None) if workers is None else None
+    count = checked_count(workers if known is None else known)
     if executor is not None:
         yield executor, count
         return
@@ -84,7 +86,7 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
     with stages.stage("writing"):
         release = finished(cut)
         names = files_of(record, release)
-        work.all(part_steps.write, [Written(folder.root, name) for name in names], len(names), lambda one: one.name)
+        work.all(write, [Written(folder.root, name) for name in names], len(names), lambda one: one.name)
         publish_parts(config, cut, names, public, origin)
     stages.say(f"wrote     {public}")
 

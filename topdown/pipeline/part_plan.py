@@ -45,7 +45,7 @@ class Cut:
 
 def folder_of(directory: Path) -> Folder:
     """Where the parts of the release in ``directory`` lie."""
-    return Folder(directory / "internal" / "parts")
+    return Folder(directory.absolute() / "internal" / "parts")
 
 
 def goes_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool:

@@ -7,10 +7,8 @@ whole is not made again; what is made twice is the same.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,15 +21,14 @@ from topdown.confidential.measure_piece import Place, measure_piece
 from topdown.errors import DataError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.machine.files import file_digest, make_folder
 from topdown.measurements.journal import Begun, Journal, code_of
 from topdown.noise import KeyedSource
 from topdown.noise.randomness import read_exactly
 from topdown.parts import steps
-from topdown.parts.filed import FiledRelease, histograms_as_arrays, histograms_of_arrays
-from topdown.parts.job import Folder, Record, Torn, held, named, part_of_arrays
+from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays
+from topdown.parts.job import Folder, Record, held, named, part_of_arrays
 from topdown.parts.steps import Part
-from topdown.parts.store import put, take
+from topdown.parts.store import put_durably, take
 from topdown.pipeline.derive import generator, require_agreement
 from topdown.pipeline.part_cut import entries_of_arrays
 from topdown.privacy.plan import MOVE_UP
@@ -40,15 +37,9 @@ from topdown.projection.families import Sparse
 from topdown.projection.invariants import Contradiction
 from topdown.projection.several import certificate_of_checks, in_words
 from topdown.projection.subtrees import Roots
-from topdown.release.answer_tables import FOLDER, paths_of, table_batches
 from topdown.release.histograms import HistogramRelease
-from topdown.release.partition import nodes_of_files
-from topdown.release.publication import RELEASE_CSV
-from topdown.release.sparse_rows import row_batches
 from topdown.tables.geography_table import read_geography
-from topdown.tables.tidy import write_csv, write_parquet
-from topdown.wording import FAILED, reason, shown_path
-from topdown.workload.answer_tables import answer_tables
+from topdown.wording import shown_path
 
 
 class At(NamedTuple):
@@ -68,7 +59,7 @@ def up(at: At) -> str:
         job = _job(record, begun)
         roots = _named(folder, record, part, lambda: steps.up(job, part, measured))
         done = {**steps.roots_as_arrays(roots), "code": np.array(code)}
-        _put(folder.up(at.part), done)
+        put_durably(folder.up(at.part), done)
     return str(done["code"])
 
 
@@ -76,23 +67,24 @@ def top(root: Path) -> str:
     """The release down to the parts' uppermost units, from what all parts say of these, to files; the code of all that
     was measured, which is kept before anything is derived from it."""
     folder, record, begun = _begun(root)
-    if take(folder.top) is not None and begun.measured is not None:
+    done = [folder.top, *(folder.roots(number) for number in range(record.n_parts))]
+    if begun.measured is not None and all(take(path) is not None for path in done):
         return begun.measured
     said = [held(folder.up(number)) for number in range(record.n_parts)]
     above, measured = _measured_above(folder, record, begun)
     codes = np.frombuffer("".join(str(one["code"]) for one in said).encode("ascii"), np.uint8)[:, None]
     answers = [("", "parts", codes), *_answers(record, Part(above, 0, (0,) * above.n_levels), measured)]
-    code = _journal(folder, record).keep_code(begun, code_of(begun.key, answers), (record.level, record.leaves))
+    code = journal(folder, record).keep_code(begun, code_of(begun.key, answers), (record.level, record.leaves))
     roots = Roots.side_by_side([steps.roots_of_arrays(one, record.its_schema) for one in said])
     del said
     part, job = Part(above, 0, (0,) * above.n_levels), _job(record, begun)
     whole = _named(folder, record, part, lambda: steps.top(job, above, measured, roots))
     certificate = _certificate(folder, record, part, whole, [*measured, roots.answers])
     for number, (start, stop) in enumerate(record.siblings):
-        _put(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
+        put_durably(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
     checked = _solved_again(record, begun, whole, above)
     made = {**histograms_as_arrays("above", whole.histograms), "certificate": certificate, "cross check": checked}
-    _put(folder.top, made)
+    put_durably(folder.top, made)
     return code
 
 
@@ -102,81 +94,31 @@ def down(at: At) -> None:
     if take(folder.down(at.part)) is not None:
         return
     roots = histograms_of_arrays("roots", held(folder.roots(at.part)))
+    before = str(held(folder.up(at.part))["code"])
     part, measured = _measured(folder, record, begun, at.part)
+    if _code(begun, record, part, measured) != before:
+        raise DataError(
+            f"part {named(at.part)}: it measured other numbers going down than going up, which another version of "
+            "Topdown or of its libraries may do; nothing was released: give all workers the same"
+        )
     job = _job(record, begun)
     whole = _named(folder, record, part, lambda: steps.down(job, part, measured, roots))
     made = {"certificate": _certificate(folder, record, part, whole, measured)}
     _require_sums(record, part, whole, at.part)
     for k in range(2, part.tree.n_levels):
         made |= histograms_as_arrays(str(k), whole.histograms[part.tree.level(k)])
-    _put(folder.down(at.part), made)
+    put_durably(folder.down(at.part), made)
 
 
-class Written(NamedTuple):
-    """A file that is published: the folder of the release's parts, and its path in the public directory."""
-
-    root: Path
-    name: str
-
-
-def write(asked: Written) -> None:
-    """A file of the release, from those of its parts, which is there when it is whole."""
-    path, digest = Folder(asked.root).public / asked.name, Folder(asked.root).digest(asked.name)
-    done = take(digest)
-    if done is not None and path.exists() and file_digest(path) == str(done["sha256"]):
-        return
-    # Two may write the same file: each under a name of its own.
-    own = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
-    try:
-        make_folder(path.parent)
-        _write(asked, own)
-        _put(digest, {"sha256": np.array(file_digest(own))})
-        own.replace(path)
-    except (OSError, pa.ArrowException) as error:
-        raise _unwritable(path, error) from None
-    finally:
-        own.unlink(missing_ok=True)
-
-
-def _write(asked: Written, path: Path) -> None:
-    _, record, release = _release(asked.root)
-    if asked.name == RELEASE_CSV:
-        batches = row_batches(release)
-    elif asked.name.startswith(f"{FOLDER}/"):
-        tables = answer_tables(list(record.tables), record.its_schema)
-        table = next(one for one in tables if Path(paths_of(one)[0]).name == Path(asked.name).stem)
-        batches = table_batches(table, release)
-    else:
-        batches = row_batches(release, nodes_of_files(release)[asked.name])
-    if path.suffix == ".csv":
-        write_csv(path, batches)
-    else:
-        write_parquet(path, batches, record.marks)
-
-
-@lru_cache(maxsize=1)
-def _release(root: Path) -> tuple[Folder, Record, FiledRelease]:
-    """A release whose parts are all made: a worker that writes several files reads its units once."""
-    folder = Folder(root)
-    record = _record(folder)
-    return folder, record, FiledRelease.of(folder, record, read_geography(folder.geography))
-
-
-def _record(folder: Folder) -> Record:
-    record = Record.read(folder)
-    if record is None:
-        raise Torn(shown_path(folder.job))
-    return record
-
-
-def _journal(folder: Folder, record: Record) -> Journal:
+def journal(folder: Folder, record: Record) -> Journal:
+    """The record of what the noise of a release in parts follows from."""
     return Journal(folder.root.parent, record.configuration, record.input)
 
 
 def _begun(root: Path) -> tuple[Folder, Record, Begun]:
     folder = Folder(root)
-    record = _record(folder)
-    begun = _journal(folder, record).read()
+    record = Record.whole(folder)
+    begun = journal(folder, record).read()
     if begun is None:
         raise DataError(f"{shown_path(root.parent)}: no release was begun here; topdown run begins it")
     return folder, record, begun
@@ -210,8 +152,9 @@ def _measured_above(folder: Folder, record: Record, begun: Begun) -> tuple[Tree,
 
 def _places(folder: Folder, record: Record, levels: Mapping[int, tuple[int, int]]) -> dict[int, Place]:
     """Where the levels of a piece are in the whole tree, from their numbers there and those of their first nodes."""
-    moved = record.its_plan.only_child == MOVE_UP
-    taken = held(folder.taken)["taken"] if moved else np.zeros(record.offsets[-1], np.int8)  # pages that nobody touches
+    taken: npt.NDArray[Any] = np.zeros(record.offsets[-1], np.int8)  # pages that nobody touches take no memory
+    if record.its_plan.only_child == MOVE_UP:
+        taken = held(folder.taken)["taken"]
     bounds = record.offsets
     return {
         k: Place(record.levels[level], first, taken[bounds[level] : bounds[level + 1]])
@@ -256,7 +199,7 @@ def _require_sums(record: Record, part: Part, whole: steps.Whole, number: int) -
     uppermost = whole.histograms[tree.level(1)]
     cells, place = np.unique(np.concatenate([one.cells for one in uppermost]), return_inverse=True)
     sums = np.bincount(place.reshape(-1), np.concatenate([one.values for one in uppermost]), len(cells))
-    every = [Sparse(cells, sums), *histograms]
+    every = [Sparse(cells, np.asarray(sums, dtype=np.float64)), *histograms]
     numbers = pa.array([f"{node:012d}" for node in range(tree.n_nodes)])
     try:
         HistogramRelease(
@@ -290,18 +233,3 @@ def _solved_again(record: Record, begun: Begun, whole: steps.Whole, tree: Tree) 
 def _code(begun: Begun, record: Record, part: Part, measured: steps.Measured) -> str:
     """The code of what was measured of a part."""
     return code_of(begun.key, _answers(record, part, measured))
-
-
-def _put(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    try:
-        make_folder(path.parent, private=True)
-        put(path, arrays)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _unwritable(path: Path, error: BaseException) -> DataError:
-    return DataError(
-        f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: what is done "
-        "is kept, and the noise will be the same"
-    )

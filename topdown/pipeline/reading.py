@@ -24,6 +24,8 @@ from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.filling import filled
 from topdown.pipeline.memory_estimate import Work, needed_by_stage, peak_memory
+from topdown.pipeline.part_estimate import Needed, needed
+from topdown.pipeline.part_plan import goes_in_parts, where_to_cut
 from topdown.pipeline.record_reading import counts_of_records, unit_rows
 from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
 from topdown.tables import pl94
@@ -33,6 +35,7 @@ from topdown.tables.format import PLAIN, Format, kind_of
 from topdown.tables.parquet_folder import parts_of, table_digest
 from topdown.tables.readers import read_table, require_columns, require_file, row_named, table_columns
 from topdown.wording import reason, shown, shown_path, unquoted
+from topdown.workload.answer_tables import answer_tables
 
 _EXCEL_WIDTH = 16.0
 """Bytes of a value from a workbook, a short text or a number."""
@@ -42,22 +45,22 @@ _LEAST_BYTES_PER_LEVEL = 13
 
 
 def read_input(
-    config: RunConfig, stages: Stages | None = None, *, workers: int | None = None
+    config: RunConfig, stages: Stages | None = None, *, workers: int | None = None, part_size: int | None = None
 ) -> tuple[Geography, Counts]:
     """The geography and the confidential counts of ``config``'s table.
 
     Where there is a public list of units the geography is that list's, and a unit without a row in the table has counts
     of 0. Units are read first, and counts when it is known what memory a run on so many units takes with ``workers``
-    threads; ``stages`` is told. Cells that are sums of other cells, and units that are sums of their siblings, are
-    refused unless ``config`` calls them disjoint. Raises `DataError` (`GeographyError`, `CountsError`) with the node,
-    the level, the value and the remedy.
+    threads, or in parts (``part_size``); ``stages`` is told. Cells that are sums of other cells, and units that are
+    sums of their siblings, are refused unless ``config`` calls them disjoint. Raises `DataError` (`GeographyError`,
+    `CountsError`) with the node, the level, the value and the remedy.
     """
     options = config.geography
     identifiers = _identifier_columns(config)
     if config.input.rows == "pl94":
         file = file_of(config, stages or Silent())
         geography = units_of(config, file) if config.units_path is None else _listed(config.units_path, config)
-        require_memory(config, geography, identifiers, stages or Silent(), workers)
+        require_memory(config, geography, identifiers, stages or Silent(), workers, part_size)
         return geography, counts_of(config, file, geography)
     wanted = _present(config, config.input_path, [*config.counted_columns, *config.input.where])
     require_columns(config.input_path, wanted, config.input.form)
@@ -78,7 +81,7 @@ def read_input(
     else:
         geography = _listed(config.units_path, config)
         path = _path_columns(config, identifiers)
-    require_memory(config, geography, path, stages or Silent(), workers)
+    require_memory(config, geography, path, stages or Silent(), workers, part_size)
     if config.input.rows != "leaves":
         with _rows_by_line(config):
             counts = counts_of_records(config, geography, path)
@@ -279,7 +282,12 @@ def units_digest(config: RunConfig) -> str | None:
 
 
 def require_memory(
-    config: RunConfig, geography: Geography, path: Sequence[str], stages: Stages, workers: int | None
+    config: RunConfig,
+    geography: Geography,
+    path: Sequence[str],
+    stages: Stages,
+    workers: int | None,
+    part_size: int | None = None,
 ) -> None:
     """Refuse what needs more memory than there is, before a count is read; tell ``stages`` how much a run takes.
 
@@ -287,7 +295,13 @@ def require_memory(
     """
     give_back()
     work, held = _work(config, geography, path, workers), held_memory()
-    if isinstance(config, StudyConfig):
+    in_parts = goes_in_parts(config, geography.n_nodes, part_size)
+    if in_parts and len(geography.levels) > 2:
+        found = needed_in_parts(config, geography, part_size, work.rows)
+        peak = found.memory(held, work.threads)
+        each, disk = gibibytes(found.worker), gibibytes(found.disk)
+        stages.say(f"memory    a run in parts takes up to {gibibytes(peak)}, {each} a worker; {disk} of disk, at most")
+    elif isinstance(config, StudyConfig):
         peak = held + needed_by_stage(geography.tree, work)["reading"]
     else:
         peak = peak_memory(geography.tree, work, held, most_held())
@@ -295,6 +309,19 @@ def require_memory(
     _refuse_beyond(
         peak - held, config, f"{geography.n_nodes:,} units x {work.cells} cells takes up to {gibibytes(peak)}"
     )
+
+
+def needed_in_parts(config: RunConfig, geography: Geography, part_size: int | None, rows: int | None = None) -> Needed:
+    """What a run in parts takes of memory and disk; ``rows``: of the table, where it is known how many."""
+    schema = config.schema_of_cells
+    plan = config.plan().for_levels(geography.levels).for_schema(schema)
+    columns = sum(len(table.columns) for table in answer_tables(config.output.tables, schema))
+    if rows is None and config.input.rows == "pl94":
+        rows = 0  # which has a row per unit and table, less than what its cells are
+    if rows is None:
+        rows = _Extent.of(config.input_path, [], config.input.form).rows
+    cut = where_to_cut(geography, None, part_size)
+    return needed(geography.tree, schema, plan, geography.levels, cut, rows, csv=config.output.csv, columns=columns)
 
 
 def _require_memory_for_units(path: Path, config: RunConfig) -> None:
@@ -346,6 +373,7 @@ def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers:
         unmeasured=bool(np.isinf(variances).any()),
         margins=not plan.bounds.any and not config.by_family,
         threads=available_workers() if workers is None else workers,
+        redistricting=not is_read,
     )
 
 

@@ -17,7 +17,7 @@ from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.pipeline.exports import require_exports, write_exports
 from topdown.pipeline.in_parts import derive_in_parts, workers_of
-from topdown.pipeline.part_plan import Cut
+from topdown.pipeline.part_plan import LEAVES_OF_A_PART, Cut
 from topdown.tables.readers import require_encodable
 
 STAGES = 9
@@ -60,6 +60,8 @@ def run(
     require_exports(config, directory)
     if config.output.microdata:
         microdata.require_replaceable(directory / "microdata")
+    if executor is not None and part_size is None:
+        part_size = LEAVES_OF_A_PART  # whoever gives an executor wants it to work
     with ExitStack() as held:
         drawn = draw(config, directory, held, stages, workers=workers, part_size=part_size)
         already_there = drawn is None

@@ -1,7 +1,8 @@
 """What every node's histogram must be, whatever the noise says: limits of queries' answers, and what they imply above.
 
 Exact answers are limits that meet. A parent's answer is at least the sum of what its children's must be at least, and
-at most that of what they may be at most: without these a parent could get what its children cannot add up to.
+at most that of what they may be at most, where a child's limits of one query also limit its answers to finer ones:
+without these a parent could get what its children cannot add up to.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Conditions:
         finer = {q: [p for p in queries if q.is_part_of(p) and p != q] for q in queries}
         found: list[dict[Query, Limits]] = []
         for index in range(tree.n_levels - 1, -1, -1):
-            here = _from_below(tree, index, found[-1]) if found else {}
+            here = _from_below(tree, index, _with_parts(found[-1], finer)) if found else {}
             nodes = tree.level(index)
             for query, own in given.items():
                 here[query] = _tightened(here.get(query), Limits(own.low[nodes], own.high[nodes]))
@@ -162,6 +163,30 @@ def _added_up(limits: Limits, part: Query, query: Query) -> Limits:
     order = np.argsort(answer, kind="stable")
     starts = np.searchsorted(answer[order], np.arange(query.n_answers))
     return Limits(*(np.add.reduceat(one[:, order], starts, axis=1) for one in limits))
+
+
+def _with_parts(limits: Mapping[Query, Limits], finer: Mapping[Query, list[Query]]) -> dict[Query, Limits]:
+    """``limits`` of a level's nodes, those of the ``finer`` parts of a query as narrow as the query's own make them.
+
+    A part is at most its sum, and at least what the sum must be at least without the other parts' most. For parents
+    alone: to a node's own program it says nothing new.
+    """
+    found = dict(limits)
+    for query, parts in finer.items():
+        for part in (part for part in parts if query in found and part in found):
+            own, whole = found[part], found[query]
+            cells = np.arange(query.schema.n_cells)
+            answer = np.empty(part.n_answers, np.int64)
+            answer[part.answers_of(cells)] = query.answers_of(cells)
+            open_ended = np.isinf(own.high)
+            most = np.zeros((2, *whole.high.shape))
+            for k, one in enumerate((np.where(open_ended, 0.0, own.high), open_ended)):
+                np.add.at(most[k].T, answer, one.T)
+            others = most[0][:, answer] - np.where(open_ended, 0.0, own.high)
+            closed = most[1][:, answer] - open_ended == 0
+            least = np.where(closed, whole.low[:, answer] - others, 0.0)
+            found[part] = _tightened(own, Limits(least, whole.high[:, answer]))
+    return found
 
 
 def _tightened(one: Limits | None, other: Limits) -> Limits:

@@ -19,6 +19,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.machine.parallel import map_ordered
 from topdown.projection.conditions import Conditions, Rows
 from topdown.projection.information import Gathered, Information
+from topdown.projection.invariants import Contradiction
 from topdown.projection.patterns import Patterns
 
 _ROUNDING = 2.0**-43
@@ -227,7 +228,10 @@ def _one(
     if above is not None and not len(above.cells):
         return [Sparse(nothing, np.zeros(0))] * count, Check.of_nothing(count)
     family = descent.family(index, nodes, above)
-    solved = solver(family)
+    try:
+        solved = solver(family)
+    except ProjectionError as error:
+        raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
     check = descent.check(index, nodes, family, solved)
     x = solved.x if settle is None else settle(index, nodes, family, solved.x)
     return [Sparse(family.cells[row > 0], row[row > 0]) for row in x], check

@@ -76,7 +76,8 @@ def _batch(release: Sparse, entries: slice) -> pa.RecordBatch:
     geography, schema = release.geography, release.schema
     first = int(np.searchsorted(release.starts, entries.start, side="right")) - 1
     last = max(first, int(np.searchsorted(release.starts, entries.stop, side="left")) - 1)
-    sizes = np.diff(np.clip(release.starts[first : last + 2], entries.start, entries.stop))
+    bounds: IntArray = np.clip(release.starts[first : last + 2], entries.start, entries.stop)
+    sizes = bounds[1:] - bounds[:-1]
     if entries.start == entries.stop:
         first, last, sizes = 0, 0, np.zeros(1, np.int64)
     place = np.repeat(np.arange(last - first + 1, dtype=np.int32), sizes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource, Law, SeededSource
@@ -15,6 +16,7 @@ from topdown.projection.components import Components
 from topdown.projection.equality import least_squares
 from topdown.projection.families import descend, solve_compiled
 from topdown.projection.histograms import solve
+from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
@@ -135,7 +137,10 @@ def _by_families(
     mine = [{q: Answers(one.values[row], one.variance) for q, one in level.items()} for level in measured]
     descent = descent_of_answers(study.tree, mine, study.patterns, METHODS[method.projection], study.limits)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
-    histograms, _ = descend(descent, solve_compiled, settle=settle)
+    try:
+        histograms, _ = descend(descent, solve_compiled, settle=settle)
+    except Contradiction as contradiction:
+        raise ProjectionError(f"in a replicate, node {contradiction.node}: {contradiction}") from None
     return study.followed.sparse_answers(histograms)
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,9 @@ WIDTHS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
 _ENCODING = "latin-1"
 _SUFFIX = ".pl"
 
+_UNREADABLE = (OSError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+"""What is raised for a file that is not there, or an archive that is damaged or packed in a way that is not known."""
+
 
 def segment_columns(segment: str) -> list[str]:
     """The names of the fields of a segment's records."""
@@ -66,9 +70,8 @@ def read_members(path: Path) -> dict[str, pa.Table]:
     Raises `DataError` naming the path for a member that is missing, there twice, or not of the layout.
     """
     found: dict[str, pa.Table] = {}
-    for name, stream in _members(path):
-        with stream:
-            kind, table = _parsed(stream, f"{shown_path(path)}, member {shown_path(name)}")
+    for name, content in _members(path):
+        kind, table = _parsed(content, f"{shown_path(path)}, member {shown_path(name)}")
         if kind in found:
             raise DataError(
                 f"{shown_path(path)}: two members are of the kind {kind!r}; give the file of one state, as it is "
@@ -89,13 +92,8 @@ def read_header(path: Path) -> pa.Table:
 
     Raises `DataError` naming the path where there is none.
     """
-    if path.is_file() and path.suffix == ".pl":
-        members: Iterator[tuple[str, IO[bytes]]] = iter([(path.name, path.open("rb"))])
-    else:
-        members = _members(path)
-    for name, stream in members:
-        with stream:
-            kind, table = _parsed(stream, f"{shown_path(path)}, member {shown_path(name)}")
+    for name, content in _members(path):
+        kind, table = _parsed(content, f"{shown_path(path)}, member {shown_path(name)}")
         if kind == "geo":
             return table
     raise DataError(f"{shown_path(path)}: no geographic header is there; give the folder, the ZIP or the header's file")
@@ -113,26 +111,30 @@ def _in_folder(path: Path) -> list[Path]:
     return sorted(one for one in path.iterdir() if one.suffix == _SUFFIX)
 
 
-def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The members of a folder or a ZIP archive, or the one that ``path`` is, with their names."""
     try:
-        if path.is_dir():
-            names = _in_folder(path)
+        if path.is_dir() or path.suffix == _SUFFIX:
+            names = _in_folder(path) if path.is_dir() else [path]
             _require_room(path, sum(one.stat().st_size for one in names))
             for one in names:
-                yield one.name, one.open("rb")
+                yield one.name, one.read_bytes()
             return
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if entry.filename.endswith(_SUFFIX)]
             _require_room(path, sum(entry.file_size for entry in entries))
             for entry in entries:
-                # No more than the archive says, which is what was weighed.
-                with archive.open(entry) as member:
-                    content = member.read(entry.file_size)
-                yield entry.filename, io.BytesIO(content)
-    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+                yield entry.filename, _unpacked(archive, entry)
+    except _UNREADABLE as error:
         raise DataError(
             f"{shown_path(path)}: cannot be read: {reason(error)}; give the folder or the ZIP with the four .pl files"
         ) from None
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """No more than the archive says, which is what was weighed."""
+    with archive.open(entry) as member:
+        return member.read(entry.file_size)
 
 
 def _require_room(path: Path, size: int) -> None:
@@ -141,8 +143,7 @@ def _require_room(path: Path, size: int) -> None:
         raise too_large(path, f"{gibibytes(size)} of text, which take four times that", most)
 
 
-def _parsed(stream: IO[bytes], what: str) -> tuple[str, pa.Table]:
-    content = stream.read()
+def _parsed(content: bytes, what: str) -> tuple[str, pa.Table]:
     first = content.split(b"\n", 1)[0].rstrip(b"\r")
     width = first.count(b"|") + 1
     # Segments end with a "|" in some vintages.

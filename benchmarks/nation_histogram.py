@@ -1,0 +1,232 @@
+"""A synthetic nation's redistricting file: 8,132,968 blocks x 2,016 cells and production's queries, by `topdown run`.
+
+python benchmarks/nation_histogram.py make build/nation-histogram               long rows, a file a state
+python benchmarks/nation_histogram.py make build/small --scale 0.01             a nation of a hundredth of the blocks
+python benchmarks/nation_histogram.py make build/two --states 2                 two states of the whole nation
+python benchmarks/nation_histogram.py run build/nation-histogram                from these to a release with P1 to P5
+python benchmarks/nation_histogram.py growth build/growth                       time against blocks, cells and workers
+
+A run is the installed command, watched from outside: seconds of every step, and the most memory that its processes held
+together and that one of them held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from record import save
+from synthetic import BLOCKS, STATES
+from synthetic_histograms import write_nation, write_nation_of
+
+from topdown.workload.redistricting import PERSONS
+
+TOML = """title = "A synthetic nation"
+[input]
+path = "records"
+rows = "long"
+geoid = "geoid"
+count = "count"
+[geography]
+units = "units.parquet"
+root = "US"
+root_level = "us"
+widths = {{ state = 2, county = 5, tract = 11, "block group" = 12, block = 15 }}
+{privacy}
+[projection]
+method = "{method}"
+[output]
+csv = false
+{tables}
+"""
+PRESET = '[privacy]\npreset = "pl94-2020-us"'
+TABLES = 'tables = ["P1", "P2", "P3", "P4", "P5"]'
+_EVERY = 0.25
+"""Seconds between two looks at the processes' memory."""
+
+
+class Watch:
+    """A command at work: the most bytes of memory that its processes hold together (``sum``) and one of them
+    (``largest``). Of pages that processes share each has its part.
+    """
+
+    def __init__(self, command: list[str]) -> None:
+        self.sum = self.largest = self.processes = 0
+        self.lines: list[str] = []
+        began = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
+            looks = threading.Thread(target=self._look, args=(job,))
+            looks.start()
+            for line in job.stderr or ():
+                self.lines.append(line.rstrip())
+            job.wait()
+            looks.join()
+        self.seconds = time.perf_counter() - began
+        if job.returncode:
+            raise SystemExit("\n".join(self.lines[-30:]))
+
+    def _look(self, job: subprocess.Popen[str]) -> None:
+        while job.poll() is None:
+            held = [_held(process) for process in _with_children(job.pid)]
+            self.processes = max(self.processes, len(held))
+            self.sum, self.largest = max(self.sum, sum(held)), max(self.largest, *held, 0)
+            time.sleep(_EVERY)
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """Seconds by step, as the command told them."""
+        found = (re.search(r"ms +(\S[^:]*): done in ([0-9.]+) s", line) for line in self.lines)
+        return {one[1].strip(): float(one[2]) for one in found if one}
+
+
+def _with_children(root: int) -> list[int]:
+    found = [root]
+    for process in found:
+        for task in Path(f"/proc/{process}/task").glob("*"):
+            try:
+                found += [int(one) for one in (task / "children").read_text().split()]
+            except OSError:
+                continue
+    return found
+
+
+def _held(process: int) -> int:
+    try:
+        text = Path(f"/proc/{process}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
+    return 1024 * int(found[1]) if found else 0
+
+
+def run(
+    folder: Path,
+    *,
+    method: str = "gls-top-down",
+    workers: int | None = None,
+    privacy: str = PRESET,
+    tables: str = TABLES,
+    options: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """A release of the nation in ``folder``, and what it took."""
+    (folder / "run.toml").write_text(TOML.format(privacy=privacy, method=method, tables=tables))
+    output = folder / "out"
+    shutil.rmtree(output, ignore_errors=True)
+    command = [str(Path(sys.executable).with_name("topdown")), "run", str(folder / "run.toml"), "--verbose"]
+    command += ["--output", str(output), *(["--workers", str(workers)] if workers else []), *options]
+    before = os.times()
+    watch = Watch(command)
+    after = os.times()
+    public = output / "public"
+    manifest = json.loads((public / "manifest.json").read_text())
+    told = json.loads((folder / "made.json").read_text())
+    found: dict[str, Any] = {f"seconds, {title}": seconds for title, seconds in watch.steps.items()}
+    found |= {
+        "seconds": watch.seconds,
+        "processor seconds": after.children_user
+        + after.children_system
+        - before.children_user
+        - before.children_system,
+        "peak GiB, all processes together": watch.sum / 2**30,
+        "peak GiB, largest process": watch.largest / 2**30,
+        "processes": watch.processes,
+        "public MB": sum(path.stat().st_size for path in public.rglob("*") if path.is_file()) / 1e6,
+        "cells above 0 in the release": _rows(public),
+        **{key: told[key] for key in ("blocks", "cells", "rows", "persons")},
+        "method": method,
+    }
+    for name, projection in manifest["projections"].items():
+        certificate = projection.get("certificate") or {}
+        found |= {f"{name}, {key}": value for key, value in _flat(certificate) if not isinstance(value, list)}
+    return found
+
+
+def _flat(value: dict[str, Any], before: str = "certificate") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, one in value.items():
+        found += _flat(one, f"{before}, {key}") if isinstance(one, dict) else [(f"{before}, {key}", one)]
+    return found
+
+
+def _rows(public: Path) -> int:
+    """Rows of the release, which are a node's cells above 0."""
+    whole = public / "release.parquet"
+    files = [whole] if whole.is_file() else list((public / "release").rglob("*.parquet"))
+    return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def make(folder: Path, blocks: int = BLOCKS, states: int = STATES, cells: int = PERSONS.n_cells) -> None:
+    """The input in ``folder``, with what it is in made.json."""
+    told = write_nation(folder, blocks, states) if cells == PERSONS.n_cells else write_nation_of(folder, blocks, cells)
+    (folder / "made.json").write_text(json.dumps(told | {"cells": cells}) + "\n")
+    print(f"{folder}: " + ", ".join(f"{value:,} {name}" for name, value in told.items()))
+
+
+def growth(folder: Path, largest: int) -> None:
+    """Seconds against blocks, against workers, and against cells with the total and all cells measured."""
+    figures: dict[str, Any] = {}
+    sizes = [n for n in (10_000, 30_000, 100_000, 300_000, 1_000_000, BLOCKS) if n <= largest]
+    for blocks in sizes:
+        make(folder, blocks)
+        for workers in (1, 2):
+            _note(figures, f"{blocks} blocks, 2016 cells, {workers} workers", run(folder, workers=workers), blocks)
+    for cells, attributes in ((8, ["hhgq"]), (252, ["votingage", "hispanic", "cenrace"]), (2016, list(PERSONS.names))):
+        make(folder, 100_000, cells=cells)
+        privacy = _privacy(attributes)
+        found = run(folder, privacy=privacy, tables="", options=("--part-size", "25000"))
+        _note(figures, f"100000 blocks, {cells} cells, 2 queries", found, 100_000)
+    save("nation-histogram-growth", figures)
+
+
+def _note(figures: dict[str, Any], title: str, found: dict[str, Any], blocks: int) -> None:
+    print(f"{title}: {found['seconds']:.1f} s, {found['peak GiB, all processes together']:.2f} GiB", flush=True)
+    figures[f"{title}, seconds"] = found["seconds"]
+    figures[f"{title}, processor ms a block"] = 1e3 * found["processor seconds"] / blocks
+    figures[f"{title}, peak GiB, all processes together"] = found["peak GiB, all processes together"]
+    figures[f"{title}, peak GiB, largest process"] = found["peak GiB, largest process"]
+
+
+def _privacy(attributes: list[str]) -> str:
+    """A schema of some of the attributes, whose total and cells are measured at every level."""
+    lines = ["[privacy]", 'mechanism = "discrete-gaussian"', 'rho = "5/2"']
+    for level in ("us", "state", "county", "tract", "block group", "block"):
+        lines += [f'[privacy.shares."{level}"]', 'total = "1/12"', 'detailed = "1/12"']
+    schema = [f"{name} = {json.dumps(list(PERSONS.attribute(name).categories))}" for name in attributes]
+    return "\n".join(["[schema]", *schema, *lines])
+
+
+def main() -> None:
+    """One of the jobs of this module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("job", choices=["make", "run", "growth"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--states", type=int, default=STATES)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--method", default="gls-top-down")
+    parser.add_argument("--largest", type=int, default=BLOCKS, help="growth: the largest number of blocks")
+    parser.add_argument("--keep", default="nation-histogram", help="the name under which a run's figures are kept")
+    arguments = parser.parse_args()
+    if arguments.job == "make":
+        make(arguments.folder, round(BLOCKS * arguments.scale), arguments.states)
+    elif arguments.job == "growth":
+        growth(arguments.folder, arguments.largest)
+    else:
+        figures = run(arguments.folder, method=arguments.method, workers=arguments.workers)
+        for title, value in figures.items():
+            print(f"  {title:50s} {value:,.4g}" if isinstance(value, int | float) else f"  {title:50s} {value}")
+        save(arguments.keep, figures)
+
+
+if __name__ == "__main__":
+    main()

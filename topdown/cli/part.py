@@ -1,0 +1,91 @@
+"""`topdown part`: the steps of a release in parts one by one, for array jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from topdown.cli.options import File, Output, PartSize, Quiet, console
+
+if TYPE_CHECKING:
+    from topdown.machine.progress import Stages
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help=(
+        "The steps of a release in parts one by one, for array jobs: cut, up for every part, top, down for every part, "
+        "gather. Each may be started again; what is done is not done again."
+    ),
+)
+
+Part = Annotated[
+    str, typer.Option("--part", metavar="NNNN", help="The part's number, as `topdown part list` prints it.")
+]
+
+
+@app.command()
+def cut(file: File, part_size: PartSize = None, output: Output = None, quiet: Quiet = False) -> None:
+    """Read, validate, rehearse, reserve the budget, and cut the tree of FILE into parts."""
+    from topdown.config import load_config
+    from topdown.pipeline import part_commands
+
+    with _stages(quiet, 4) as stages:
+        part_commands.cut(load_config(file), output, part_size, stages)
+
+
+@app.command(name="list")
+def list_parts(file: File, output: Output = None) -> None:
+    """Print the number of every part, and which of its steps are done."""
+    from topdown.config import load_config
+    from topdown.pipeline import part_commands
+
+    for line in part_commands.listed_parts(load_config(file), output):
+        console(False).print(line, highlight=False, markup=False)
+
+
+@app.command()
+def up(file: File, part: Part, output: Output = None) -> None:
+    """Measure a part, and go up to its uppermost units. Any number of parts at the same time."""
+    from topdown.config import load_config
+    from topdown.pipeline import part_commands, part_steps
+
+    part_commands.step(part_steps.up, load_config(file), output, part)
+
+
+@app.command()
+def top(file: File, output: Output = None) -> None:
+    """Project what is above the parts, when all of them went up."""
+    from topdown.config import load_config
+    from topdown.pipeline import part_commands
+
+    part_commands.top(load_config(file), output)
+
+
+@app.command()
+def down(file: File, part: Part, output: Output = None) -> None:
+    """Project and round a part beneath its uppermost units. Any number of parts at the same time."""
+    from topdown.config import load_config
+    from topdown.pipeline import part_commands, part_steps
+
+    part_commands.step(part_steps.down, load_config(file), output, part)
+
+
+@app.command()
+def gather(file: File, output: Output = None, quiet: Quiet = False) -> None:
+    """Write and publish the release, when all parts are done, and take their files away."""
+    from topdown.config import load_config
+    from topdown.pipeline import part_commands
+
+    with _stages(quiet, 1) as stages:
+        part_commands.gather(load_config(file), output, stages)
+
+
+@contextmanager
+def _stages(quiet: bool, total: int) -> Iterator[Stages]:
+    from topdown.machine.progress import Shown, Silent
+
+    with Shown(console(quiet), total) as stages:
+        yield Silent() if quiet else stages
