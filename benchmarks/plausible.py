@@ -4,9 +4,9 @@ table.
 ``python benchmarks/plausible.py [--blocks TABLE] [--cells NAME,NAME] [--tables N] [--epsilon 2] [--json FILE]``
 
 Blocks of Rhode Island by race, of which the repository has some; ``--blocks`` names a table of all, by GEOID, with
-columns pop_*. One draw of geometric noise, equal shares by level, and of every cell the tables one after the other. The
-part of the true counts within the middle 90 % of the tables, by class, at blocks and at the levels above; beside it that
-of the intervals of ``td.margins`` from the same draw.
+columns pop_*. One draw of geometric noise, equal shares by level, and of every cell the tables one after the other.
+The part of the true counts within the middle 90 % of the tables, by class, at blocks and at the levels above; beside it
+that of the intervals of ``td.margins`` from the same draw.
 """
 
 from __future__ import annotations

@@ -105,6 +105,14 @@ def test_a_unit_of_two_districts_is_refused(public: Path, topdown: Command, tmp_
     assert "unit '01001' is assigned twice" in done.stderr
 
 
+@pytest.mark.parametrize("rows", ["", "01001|\n"], ids=["no units", "no districts"])
+def test_districts_of_nobody_are_refused(public: Path, topdown: Command, tmp_path: Path, rows: str) -> None:
+    (tmp_path / "cd.txt").write_text("BLOCKID|DISTRICT\n" + rows)
+    done = topdown("query", public, "--regions", tmp_path / "cd.txt")
+    assert done.returncode == 3
+    assert "cd.txt: has no unit with a district; give a row for every unit" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("units", "note"),
     [

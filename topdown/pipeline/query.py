@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.pipeline.assignments import assigned_units
 from topdown.release.read import read_measurements
 from topdown.uncertainty.regions import Regions, Weights
-from topdown.wording import shown
+from topdown.wording import shown, shown_path
 from topdown.workload.answer_tables import answer_columns
 
 QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
@@ -101,6 +101,8 @@ def _counted_twice(weights: Weights, geography: Geography) -> str:
 def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
     """The districts of an assignment, in the order of their names. A unit without a district is in none."""
     frame = assigned_units(path)
+    if not (frame["district"] != "").any():
+        raise DataError(f"{shown_path(path)}: has no unit with a district; give a row for every unit")
     for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
         yield str(district), dict.fromkeys(members.tolist(), 1.0)
 

@@ -1,0 +1,114 @@
+"""Tasks that are given again where whoever did them is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topdown.errors import ConfigError, DataError
+from topdown.machine.engines import executor_of
+from topdown.machine.parallel import ProcessWorkers
+from topdown.machine.tasks import TRIES, each_done
+
+
+class Failing:
+    """Gives what has a result alone; the first ``times`` calls of a task fail with ``error``."""
+
+    def __init__(self, times: int, error: Exception) -> None:
+        self.times, self.error = times, error
+        self.calls: list[int] = []
+        self.most = self.waiting = 0
+
+    def submit(self, fn: Callable[..., Any], /, *arguments: Any) -> Any:
+        self.calls.append(arguments[0])
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        fails = self.calls.count(arguments[0]) <= self.times
+
+        class Result:
+            def result(_: Any) -> Any:
+                self.waiting -= 1
+                if fails:
+                    raise self.error
+                return fn(*arguments)
+
+        return Result()
+
+
+def done(executor: Failing, tasks: int = 10, ahead: int = 3) -> list[tuple[int, int]]:
+    return list(each_done(lambda task: task * task, range(tasks), executor, ahead, lambda task: f"task {task}"))
+
+
+def test_results_come_in_order_and_few_tasks_are_out() -> None:
+    executor = Failing(0, RuntimeError())
+    assert done(executor) == [(k, k * k) for k in range(10)]
+    assert executor.most == 3
+
+
+def test_a_task_that_is_lost_is_given_again() -> None:
+    executor = Failing(TRIES - 1, OSError("the worker is gone"))
+    assert done(executor, 3) == [(0, 0), (1, 1), (2, 4)]
+    assert all(executor.calls.count(task) == TRIES for task in range(3))
+
+
+def test_a_task_that_is_lost_again_and_again_is_given_up_by_name() -> None:
+    with pytest.raises(DataError, match="task 0: failed 4 times"):
+        done(Failing(TRIES, RuntimeError("987654 of something")))
+
+
+def test_what_is_raised_on_purpose_is_not_tried_again() -> None:
+    executor = Failing(1, ConfigError("no"))
+    with pytest.raises(ConfigError, match="no"):
+        done(executor)
+    assert executor.calls.count(0) == 1
+
+
+def killed_twice(folder: str) -> int:
+    """Kills its process the first two times."""
+    tries = len(list(Path(folder).iterdir()))
+    if tries < 2:
+        (Path(folder) / str(tries)).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return tries
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["copies", "fresh"])
+def test_in_the_place_of_a_killed_process_comes_another(tmp_path: Path, fresh: bool) -> None:
+    pool = ProcessWorkers(1, fresh=fresh)
+    try:
+        assert list(each_done(killed_twice, [str(tmp_path)] * 2, pool, 2, str)) == [(str(tmp_path), 2)] * 2
+    finally:
+        pool.shutdown()
+
+
+def threads(_: int) -> tuple[str | None, ...]:
+    return tuple(os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"))
+
+
+def test_a_fresh_process_has_one_thread_and_leaves_the_environment_as_it_is() -> None:
+    before = dict(os.environ)
+    pool = ProcessWorkers(1, fresh=True)
+    try:
+        assert pool.submit(threads, 0).result() == ("1", "1")
+    finally:
+        pool.shutdown()
+    assert dict(os.environ) == before
+
+
+def test_engines_ask_for_what_they_need() -> None:
+    with pytest.raises(ConfigError, match="--scheduler is for --engine dask"), executor_of("processes", "tcp://x:1"):
+        pass
+    with pytest.raises(ConfigError, match="needs the address of a scheduler"), executor_of("dask", None):
+        pass
+
+
+def test_a_scheduler_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("topdown.machine.engines._SECONDS", 1)
+    with pytest.raises(DataError, match="does not answer"), executor_of("dask", "tcp://127.0.0.1:9"):
+        pass
