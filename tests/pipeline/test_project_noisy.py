@@ -254,7 +254,7 @@ def test_fields_of_the_redistricting_file_are_asked_for_by_name(folder: Path, to
     ):
         same = td.region(release.measurements, weights, query=query, cell=cell)
         for asked in ({"cell": field}, {"query": field}, {"query": field[:1] + field[3], "cell": field}):
-            found = td.region(release.measurements, weights, **asked)
+            found = td.region(release.measurements, weights, **asked)  # type: ignore[arg-type]
             assert found == pytest.approx((*same[:4], same.note)), (field, asked)
 
     done = topdown("query", release.public, "--sum", ",".join(weights), "--cell", "P0010003", "--share-of", "P0010001")
