@@ -143,7 +143,7 @@ def _drawn(mixture: npt.NDArray[np.float64], tract: Ints, rng: np.random.Generat
     n = mixture.shape[1]
     ladder = (mixture + np.arange(len(mixture))[:, None]).reshape(-1)
     found = np.searchsorted(ladder, tract + rng.random(len(tract)), "right") - tract * n
-    return np.clip(found, 0, n - 1)
+    return np.asarray(np.clip(found, 0, n - 1), np.int64)
 
 
 def _table(codes: Ints, places: Ints, times: Ints) -> pa.Table:

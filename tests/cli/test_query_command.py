@@ -103,3 +103,27 @@ def test_a_unit_of_two_districts_is_refused(public: Path, topdown: Command, tmp_
     done = topdown("query", public, "--regions", tmp_path / "districts.csv")
     assert done.returncode == 3
     assert "unit '01001' is assigned twice" in done.stderr
+
+
+@pytest.mark.parametrize("rows", ["", "01001|\n"], ids=["no units", "no districts"])
+def test_districts_of_nobody_are_refused(public: Path, topdown: Command, tmp_path: Path, rows: str) -> None:
+    (tmp_path / "cd.txt").write_text("BLOCKID|DISTRICT\n" + rows)
+    done = topdown("query", public, "--regions", tmp_path / "cd.txt")
+    assert done.returncode == 3
+    assert "cd.txt: has no unit with a district; give a row for every unit" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("units", "note"),
+    [
+        ("US,01", "unit '01' lies in 'US', and counts twice"),
+        ("01001,02,01", "unit '01001' lies in '01', and counts twice"),
+        ("01001,US", "unit '01001' lies in 'US', and counts twice"),
+        ("01,02001", ""),
+    ],
+)
+def test_a_unit_within_another_one_of_the_sum_is_said_to_count_twice(
+    public: Path, topdown: Command, units: str, note: str
+) -> None:
+    done = topdown("query", public, "--sum", units, "--format", "json")
+    assert json.loads(done.stdout)[0]["note"] == note

@@ -13,6 +13,8 @@ import pytest
 import topdown as td
 from support.places import RUN_TOML
 from topdown.confidential import overlap
+from topdown.confidential.entries import Entries
+from topdown.confidential.overlap import require_disjoint
 from topdown.config import load_config
 from topdown.errors import CountsError
 from topdown.pipeline import draw
@@ -186,3 +188,30 @@ def test_cells_that_are_called_disjoint_are_released_and_the_manifest_says_so(ov
 def test_a_release_that_was_begun_before_the_setting_existed_goes_on(toy_run: Path) -> None:
     """The fingerprint of a configuration without it is the one that it had."""
     assert load_config(toy_run).fingerprint() == "e58808a3d5bb7bb6f8599d8e0490d45d5965d7d6d7722bca9079153140079dc7"
+
+
+def test_counts_kept_by_their_cells_say_of_overlap_what_their_table_says() -> None:
+    rng = np.random.default_rng(11)
+    schema = td.Schema((td.Attribute("a", tuple(f"{k}" for k in range(80))),))
+    geography = td.Geography.from_geoids(
+        [f"{c:02d}{t:02d}{b:02d}" for c in range(6) for t in range(5) for b in range(8)],
+        {"county": 2, "tract": 4, "block": 6},
+    )
+    plain = rng.poisson(30, (240, 80)) * (rng.random((240, 80)) < 0.3)
+    summed, total = plain.copy(), plain.reshape(6, 5, 8, 80).copy()
+    summed[:, 7] = summed[:, [2, 3, 60]].sum(axis=1)
+    total[:, :, -1] = total[:, :, :-1].sum(axis=2)
+    for leaves in (plain, summed, total.reshape(240, 80)):
+        whole = np.ascontiguousarray(geography.tree.aggregate(np.ascontiguousarray(leaves.T)).T)
+        keys = np.flatnonzero(leaves)
+        entries = Entries.of_leaves(geography.tree, 80, keys, leaves.reshape(-1)[keys])
+        said = []
+        for held in (whole, entries):
+            counts = td.Counts(geography, schema.cells(), held, schema)
+            try:
+                require_disjoint(counts)
+                said.append("")
+            except CountsError as error:
+                said.append(str(error))
+        assert said[0] == said[1]
+        assert bool(said[0]) == (leaves is not plain)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.places import REPOSITORY, RUN_TOML
+from support.places import REPOSITORY, RUN_TOML, SEVERAL_TOML
 from topdown.config import load_config, load_study
 from topdown.errors import BudgetError, ConfigError
 
@@ -86,6 +86,12 @@ def test_what_cannot_be_meant_is_refused_by_name(tmp_path: Path, old: str, new: 
     assert old in RUN_TOML
     with pytest.raises(ConfigError, match=rf"run\.toml: .*{says}"):
         load_config(write(tmp_path, RUN_TOML.replace(old, new)))
+
+
+def test_what_sections_say_together_is_told_without_the_whole_file(tmp_path: Path) -> None:
+    text = SEVERAL_TOML + '[recodes.age]\nall = { old = ["adults"] }\n'
+    with pytest.raises(ConfigError, match=r"run\.toml: recode 'all': category 'children' .* into a group$"):
+        load_config(write(tmp_path, text))
 
 
 def test_several_mistakes_are_told_together(tmp_path: Path) -> None:

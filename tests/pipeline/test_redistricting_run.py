@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,10 @@ import topdown as td
 from support.redistricting import BLOCKS, histograms, released
 from topdown.config import load_config
 from topdown.errors import ConfigError, CountsError, DataError
-from topdown.pipeline.reading import input_digest, read_input
+from topdown.machine.progress import Silent
+from topdown.pipeline.memory_estimate import needed_by_stage
+from topdown.pipeline.reading import _work, input_digest, read_input
+from topdown.pipeline.redistricting_reading import counts_of, file_of
 from topdown.pipeline.run import run
 from topdown.workload.redistricting import PERSONS, VOTERS
 
@@ -108,6 +112,45 @@ def test_what_does_not_fit_the_file_is_refused(file: Path, tmp_path: Path) -> No
     path.write_text(PRESET.replace('"file"', '"nowhere"'))
     with pytest.raises(DataError, match="nowhere"):
         read_input(load_config(path))
+
+
+def test_what_making_its_histograms_takes_is_weighed_before(file: Path, tmp_path: Path) -> None:
+    config = load_config(configured(file, tmp_path, PRESET))
+    held = file_of(config, Silent())
+    held.persons()  # what is kept from the first time on
+    work = _work(config, held.geography, [], 1)
+    tracemalloc.start()
+    try:
+        counts_of(config, held, held.geography)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    said = needed_by_stage(held.geography.tree, work)["reading"]
+    assert peak <= said <= 2 * peak
+
+
+def test_what_is_said_last_names_files_that_are_there(file: Path, tmp_path: Path) -> None:
+    path = configured(file, tmp_path, PRESET)
+    for more, named in (
+        ("", ""),
+        ('tables = ["P5"]', ", tables/*_estimates.parquet for"),
+        ("estimates = true", ", estim"),
+    ):
+        path.write_text(f"{PRESET}[output]\n{more}\n")
+        said = Said()
+        run(load_config(path), tmp_path / f"out{len(more)}", said)
+        assert said.lines[-1].partition("release.* for whole counts")[2].startswith(named)
+        assert named or said.lines[-1].endswith("whole counts")
+
+
+class Said(Silent):
+    """Keeps the lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
 def test_the_digest_is_of_all_members_and_of_an_archive_its_own(file: Path, tmp_path: Path) -> None:

@@ -362,6 +362,13 @@ def test_other_limits_are_another_release(folder: Path) -> None:
         pipeline.run(load_config(with_limits(folder, FACILITIES.replace("barracks,0,", "barracks,0,9000"))))
 
 
+def test_a_table_of_limits_without_a_column_is_named_once(folder: Path) -> None:
+    path = with_limits(folder, FACILITIES.replace("answer", "category"))
+    with pytest.raises(DataError, match=r"no column 'answer'") as raised:
+        pipeline.run(load_config(path))
+    assert str(raised.value).count("facilities.csv") == 1
+
+
 def test_a_release_outside_its_limits_is_found(folder: Path) -> None:
     public = pipeline.run(load_config(with_limits(folder))).public
     path = public / "limits.parquet"

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
@@ -232,9 +234,6 @@ def test_a_plan_that_is_not_the_variances_is_refused(tmp_path: Path) -> None:
     plan = td.Plan("discrete-gaussian", rho=1, shares={"state": "1/2", "county": "1/2"})
     td.write_noisy_measurements(td.measure(counts, plan, td.SeededSource(1)), tmp_path / "nmf")
     path = next((tmp_path / "nmf").rglob("County.parquet/DPQuery/*/part-0.parquet"))
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     table = pq.ParquetFile(path).read()
     place = table.schema.get_field_index("variance")
     pq.write_table(table.set_column(place, "variance", pa.array([2.5], pa.float32())), path)
@@ -334,9 +333,6 @@ def test_a_damaged_partition_is_named_in_a_sentence(root: Path, damage: str) -> 
     level, kind, how, said = DAMAGES[damage]
     path = files.place(root, level, kind)
     if damage == "a column is of another type":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         table = pq.ParquetFile(path).read()
         pq.write_table(table.set_column(0, "geocode", pa.array([1] * len(table))), path)
         said = "column 'geocode' is of type int64"
@@ -349,6 +345,62 @@ def test_a_damaged_partition_is_named_in_a_sentence(root: Path, damage: str) -> 
             ", query", ": query"
         )
     assert "\n" not in str(caught.value)
+
+
+def test_a_column_that_stands_twice_is_named(root: Path) -> None:
+    path = files.place(root, "Tract", "DPQuery")
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.append_column("value", table["value"]), path)
+    with pytest.raises(DataError, match=r"Tract.parquet/DPQuery/State=044: has two columns 'value'; fetch it again"):
+        td.read_noisy_measurements(root, state="44")
+
+
+@pytest.mark.parametrize("code", [f"{files.BLOCKS[0]}0", files.BLOCKS[0][:-1]], ids=["longer", "shorter"])
+def test_a_blocks_code_is_its_block_groups_and_sixteen_digits(root: Path, code: str) -> None:
+    files.change(files.place(root, "Block", "Constraint"), _set("geocode", code))
+    with pytest.raises(DataError, match=f"block '{code}' lies in no block group"):
+        td.read_noisy_measurements(root, state="44")
+
+
+def test_whole_numbers_wider_than_any_are_beyond(root: Path) -> None:
+    path = files.place(root, "State", "DPQuery")
+    table = pq.ParquetFile(path).read()
+    wide = pa.array([[2**63 + 5] * len(one) for one in table["value"].to_pylist()], pa.list_(pa.uint64()))
+    pq.write_table(table.set_column(table.schema.get_field_index("value"), "value", wide), path)
+    with pytest.raises(DataError, match=r"query 'total_dpq': value has a number that is beyond 2\^53"):
+        td.read_noisy_measurements(root, state="44")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Our export of measurements without a plan, of which nothing else would show what is missing."""
+    there = td.Geography.from_geoids(
+        ["44001", "44003", "44005"], {"county": 5}, root="44", root_level="state"
+    )  # fmt: skip
+    answers = {("state", "total"): ([100], 0.5), ("county", "detailed"): ([[1, 9], [2, 8], [3, 7]], [1.0, 2.0, 3.0])}
+    td.write_noisy_measurements(td.Measurements.from_answers(there, UNITS, answers), tmp_path / "own")
+    return tmp_path / "own"
+
+
+def test_what_is_missing_of_an_export_of_our_own_is_named(own: Path) -> None:
+    path = next((own / "US_Unit_PL_PROD" / "County.parquet" / "DPQuery").rglob("part-0.parquet"))
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.slice(0, 2), path)
+    with pytest.raises(DataError, match=r"DPQuery/State=044: has 2 of the 3 rows that were written; export it again"):
+        td.read_noisy_measurements(own, "pl94-units", "44")
+    shutil.rmtree(path.parent)
+    with pytest.raises(DataError, match=r"DPQuery/State=044: has 0 of the 3 rows that were written"):
+        td.read_noisy_measurements(own, "pl94-units", "44")
+    assert td.read_noisy_measurements(own, "pl94-units", "44", ["state"]).geography.n_nodes == 1
+
+
+@pytest.mark.parametrize("said", [None, b'{"levels": {}, "plan": 3}', b"[" * 100_000], ids=["none", "other", "deep"])
+def test_partitions_of_others_among_our_own_are_named(own: Path, said: bytes | None) -> None:
+    path = next((own / "US_Unit_PL_PROD" / "County.parquet" / "DPQuery").rglob("part-0.parquet"))
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.replace_schema_metadata(None if said is None else {"topdown": said}), path)
+    with pytest.raises(DataError, match=r"is of other measurements than .*; put those of one export together"):
+        td.read_noisy_measurements(own, "pl94-units", "44")
 
 
 def test_a_file_that_was_cut_off_is_named(root: Path) -> None:

@@ -36,21 +36,39 @@ estimates_csv = true
 """
 
 
-@pytest.fixture(params=["one query", "several queries"])
-def public(request: pytest.FixtureRequest, tmp_path: Path, frame: pd.DataFrame) -> Path:
+LIMITS = """
+[bounds]
+path = "limits.csv"
+"""
+
+
+@pytest.fixture(params=["one query", "several queries", "histograms in parts, with limits"])
+def public(
+    request: pytest.FixtureRequest, tmp_path: Path, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     frame.assign(title=["A, b", 'the "second"', "=1+1"]).to_csv(tmp_path / "table.csv", index=False)
-    several = request.param == "several queries"
+    several = request.param != "one query"
     text = SEVERAL_TOML + TABLES if several else RUN_TOML + EVERYTHING
     text = text.replace("[geography]", '[geography]\nnames = "title"')
+    if request.param == "histograms in parts, with limits":
+        monkeypatch.setattr("topdown.release.partition._ROWS_OF_ONE_FILE", 3)
+        (tmp_path / "limits.csv").write_text("geoid,query,answer,lower,upper\n01001,age,adults,1,100\n")
+        text += LIMITS
     (tmp_path / "run.toml").write_text(text + CATALOGUE)
     return pipeline.run(load_config(tmp_path / "run.toml")).public
+
+
+def written(public: Path) -> set[Path]:
+    """The files of all tables."""
+    return {path for path in public.rglob("*") if path.is_file() and path.suffix in (".csv", ".parquet")}
 
 
 def test_frictionless_finds_the_data_package_and_its_tables_valid(public: Path) -> None:
     report = Package(str(public / "datapackage.json")).validate()
     assert report.errors == []
     assert [(task.name, task.errors) for task in report.tasks if not task.valid] == []
-    tables = {path for path in public.rglob("*") if path.suffix in (".csv", ".parquet")}
+    # A table in parts is one.
+    tables = {path if path.parent.suffix != ".parquet" else path.parent for path in written(public)}
     assert len(report.tasks) == len(tables) > 5
 
 
@@ -105,9 +123,7 @@ def test_the_catalogue_has_title_publisher_period_licence_and_what_is_protected(
         assert str(one(one(each, spdx.checksum), spdx.checksumValue)) == file_digest(path)
         files[path.relative_to(public).as_posix()] = str(one(each, namespace.DCAT.mediaType)).rsplit("/", 2)[1:]
     assert files["release.csv"] == ["text", "csv"]
-    assert set(files) == {
-        p.relative_to(public).as_posix() for p in public.rglob("*") if p.suffix in (".csv", ".parquet")
-    }
+    assert set(files) == {path.relative_to(public).as_posix() for path in written(public)}
 
 
 def test_without_a_section_the_catalogue_says_what_is_known(tmp_path: Path, frame: pd.DataFrame) -> None:
@@ -144,5 +160,5 @@ def test_what_no_catalogue_takes_is_refused(tmp_path: Path, line: str, words: st
 
 
 def test_every_parquet_file_says_its_schema_version(public: Path) -> None:
-    for path in public.rglob("*.parquet"):
+    for path in (path for path in written(public) if path.suffix == ".parquet"):
         assert pq.read_schema(path).metadata[b"schema version"] == SCHEMA_VERSION.encode()

@@ -120,6 +120,10 @@ def test_an_unknown_query_and_a_foreign_release_are_refused() -> None:
     measurements = measured(1)
     with pytest.raises(ConfigError, match="sexx"):
         td.margins(measurements, queries=["sexx"])
+    for some in (measurements, of_cells(1)):
+        with pytest.raises(ConfigError, match="no query is asked"):
+            td.margins(some, queries=[])
+        assert td.margins(some, queries="sex").equals(td.margins(some, queries=["sex"]))
     other = of_cells(1)
     foreign = td.Measurements.from_arrays(geography(TREE), other.values[:, :2], 1.0)
     release = td.round_counts(td.project(foreign), source=td.SeededSource(1))

@@ -135,7 +135,15 @@ def test_what_was_not_measured_is_not_determined() -> None:
     [
         ({"weights": {"n99": 1}}, DataError, "no unit 'n99'"),
         ({"weights": {}}, DataError, "without units"),
-        ({"weights": {"n01": float("nan")}}, DataError, "not a finite number"),
+        ({"weights": {"n01": float("nan")}}, DataError, "unit 'n01': weight nan; give every unit a number"),
+        ({"weights": {"n01": "2"}}, DataError, "unit 'n01': weight '2'; give every unit a number"),
+        ({"weights": {"n01": None}}, DataError, "unit 'n01': weight None"),
+        ({"weights": {"n01": 1e200}}, DataError, "from 1e-50 to 1e50"),
+        ({"weights": {"n01": 10**400}}, DataError, "from 1e-50 to 1e50"),
+        ({"weights": {"n01": 1e-200}}, DataError, "from 1e-50 to 1e50"),
+        ({"weights": {"n01": 1}, "minus": {"n02": "x"}}, DataError, "unit 'n02': weight 'x'"),
+        ({"weights": {"n01": 1}, "share_of": {"n00": -1}}, DataError, "weights of 0 or more"),
+        ({"weights": {"n01": 1}, "share_of": {"n00": 0}}, DataError, "not all of them 0"),
         ({"weights": {"n01": 1}, "cell": "mem"}, ConfigError, "did you mean 'men'"),
         ({"weights": {"n01": 1}, "query": "detailed"}, ConfigError, "2 answers; name one"),
         ({"weights": {"n01": 1}, "query": "sexes"}, ConfigError, "sexes"),
@@ -153,3 +161,18 @@ def test_no_number_is_minus_zero() -> None:
         found = sum_margin(estimate, variance, NORMAL, ones, 0.1, signed=True)
         assert not np.signbit(found[0]), (estimate, variance)
     assert not np.signbit(fieller(Ratio(-0.0, 5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[0])
+
+
+def test_weights_of_any_size_give_the_same_interval_in_their_unit() -> None:
+    measurements = measured(1)
+    for scale in (1e-45, 1e-12, 0.5, 1e45):
+        found = td.region(measurements, {"n01": scale, "n02": scale / 2}, cell="men")
+        expected = td.region(measurements, {"n01": 1.5, "n02": 0.75}, cell="men")
+        for name in ("estimate", "sd", "lower", "upper"):
+            assert getattr(found, name) == pytest.approx(getattr(expected, name) * scale / 1.5, rel=1e-8), (scale, name)
+        assert found.note == ""
+
+
+def test_a_part_of_what_may_be_nothing_is_nearest_to_all_of_it() -> None:
+    assert fieller(Ratio(50.0, -5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[2:4] == (1.0, 1.0)
+    assert fieller(Ratio(-50.0, -5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[2:4] == (0.0, 0.0)

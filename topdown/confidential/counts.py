@@ -57,19 +57,6 @@ class Counts:
             return self.held.block(slice(cells.start or 0, min(cells.stop, len(self.cells))), nodes)
         return self.held.T[cells, nodes]
 
-    def columns(self) -> tuple[IntArray, IntArray]:
-        """Cells (k,), all that have records among them, and their counts at every node (k x nodes).
-
-        Of a table all cells, as they are; of `Entries` those alone that have records, which may be far fewer.
-        """
-        if not isinstance(self.held, Entries):
-            return np.arange(len(self.cells)), self.held.T
-        starts, cells, counts = self.held
-        occupied, rows = np.unique(cells, return_inverse=True)
-        found = np.zeros((len(occupied), self.geography.n_nodes), np.int64)
-        found[rows.reshape(-1), np.repeat(np.arange(self.geography.n_nodes), np.diff(starts))] = counts
-        return occupied, found
-
     def answers(self, query: Query, nodes: slice) -> IntArray:
         """The answers to ``query`` at ``nodes``; (nodes x answers)."""
         if isinstance(self.held, Entries):

@@ -18,18 +18,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from topdown.confidential.columns import Columns, columns_of
 from topdown.confidential.counts import Counts
 from topdown.errors import CountsError
-from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.wording import listed, unquoted
 
 MOST_COMPARED = 2_000
 """Of more cells than this only one that is the sum of all the others is looked for: the others take too long."""
 
 _BITS = 15.0
-_LEAST_COUNT = 20
-"""Families whose largest unit counts less say nothing: small numbers agree often, and depend on each other."""
-
 _SPARE_ROWS = 64
 _DEPENDENT = 1e-9
 _WHOLE = 1e-3
@@ -49,15 +47,15 @@ def require_disjoint(counts: Counts) -> None:
     whose count is half of their parent's in every cell. Columns of zeros are nobody's sum. Raises `CountsError` with
     the names of the cells, or of the units; no message depends on how large a count is.
     """
-    cells, by_cell = counts.columns()
-    found = _summed_cells(counts.geography.tree, by_cell)
+    columns = columns_of(counts)
+    found = _summed_cells(columns)
     if found is not None:
-        left, right = _named(counts, cells, found)
+        left, right = _named(counts, columns, found)
         raise CountsError(
             f"cell{'s' if len(left) > 1 else ''} {_plus(left)} equal{'' if len(left) > 1 else 's'} {_plus(right)} in "
             f"every unit, as if they overlapped: {_REMEDY}"
         )
-    units = _summed_units(counts.geography.tree, by_cell)
+    units = _summed_units(counts.geography.tree, columns)
     if len(units):
         geography = counts.geography
         some = ", ".join(geography.describe(int(node)) for node in units[:2])
@@ -83,34 +81,27 @@ def summed_cells(counts: Counts) -> tuple[tuple[str, ...], tuple[str, ...]] | No
     linearly on those before it is solved for, by orthogonal factors of the columns summed over groups of leaves. What
     comes out as a sum is then compared exactly, in every leaf.
     """
-    cells, by_cell = counts.columns()
-    found = _summed_cells(counts.geography.tree, by_cell)
-    return None if found is None else _named(counts, cells, found)
+    columns = columns_of(counts)
+    found = _summed_cells(columns)
+    return None if found is None else _named(counts, columns, found)
 
 
 def _named(
-    counts: Counts, cells: IntArray, found: tuple[IntArray, IntArray]
+    counts: Counts, columns: Columns, found: tuple[IntArray, IntArray]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    left, right = (tuple(counts.cells[cell] for cell in cells[side]) for side in found)
+    left, right = (tuple(counts.cells[cell] for cell in columns.cells[side]) for side in found)
     return left, right
 
 
-def _summed_cells(tree: Tree, by_cell: IntArray) -> tuple[IntArray, IntArray] | None:
-    totals, by_cell = by_cell[:, 0], by_cell[:, tree.leaves]
+def _summed_cells(columns: Columns) -> tuple[IntArray, IntArray] | None:
+    totals = columns.totals
     order = np.flatnonzero(totals)[np.argsort(totals[totals > 0], kind="stable")]
-    candidates = _one_and_all_others(order) if len(order) > MOST_COMPARED else _dependent(by_cell, order)
+    candidates = _one_and_all_others(order) if len(order) > MOST_COMPARED else _dependent(columns, order)
     for left, right in candidates:
-        side = _sum(by_cell, left)
-        if np.array_equal(side, _sum(by_cell, right)) and _unlikely(side, len(order)):
+        side = columns.sum(left)
+        if np.array_equal(side, columns.sum(right)) and _unlikely(side, len(order)):
             return left, right
     return None
-
-
-def _sum(by_cell: IntArray, cells: IntArray) -> IntArray:
-    total = np.zeros(by_cell.shape[1], np.int64)
-    for cell in cells:
-        total += by_cell[cell]
-    return total
 
 
 def _unlikely(side: IntArray, cells: int) -> bool:
@@ -122,11 +113,11 @@ def _one_and_all_others(order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     yield order[-1:], order[:-1]
 
 
-def _dependent(by_cell: IntArray, order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+def _dependent(held: Columns, order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Candidates: sets of columns whose sums are equal as far as floating-point numbers tell."""
     if len(order) < 2:
         return
-    columns = _in_groups(by_cell, order, len(order) + _SPARE_ROWS)
+    columns = _in_groups(held, order, len(order) + _SPARE_ROWS)
     norms = np.linalg.norm(columns, axis=0)
     columns /= norms
     left_over = np.zeros(len(order))
@@ -143,54 +134,23 @@ def _dependent(by_cell: IntArray, order: IntArray) -> Iterator[tuple[IntArray, I
             yield np.concatenate([[column], order[~free][whole < 0]]), order[~free][whole > 0]
 
 
-def _in_groups(by_cell: IntArray, cells: IntArray, groups: int) -> FloatArray:
+def _in_groups(held: Columns, cells: IntArray, groups: int) -> FloatArray:
     """Sums of the columns over about so many groups of leaves; (groups x cells)."""
-    n_leaves = by_cell.shape[1]
-    starts = np.unique(np.linspace(0, n_leaves, min(groups, n_leaves), endpoint=False).astype(np.int64))
-    return np.stack([np.add.reduceat(by_cell[cell], starts) for cell in cells], axis=1).astype(np.float64)
+    starts = np.unique(np.linspace(0, held.n_leaves, min(groups, held.n_leaves), endpoint=False).astype(np.int64))
+    return held.in_groups(cells, starts).T.astype(np.float64)
 
 
 # -- units ----------------------------------------------------------------------------------------------------------
 
 
-def _summed_units(tree: Tree, by_cell: IntArray) -> IntArray:
-    """Units of the highest level at which units are the sums of their siblings in every cell; empty if none is.
-
-    ``by_cell``: counts (cells x nodes).
-    """
+def _summed_units(tree: Tree, columns: Columns) -> IntArray:
+    """Units of the highest level at which units are the sums of their siblings in every cell; empty if none is."""
     for families in tree.families_down():
-        found = [_halves(by_cell, part) for part in families.parts(_UNITS_AT_ONCE)]
+        found = [columns.halves(part) for part in families.parts(_UNITS_AT_ONCE)]
         nodes, bits = (np.concatenate(one) for one in zip(*found, strict=True))
         if len(nodes) and _more_than_chance(bits, len(families.sizes)):
             return nodes
     return np.empty(0, np.int64)
-
-
-def _halves(by_cell: IntArray, families: Families) -> tuple[IntArray, FloatArray]:
-    """The children that have half of what their parent has, in every cell, and the bits that this says of each.
-
-    Not where fewer than two of their siblings count anything, nor where all counts are small.
-    """
-    children, parents = families.children, families.parents
-    holds = np.ones(children.stop - children.start, bool)
-    most = np.zeros(len(holds), np.int64)
-    for values in by_cell:
-        own = values[children]
-        holds &= 2 * own == families.spread(values[parents])
-        most = np.maximum(most, own)
-        if not holds.any():
-            break
-    place = np.flatnonzero(holds & (most >= _LEAST_COUNT))
-    if not len(place):
-        return place, np.empty(0)
-    family = np.searchsorted(families.starts, place, side="right") - 1
-    counted = np.max([families.total((values[children] > 0).astype(np.int64))[family] for values in by_cell], axis=0)
-    place = place[counted > 2]
-    # Its size is free in one cell; in the others it follows its siblings' shares.
-    bits = 0.5 * np.log2(1.0 + most[place])
-    for values in by_cell:
-        bits += 0.5 * np.log2(1.0 + values[children][place])
-    return children.start + place, bits
 
 
 def _more_than_chance(bits: FloatArray, families: int) -> bool:

@@ -106,7 +106,7 @@ class Sparse:
 
 def _narrowed(run: Run) -> Run:
     """``run`` with its counts in 32 bits, where they fit."""
-    return run if run.counts.max() >= 1 << 31 else Run(run.keys, run.counts.astype(np.int32))  # type: ignore[arg-type]
+    return run if run.counts.max() >= 1 << 31 else Run(run.keys, run.counts.astype(np.int32))
 
 
 def _follow(before: Run, after: Run) -> bool:

@@ -149,6 +149,8 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
     where = unquoted(".".join("(not shown)" if may_hold_a_count(part) else part for part in parts))
     if error["type"] == "missing":
         return f"{where} is missing; give it"
+    if not parts:  # what sections say together: its value would be the whole file
+        return str(error["msg"].removeprefix("Value error, "))
     if error["type"] != "extra_forbidden":
         return f"{where}: {error['msg'].removeprefix('Value error, ')} (is {shown(error['input'], _LONGEST_SETTING)})"
     key = str(error["loc"][-1])

@@ -29,7 +29,7 @@ from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.method import METHODS
 from topdown.projection.project import project
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, WholeProjection, require_whole, whole_histograms
-from topdown.release.answer_tables import paths_of
+from topdown.release.answer_tables import ESTIMATED, FOLDER, paths_of
 from topdown.release.catalogue import Catalogue
 from topdown.release.histograms import HistogramRelease, project_whole, release_of
 from topdown.release.manifest import Origin, describe_release
@@ -76,7 +76,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
         with stages.stage("finding margins of error"):
             confidence = config.output.confidence
-            found = made_margins(measurements, made.estimates, made.release, confidence, tables)
+            found = made_margins(measurements, made.estimates, made.release, confidence, tables, pool)
             give_back()
         with stages.stage("writing"):
             publish(
@@ -150,8 +150,20 @@ def projected(
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
     require_whole(measurements)
-    # What takes one processor at a time goes on beside the tables' estimates and what is written meanwhile.
-    jobs: list[Callable[[], Any]] = [lambda: _whole_and_again(config, measurements, ties, limits, workers)]
+
+    def whole_and_again() -> tuple[Whole, dict[str, CrossCheck]]:
+        rule = FAMILY_ROUNDINGS["nearest"]
+        found = whole_histograms(measurements, METHODS[options.method], rule, options.weights, ties, limits, workers)
+        if not options.cross_check:
+            return found, {}
+        from topdown.projection.family_crosscheck import cross_check_families
+
+        rng = generator(ties.spawn("cross-check", "non_negative"))
+        inner = found.histograms[: found.descent.tree.n_families]
+        return found, {"non_negative": cross_check_families(found.descent, inner, solver=options.solver, rng=rng)}
+
+    # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
+    jobs: list[Callable[[], Any]] = [whole_and_again]
     if tables:
         # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
         jobs.append(lambda: linear_answers(measurements, (query for table in tables for query in table.queries)))
@@ -164,27 +176,6 @@ def projected(
     require_agreement(checks)
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
     return Projected(beside, checks, release)
-
-
-def _whole_and_again(
-    config: DerivationConfig,
-    measurements: Measurements,
-    ties: KeyedSource,
-    limits: AnswerLimits | None,
-    workers: int | None,
-) -> tuple[Whole, dict[str, CrossCheck]]:
-    """Whole histograms, and second solutions of families beneath them."""
-    options = config.projection
-    whole = whole_histograms(
-        measurements, METHODS[options.method], FAMILY_ROUNDINGS["nearest"], options.weights, ties, limits, workers
-    )
-    if not options.cross_check:
-        return whole, {}
-    from topdown.projection.family_crosscheck import cross_check_families
-
-    rng = generator(ties.spawn("cross-check", "non_negative"))
-    inner = whole.histograms[: whole.descent.tree.n_families]
-    return whole, {"non_negative": cross_check_families(whole.descent, inner, solver=options.solver, rng=rng)}
 
 
 def require_solver(config: DerivationConfig) -> None:
@@ -293,7 +284,9 @@ def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> 
         )
     for path in sorted(path for path in public.rglob("*") if path.is_file()):
         stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
+    known = ("estimates.parquet", f"{FOLDER}/*{ESTIMATED}.parquet")
+    estimates = [name for name in known if any(public.glob(name))]
     stages.say(
-        f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts, "
-        "estimates.parquet for estimates with their variances"
+        f"next      open {public / 'manifest.json'} for what is protected and by how much; release.* for whole counts"
+        + "".join(f", {name} for estimates with their variances" for name in estimates[:1])
     )

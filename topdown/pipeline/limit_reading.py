@@ -41,7 +41,8 @@ def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> Answ
     except ConfigError as error:
         raise ConfigError(f"bounds: {error}") from None
     except DataError as error:
-        raise DataError(f"{shown_path(path)}: {error}") from None
+        named = str(error).startswith(shown_path(path))
+        raise DataError(str(error) if named else f"{shown_path(path)}: {error}") from None
     return limits
 
 

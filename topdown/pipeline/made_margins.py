@@ -8,11 +8,13 @@ and what has no row would have no interval, just where one says most.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
@@ -50,8 +52,10 @@ def made_margins(
     release: Release | HistogramRelease,
     confidence: float,
     tables: Sequence[AnswerTable] = (),
+    executor: Executor | None = None,
 ) -> MadeMargins:
-    """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without.
+    """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without, several tables
+    at once by threads of ``executor``.
 
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
@@ -61,7 +65,7 @@ def made_margins(
     linear = estimates.get("unbiased")
     if reason is not None:
         return MadeMargins(None, {}, reach, describe_margins(confidence, reason))
-    of_tables = _of_tables(measurements, linear, confidence, tables) if tables else {}
+    of_tables = _of_tables(measurements, linear, confidence, tables, executor) if tables else {}
     if not measurements.others:
         # What has no row in a release of rows with records is in no table but that of the estimates.
         nothing = np.zeros((measurements.geography.n_nodes, len(measurements.cells)), bool)
@@ -79,17 +83,18 @@ def made_margins(
 
 
 def _of_tables(
-    measurements: Measurements, linear: object, confidence: float, tables: Sequence[AnswerTable]
+    measurements: Measurements,
+    linear: object,
+    confidence: float,
+    tables: Sequence[AnswerTable],
+    executor: Executor | None,
 ) -> dict[str, AnswerIntervals]:
     if not isinstance(linear, Estimate | LinearAnswers):
         return {}
     laws, tree = AnswerLaws.of(measurements), measurements.geography.tree
-    return {
-        table.name: AnswerIntervals.of(
-            partial(estimated, table, linear),
-            laws.of_columns([(column.query, column.answer) for column in table.columns]),
-            tree,
-            1.0 - confidence,
-        )
-        for table in tables
-    }
+
+    def found(table: AnswerTable) -> AnswerIntervals:
+        columns = laws.of_columns([(column.query, column.answer) for column in table.columns])
+        return AnswerIntervals.of(partial(estimated, table, linear), columns, tree, 1.0 - confidence)
+
+    return {table.name: one for table, one in zip(tables, map_ordered(found, tables, executor), strict=True)}

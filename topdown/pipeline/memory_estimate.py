@@ -34,8 +34,11 @@ _FILE_BUFFERS, _FILE_BUFFERS_PER_ROW = 14 << 20, 120
 _INTERVAL_OF_ROW = 45.0
 """What the three columns of an interval take in a row that is written."""
 
+_OF_FIELDS = 3.0
+"""Tables beside the counts' own that are held while they are made of a redistricting file's."""
+
 _SORTED_AT_ONCE = 1 << 20
-_FAMILY_GROUP = 1 << 16
+_FAMILY_GROUP = 1 << 17
 _LARGE_FAMILY = 1 << 18
 
 
@@ -49,6 +52,7 @@ class Work:
     """What is asked of a run, as far as its memory depends on it.
 
     ``rows``: of the confidential table. ``row_bytes``: what the columns of a row take that its counts are read from.
+    ``redistricting``: whether they are made of a redistricting file's tables instead.
     ``units_text``: bytes of the identifiers of all nodes, ``names_text``: of their names. ``bounds``: kinds of bounded
     noise. ``on_grid``: whether noise is continuous, on a grid. ``invariants``: whether a level is exact,
     ``unmeasured``: whether one is not measured. ``margins``: whether there are intervals. ``threads``: how many work at
@@ -68,6 +72,7 @@ class Work:
     unmeasured: bool
     margins: bool
     threads: int
+    redistricting: bool = False
 
 
 def peak_memory(tree: Tree, work: Work, held: int, most: int) -> int:
@@ -98,11 +103,10 @@ def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
         "drawing noise": 2 * table + _drawing(tree, work),
         "projecting": 3 * table + kept + _projecting(tree, work),
         "rounding": 4 * table + 2 * kept + _rounding(tree, work),
-        "writing": (4 + 3 * work.margins) * table + 2 * kept + _writing(tree, work),
+        "writing": (4 + 2 * work.margins) * table + 2 * kept + _writing(tree, work),
     }
     if work.margins:
-        by_node = 17.0 + 5.0 * work.on_grid + 12.0 * _block_cells(tree, work)
-        needed["margins of error"] = 7 * table + 2 * kept + _WORD * by_node * tree.n_nodes
+        needed["margins of error"] = 6 * table + 2 * kept + _finding_margins(tree, work)
     return {stage: int(size) for stage, size in needed.items()}
 
 
@@ -123,7 +127,9 @@ def _block_cells(tree: Tree, work: Work) -> int:
 def _reading(tree: Tree, work: Work) -> float:
     """The table's columns, a number for every row, what one column takes while it is read, units looked up."""
     lookup = 64 * tree.n_nodes + work.units_text
-    return work.rows * (work.row_bytes + 6 * _WORD) + _WORD * tree.n_nodes + lookup
+    # Fields as numbers, their differences, and these turned around before they are summed.
+    made = _OF_FIELDS * _WORD * tree.n_nodes * work.cells if work.redistricting else 0.0
+    return made + work.rows * (work.row_bytes + 6 * _WORD) + _WORD * tree.n_nodes + lookup
 
 
 def _drawing(tree: Tree, work: Work) -> float:
@@ -140,8 +146,9 @@ def _projecting(tree: Tree, work: Work) -> float:
 
 def _projection(tree: Tree, work: Work, method: Method) -> float:
     kernel, nonnegative = method.footprint, method.nonnegative
-    nodes, inner, widest, cells = tree.n_nodes, tree.n_families, _widest(tree), _block_cells(tree, work)
-    by_cell = kernel.block * nodes + kernel.block_level * widest + kernel.block_inner * inner
+    nodes, inner, cells = tree.n_nodes, tree.n_families, _block_cells(tree, work)
+    group = min(_widest(tree), max(_FAMILY_GROUP, _largest_family(tree)))
+    by_cell = kernel.block * nodes + kernel.block_group * group + kernel.block_inner * inner
     held = (1 if work.on_grid else 2) * nodes
     if work.invariants:
         by_cell += (2.2 if nonnegative else 0.6) * nodes
@@ -149,7 +156,6 @@ def _projection(tree: Tree, work: Work, method: Method) -> float:
     if work.unmeasured:
         by_cell += kernel.unmeasured * nodes
     solving = cells * by_cell + 2.2 * nodes
-    group = min(widest, max(_FAMILY_GROUP, _largest_family(tree)))
     certifying = cells * held + kernel.nodes * nodes + kernel.inner * inner + kernel.group * group
     extra = work.invariants * (3.2 if nonnegative else 1.2) + work.unmeasured * 3.0
     return _WORD * (max(solving, certifying) + extra * nodes)
@@ -161,6 +167,14 @@ def _rounding(tree: Tree, work: Work) -> float:
     sorted_at_once = min(widest, max(_SORTED_AT_ONCE, _largest_family(tree)))
     words = 4.2 * tree.n_nodes + tree.n_families + 8.5 * sorted_at_once
     return _WORD * (words + work.invariants * (2.1 * tree.n_nodes + 3.0 * widest))
+
+
+def _finding_margins(tree: Tree, work: Work) -> float:
+    """The laws of all errors, a block of cells, and in it some nodes at once."""
+    cells, nodes = _block_cells(tree, work), tree.n_nodes
+    at_once = min(nodes, max(_LARGE_FAMILY, _largest_family(tree)))
+    words = (3.6 + 4.4 * cells + 5.0 * work.on_grid) * nodes + 4.6 * cells * at_once + 28.0 * tree.n_families
+    return _WORD * words
 
 
 def _writing(tree: Tree, work: Work) -> float:

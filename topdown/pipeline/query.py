@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, DataError
+from topdown.geography.geography import Geography
 from topdown.pipeline.assignments import assigned_units
 from topdown.release.read import read_measurements
 from topdown.uncertainty.regions import Regions, Weights
-from topdown.wording import shown
+from topdown.wording import shown, shown_path
 from topdown.workload.answer_tables import answer_columns
 
 QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
@@ -52,6 +54,9 @@ def query_release(
                 share_of=_whole(share_of, regions),
                 confidence=confidence,
             )
+            twice = _counted_twice(weights, regions.measurements.geography)
+            if twice and not found.note:
+                found = found._replace(note=twice)
             rows.append((f"{name}{less}{part}", query, cell if cell is not None else query, *found))
     return pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
 
@@ -77,9 +82,27 @@ def _each_once(units: Sequence[str]) -> dict[str, float]:
     return dict.fromkeys(units, 1.0)
 
 
+def _counted_twice(weights: Weights, geography: Geography) -> str:
+    """Which unit lies in another one of the same sum, in words; empty where none does."""
+    nodes = geography.index_of(list(weights))
+    if len(np.unique(np.searchsorted(geography.level_offsets, nodes, side="right"))) < 2:
+        return ""
+    above, parent = nodes, geography.tree.parent
+    for _ in range(len(geography.levels) - 1):
+        above = np.where(above > 0, parent[above], -1)
+        inside = np.flatnonzero(np.isin(above, nodes))
+        if len(inside):
+            unit, within = nodes[inside[0]], above[inside[0]]
+            names = (shown(str(geography.identifiers[int(node)])) for node in (unit, within))
+            return "unit {} lies in {}, and counts twice".format(*names)
+    return ""
+
+
 def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
     """The districts of an assignment, in the order of their names. A unit without a district is in none."""
     frame = assigned_units(path)
+    if not (frame["district"] != "").any():
+        raise DataError(f"{shown_path(path)}: has no unit with a district; give a row for every unit")
     for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
         yield str(district), dict.fromkeys(members.tolist(), 1.0)
 

@@ -373,6 +373,7 @@ def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers:
         unmeasured=bool(np.isinf(variances).any()),
         margins=not plan.bounds.any and not config.by_family,
         threads=available_workers() if workers is None else workers,
+        redistricting=not is_read,
     )
 
 

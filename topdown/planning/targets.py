@@ -11,6 +11,8 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 _NUMBERS = re.compile(r"^\s*([0-9.]+)\s+at\s+([0-9.]+)\s*%\s*$")
+_LEAST_MARGIN = 0.5
+_LARGEST_CONFIDENCE = 1.0 - 1e-9
 _FORM = "write 'LEVEL: MARGIN at PERCENT %' or 'LEVEL, QUERY: MARGIN at PERCENT %', such as 'county: 25 at 90 %'"
 
 
@@ -29,8 +31,15 @@ class Target:
             raise ConfigError(
                 f"target {shown(str(self))}: the margin is above 0; publish exactly what may have no error"
             )
-        if not 0.0 < self.confidence < 1.0:
-            raise ConfigError(f"target {shown(str(self))}: give a probability between 0 and 100 %")
+        if self.margin < _LEAST_MARGIN:
+            raise ConfigError(
+                f"target {shown(str(self))}: counts are whole, and whoever knows one to less than {_LEAST_MARGIN:g} "
+                f"knows it; give a margin of {_LEAST_MARGIN:g} or more, or publish exactly what may have no error"
+            )
+        if not 0.0 < self.confidence <= _LARGEST_CONFIDENCE:
+            raise ConfigError(
+                f"target {shown(str(self))}: give a probability above 0 and up to {100.0 * _LARGEST_CONFIDENCE:.10g} %"
+            )
 
     @classmethod
     def parse(cls, text: str, levels: Sequence[str], schema: Schema) -> Target:

@@ -69,13 +69,26 @@ class Covariance:
         have one variance at every node."""
         known = self._known_classes.get(query)
         seen, first, place = self._known_classes.setdefault(query, self._classes(query)) if known is None else known
-        found = np.zeros((nodes.stop - nodes.start, len(first)))
+        begins, run = self._runs
+        own = run[nodes]
+        one_of_each = begins[own[0] : own[-1] + 1] if len(own) else begins[:0]
+        found = np.zeros((len(one_of_each), len(first)))
         for component, rows, blocks in zip(self.components, seen, self.blocks, strict=True):
-            of_component = _in_component(rows, component, blocks, nodes)
+            of_component = _in_component(rows, component, blocks, one_of_each)
             # A weight of 0 takes no part, also in what is undetermined.
             matters = rows.weight > _OPEN
             found += np.where(matters, rows.weight * np.where(matters, of_component, 0.0), 0.0)[:, rows.place[first]]
-        return found, place
+        return found[own - own[:1]], place
+
+    @cached_property
+    def _runs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where nodes begin that have the covariances of the one before, as siblings mostly do, and the run of each."""
+        tables = [table for blocks in self.blocks for one in blocks for table in one]
+        differs = np.zeros(len(tables[0]), np.bool_)
+        differs[:1] = True
+        for table in tables:
+            differs[1:] |= (table[1:] != table[:-1]).any(axis=(1, 2))
+        return np.flatnonzero(differs), np.cumsum(differs) - 1
 
     @cached_property
     def _known_classes(self) -> dict[Query, _Classes]:
@@ -97,9 +110,11 @@ class _Classes(NamedTuple):
     place: npt.NDArray[np.int64]
 
 
-def _in_component(rows: AnswerRows, component: Component, known: Sequence[BlockCovariance], nodes: slice) -> FloatArray:
+def _in_component(
+    rows: AnswerRows, component: Component, known: Sequence[BlockCovariance], nodes: npt.NDArray[np.int64]
+) -> FloatArray:
     """The variances (nodes x classes) of what the answers' ``rows`` are in a component."""
-    found = np.zeros((nodes.stop - nodes.start, len(rows.weight)))
+    found = np.zeros((len(nodes), len(rows.weight)))
     least = _OPEN * float((rows.rows**2).sum(axis=1).max())
     for block, one in zip(component.blocks, known, strict=True):
         seen = rows.rows @ block.basis

@@ -43,13 +43,13 @@ class Program(NamedTuple):
 class Footprint(NamedTuple):
     """Arrays that a projection holds at once beside its result, as ``tracemalloc`` counts them, rounded up.
 
-    ``block``, ``block_level``, ``block_inner``: while it solves, of a block of cells: at all nodes, at those of the
-    largest level, at inner nodes. ``nodes``, ``inner``, ``group``: while it certifies one cell: at all nodes, at inner
+    ``block``, ``block_group``, ``block_inner``: while it solves, of a block of cells: at all nodes, at those of a group
+    of families, at inner nodes. ``nodes``, ``inner``, ``group``: while it certifies one cell: at all nodes, at inner
     nodes, in a group of families. ``unmeasured``: more of a block of cells at all nodes, where a level is not measured.
     """
 
     block: float
-    block_level: float
+    block_group: float
     block_inner: float
     nodes: float
     inner: float
@@ -195,7 +195,7 @@ GLS = Method(
     _whole_tree_residuals,
     least_squares_variance,
     _whole_tree_program,
-    Footprint(2.2, 2.1, 0.0, 7.4, 18.2, 7.8, 1.2),
+    Footprint(2.2, 2.1, 1.9, 7.3, 17.0, 7.9, 1.9),
     nonnegative=False,
     upward=True,
 )
@@ -211,7 +211,7 @@ METHODS: dict[str, Method] = {
             _top_down_residuals,
             _top_down_variance,
             _top_down_program,
-            Footprint(3.4, 4.8, 0.0, 6.4, 3.5, 7.8, 1.2),
+            Footprint(1.2, 4.0, 1.9, 3.3, 4.3, 16.0, 1.2),
             nonnegative=True,
             upward=False,
             by_family=True,
@@ -224,7 +224,7 @@ METHODS: dict[str, Method] = {
             _gls_top_down_residuals,
             least_squares_variance,
             _gls_top_down_program,
-            Footprint(3.4, 5.0, 0.0, 8.4, 3.5, 7.8, 1.2),
+            Footprint(2.2, 4.0, 1.9, 5.3, 4.3, 16.0, 1.9),
             nonnegative=True,
             upward=True,
             by_family=True,
@@ -236,7 +236,7 @@ METHODS: dict[str, Method] = {
             _whole_tree_residuals,
             least_squares_variance,
             _whole_tree_program,
-            Footprint(7.0, 0.0, 5.8, 8.0, 18.2, 11.8, 3.2),
+            Footprint(7.0, 0.0, 5.8, 6.5, 18.2, 13.0, 3.2),
             nonnegative=True,
             upward=True,
         ),

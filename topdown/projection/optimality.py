@@ -54,7 +54,8 @@ def family_optimality(
     """
     variance = np.broadcast_to(variance, x.shape)
     unit = own_variance(variance, tree)
-    found = Residuals(*(np.empty(x.shape) for _ in range(3)), np.zeros((*x.shape[:-1], tree.n_families)))
+    gap, rounding, deviation = (np.empty(x.shape) for _ in range(3))
+    found = Residuals(gap, rounding, deviation, np.zeros((*x.shape[:-1], tree.n_families)))
     for part in (None, *tree.parts_down()):
         # A family's conditions are of its own: a group of families, with what their parents have before them.
         nodes = [slice(0, 1)] if part is None else [part.parents, part.children]
@@ -126,7 +127,9 @@ def _of_families(
         allowed = None if slack <= FINE else np.maximum(rounding + slack * deviation, floor)
         empty = _empty(x, size, rounding, allowed, floor, [part], nested=False)
     c, (above, below) = part.children, nodes
-    here = Conditions.of(*(a[..., c] for a in (x, y, variance, unit, rounding, deviation, empty)))
+    here = Conditions.of(
+        x[..., c], y[..., c], variance[..., c], unit[..., c], rounding[..., c], deviation[..., c], empty[..., c]
+    )
     tau = pool(here.claims(slack), part, size, tree)
     found.gap[..., below] = here.gap(part.spread(tau.center()))
     found.rounding[..., below] = rounding[..., c] + unit[..., c] * part.spread(tau.width)
@@ -169,7 +172,8 @@ def tree_optimality(
     gap[..., inner] = np.abs(x[..., inner] - (np.maximum(y[..., inner], 0.0) if nonnegative else y[..., inner]))
 
     def conditions(nodes: slice) -> Conditions:
-        return Conditions.of(*(a[..., nodes] for a in (x, y, variance, unit, rounding, deviation, empty)))
+        own = x[..., nodes], y[..., nodes], variance[..., nodes], unit[..., nodes], rounding[..., nodes]
+        return Conditions.of(*own, deviation[..., nodes], empty[..., nodes])
 
     nodes = InnerNodes.of(x[..., inner], y[..., inner], variance[..., inner], unit[..., inner], rounding[..., inner])
     for part in tree.parts_up():

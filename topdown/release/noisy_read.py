@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +82,7 @@ def read_noisy_measurements(
         for partition in files.of_level(level):
             for rows in partition.rows():
                 tables.take(level, partition, rows)
-    own = next((found for one in files.every() if (found := one.own())), None)
+    own = files.own()
     if own is None and not incomplete:
         files.require_complete(tables)
     if total is not None:
@@ -169,6 +169,37 @@ class _Files:
     def every(self) -> list[Partition]:
         """All partitions."""
         return [partition for level in self.constrained for partition in self.of_level(level)]
+
+    def own(self) -> dict[str, Any] | None:
+        """What Topdown wrote beside the numbers; None of files that others wrote.
+
+        Raises `DataError` naming a partition that does not say the same as the first.
+        """
+        said = [(one, one.own() or None) for one in self.every()]
+        first, own = said[0]
+        other = next((one for one, found in said if found != own), None)
+        if other is not None:
+            raise DataError(f"{other}: is of other measurements than {first}; put those of one export together")
+        if own is not None:
+            self._require_rows(own.get("rows"))
+        return own
+
+    def _require_rows(self, rows: Any) -> None:
+        """Refuse partitions that lack rows which Topdown wrote; of its first exports their number is not known."""
+        there = {layout.place(level, one.kind, layout.partition(one.part) if one.part else ""): one
+                 for level in self.constrained for one in self.of_level(level)}  # fmt: skip
+        parts = {one.part for one in there.values()}
+        levels = {layout.level_folder(level) for level in self.constrained}
+        for place, number in (rows if isinstance(rows, dict) else {}).items():
+            level, _, part = (*str(place).split("/"), "")[:3]
+            if level not in levels or part.removeprefix("State=") not in parts:
+                continue
+            has = there[place].n_rows() if place in there else 0
+            if has != number:
+                raise DataError(
+                    f"{shown_path(self.top / place)}: has {has:,} of the {shown(number)} rows that were written; "
+                    "export it again"
+                )
 
     def paths(self) -> tuple[Path, ...]:
         """The files of all partitions, sorted."""

@@ -63,7 +63,7 @@ def write_noisy_measurements(
     rows = {level: list(_level_rows(measurements, level, product, limits)) for level in spine.names}
     narrow = measurements.plan is not None or _is_narrow(rows.values())
     marks = {
-        OWN: json.dumps(_own(measurements, spine)),
+        OWN: json.dumps({**_own(measurements, spine), "rows": _numbers_of_rows(rows, spine)}),
         "software": f"topdown {version_of()}",
         "schema version": SCHEMA_VERSION,
     }
@@ -75,7 +75,7 @@ def write_noisy_measurements(
                 codes = pa.array(spine.codes[level])
                 for part, units in spine.partitions(level):
                     for kind in (layout.MEASURED, layout.CONSTRAINED):
-                        within = top / layout.level_folder(spine.names[level]) / kind / part
+                        within = top / layout.place(spine.names[level], kind, part)
                         chosen = [row for row in found if (row.sign is None) == (kind == layout.MEASURED)]
                         batches = _batches(chosen, units, codes, product, narrow=narrow)
                         first = next(batches, None)
@@ -98,6 +98,19 @@ def _own(measurements: Measurements, spine: Spine) -> dict[str, Any]:
         "levels": {layout.LEVELS[name]: level for level, name in spine.names.items()},
         "fit_for_release": measurements.fit_for_release,
     }
+
+
+def _numbers_of_rows(rows: Mapping[str, list[_Rows]], spine: Spine) -> dict[str, int]:
+    """How many rows every partition has, by its place beneath the product's folder, so that none is missed."""
+    found: dict[str, int] = {}
+    for level, queries in rows.items():
+        for part, units in spine.partitions(level):
+            for row in queries:
+                kind = layout.MEASURED if row.sign is None else layout.CONSTRAINED
+                first, last = np.searchsorted(row.units, [units.start, units.stop])
+                place = layout.place(spine.names[level], kind, part)
+                found[place] = found.get(place, 0) + int(last - first)
+    return {place: number for place, number in found.items() if number}
 
 
 def _require_nothing_above(measurements: Measurements, spine: Spine) -> None:

@@ -19,6 +19,8 @@ from topdown.workload.redistricting import SPINE, spine_level
 _WIDTHS = {level: (width, width + 1) if level == "block" else (width,) for level, width in layout.WIDTHS.items()}
 """How many digits the GEOIDs of a level have; those of blocks may say the block group twice, as the spine does."""
 
+_BLOCK_DIGITS = 16
+
 
 @dataclass(frozen=True)
 class Spine:
@@ -135,7 +137,9 @@ def _checked(level: str, codes: pa.Array) -> pa.Array:
 def _parents(level: str, codes: pa.Array, above_level: str, above: pa.Array) -> IntArray:
     """The place of every unit's parent among the codes ``above``: the longest that its own begins with."""
     found = np.full(len(codes), -1, np.int64)
-    for length in sorted(set(pc.utf8_length(above).to_pylist())):
+    # A block's code is its block group's and 16 digits; of the others the longest that a code begins with is meant.
+    lengths = [-_BLOCK_DIGITS] if level == "block" else sorted(set(pc.utf8_length(above).to_pylist()))
+    for length in lengths:
         place = pc.index_in(pc.utf8_slice_codeunits(codes, 0, length), value_set=above)
         place = pc.fill_null(place, -1).to_numpy(zero_copy_only=False)
         found = np.where(place >= 0, place, found)

@@ -142,6 +142,11 @@ def partition(part: str) -> str:
     return f"State={part}"
 
 
+def place(level: str, kind: str, part: str) -> str:
+    """The folder, beneath the product's, of a level's partition called ``part``; "" of the nation."""
+    return "/".join(name for name in (level_folder(level), kind, part) if name)
+
+
 def county_geoid(geocode: str) -> str | None:
     """The GEOID, 5 digits, of a county of the spine, or that it is a part of; None where it is no county's."""
     return geocode[1:3] + geocode[5:8] if geocode[3:5] == "10" else None

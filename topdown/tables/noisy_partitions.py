@@ -63,11 +63,18 @@ class Partition:
             if OWN.encode() in marks:
                 try:
                     found = json.loads(marks[OWN.encode()])
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue
                 if isinstance(found, dict) and isinstance(found.get("levels"), dict):
                     return found
         return {}
+
+    def n_rows(self) -> int:
+        """How many rows its files have. Raises `DataError` where one cannot be read."""
+        try:
+            return sum(pq.read_metadata(file).num_rows for file in self.files)
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{self}: a file cannot be read: {reason(error)}; fetch it again") from None
 
     def codes(self) -> pa.Array:
         """The codes of all its units, each once, in code-point order."""
@@ -101,8 +108,9 @@ class Partition:
         there = self._schema(file)
         wanted = [layout.NAME, *self.product.schema.names, layout.SHAPE, layout.VALUE, layout.VARIANCE]
         for name in [layout.GEOCODE, *wanted]:
-            if name not in there.names:
-                raise DataError(f"{self}: has no column {shown(name)}; fetch it again")
+            if there.names.count(name) != 1:
+                has = "no column" if name not in there.names else "two columns"
+                raise DataError(f"{self}: has {has} {shown(name)}; fetch it again")
             kind = there.field(name).type
             if not _KINDS.get(name, _is_text)(kind):
                 raise DataError(f"{self}: column {shown(name)} is of type {type_name(kind)}; fetch it again")
@@ -227,8 +235,9 @@ class Partition:
         try:
             return np.asarray(flat.cast(pa.int64()).to_numpy().reshape(-1, length))
         except pa.ArrowException:
+            said = "beyond 2^53" if pa.types.is_integer(flat.type) else "not whole"
             raise DataError(
-                f"{self}, query {shown(name)}: {what} has a number that is not whole; fetch it again"
+                f"{self}, query {shown(name)}: {what} has a number that is {said}; fetch it again"
             ) from None
 
 

@@ -150,12 +150,13 @@ def numbered(values: pa.Array, places: npt.NDArray[np.int32]) -> pa.DictionaryAr
 def parents_of(geography: Geography, nodes: slice | IntArray, times: int = 1) -> pa.DictionaryArray:
     """The GEOIDs of the parents of ``nodes``, in ascending order, each so many times; of the root null."""
     bounds = geography.tree.child_offsets
+    index: npt.NDArray[np.int32]
     # Parents stand in a row, as their children do: a dictionary of them takes no search, a run of nodes no other.
     if isinstance(nodes, slice):
         first, last = (int(np.searchsorted(bounds, node, side="right")) - 1 for node in (nodes.start, nodes.stop - 1))
         inside = np.clip(bounds[max(first, 0) : last + 2], max(nodes.start, 1), nodes.stop)
-        parent = np.repeat(np.arange(len(inside) - 1, dtype=np.int32), np.diff(inside))
-        index = np.repeat(np.concatenate([np.full(int(first < 0), -1, np.int32), parent]), times)
+        below = np.repeat(np.arange(len(inside) - 1, dtype=np.int32), np.diff(inside))
+        index = np.repeat(np.concatenate([np.full(int(first < 0), -1, np.int32), below]), times)
         first, last = max(first, 0), max(last, 0)
     else:
         parent = np.searchsorted(bounds, nodes, side="right") - 1
@@ -170,8 +171,8 @@ def levels_of(geography: Geography, nodes: slice | IntArray) -> npt.NDArray[np.i
     """The number of the level of each of ``nodes``."""
     bounds = geography.level_offsets
     if isinstance(nodes, slice):
-        here = np.diff(np.clip(bounds, nodes.start, nodes.stop))
-        return np.repeat(np.arange(len(here), dtype=np.int8), here)
+        inside = np.clip(bounds, nodes.start, nodes.stop)
+        return np.repeat(np.arange(len(inside) - 1, dtype=np.int8), inside[1:] - inside[:-1])
     return (np.searchsorted(bounds, nodes, side="right") - 1).astype(np.int8)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from topdown.errors import DataError
+from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
@@ -32,13 +32,15 @@ def answer_margins(
 ) -> pd.DataFrame:
     """The table of `margins`, level by level: for every answer to ``queries``, or to every query where it was measured.
 
-    Raises `ConfigError` as `AnswerLaws.of`, and for an unknown query; `DataError` for a release of other units or
-    cells.
+    Raises `ConfigError` as `AnswerLaws.of`, and for no query or an unknown one; `DataError` for a release of other
+    units or cells.
     """
     laws, geography = AnswerLaws.of(measurements), measurements.geography
     _require_alike(measurements, release)
     asked: dict[Query, list[str]] = {}
     if queries is not None:
+        if not queries:
+            raise ConfigError("no query is asked; name at least one, or leave queries out for what was measured")
         asked = {Query.parse(name, measurements.schema): list(geography.levels) for name in queries}
     else:
         for level in geography.levels:

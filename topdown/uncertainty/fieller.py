@@ -72,7 +72,7 @@ def fieller(ratio: Ratio, reach_at: Callable[[float], float]) -> tuple[float, fl
     if kept.all():
         return (estimate, sd_of_share, 0.0, 1.0, UNDETERMINED)
     if not kept.any():
-        nearest = float(np.clip(estimate, 0.0, 1.0)) if whole > 0 else 0.0
+        nearest = float(np.clip(estimate, 0.0, 1.0)) if whole > 0 else float(part > 0)
         return (estimate, sd_of_share, nearest, nearest, "no share from 0 to 1 is within the margin")
     # The hull of what is kept, to the next point of the grid on either side.
     places = np.flatnonzero(kept)

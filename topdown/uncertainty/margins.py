@@ -86,6 +86,7 @@ def margins(
 
         alpha = 1.0 - require_confidence(confidence)
         asked = [DETAILED] if queries is None and not measurements.others else queries
+        asked = [asked] if isinstance(asked, str) else asked
         return answer_margins(measurements, release, alpha, simultaneous=simultaneous, queries=asked)
     found = node_margins(measurements, release, confidence=confidence, simultaneous=simultaneous)
     return to_frame(found.batches())

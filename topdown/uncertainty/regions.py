@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Weights = Mapping[str, float]
 
+_LEAST_WEIGHT = 1e-50
+
 
 class Region(NamedTuple):
     """A number with its margin: the unbiased ``estimate``, its standard deviation ``sd``, ``lower`` and ``upper``, and
@@ -131,7 +133,7 @@ class Regions:
         cells = self.cells(query, cell)
         whole = dict(weights)
         for geoid, weight in ({} if minus is None else minus).items():
-            whole[geoid] = whole.get(geoid, 0.0) - weight
+            whole[geoid] = _number(geoid, whole.get(geoid, 0.0)) - _number(geoid, weight)
         nodes, amounts = self._nodes(whole)
         if self.measurements.others:
             if share_of is not None:
@@ -218,7 +220,7 @@ class Regions:
             of = self.column(share_of, None)
             whole = Part(part, of.query, of.answer)
         else:
-            whole = own._replace(sum=self._nodes(share_of))
+            whole = own._replace(sum=self._whole_of(share_of))
         reach = float(tail(self._histograms.shape).quantile(np.array([alpha / 2.0]))[0])
         return Region(*fieller(self._histograms.share(own, whole), lambda share: reach))
 
@@ -253,9 +255,14 @@ class Regions:
                 if missing
                 else "a region without units; give at least one GEOID"
             )
-        amounts = np.array([float(weight) for weight in weights.values()])
-        if not np.isfinite(amounts).all():
-            raise DataError("a weight is not a finite number; give every unit one")
+        amounts = np.array([_number(geoid, weight) for geoid, weight in weights.items()])
+        return nodes, amounts
+
+    def _whole_of(self, weights: Weights) -> tuple[IntArray, FloatArray]:
+        """The nodes and amounts of what a share is of."""
+        nodes, amounts = self._nodes(weights)
+        if (amounts < 0).any() or not amounts.any():
+            raise DataError("a share is of a sum of counts; give its units weights of 0 or more, not all of them 0")
         return nodes, amounts
 
     def _share(
@@ -266,7 +273,7 @@ class Regions:
         Errors of different cells are independent with the same law, so that A - rho B splits into the cells of both,
         of A alone and of B alone.
         """
-        other, others = (nodes, amounts) if isinstance(share_of, str) else self._nodes(share_of)
+        other, others = (nodes, amounts) if isinstance(share_of, str) else self._whole_of(share_of)
         of_whole = self.cells(share_of, None) if isinstance(share_of, str) else cells
         union = np.union1d(nodes, other)
         both = np.zeros((2, len(union)))
@@ -278,3 +285,13 @@ class Regions:
         common = len(np.intersect1d(cells, of_whole))
         numbers = (common, len(cells) - common, len(of_whole) - common)
         return Region(*ratio_of(found, self.pivots, part, whole, numbers, alpha))
+
+
+def _number(geoid: str, weight: object) -> float:
+    """A weight; raises `DataError` for what is none, and for one whose fourth power float64 does not hold."""
+    known = isinstance(weight, int | float | np.integer | np.floating)
+    if not known or not (weight == 0 or _LEAST_WEIGHT <= abs(weight) <= 1.0 / _LEAST_WEIGHT):  # type: ignore[arg-type]
+        raise DataError(
+            f"unit {shown(geoid)}: weight {shown(weight)}; give every unit a number, 0 or from 1e-50 to 1e50 in size"
+        )
+    return float(weight)  # type: ignore[arg-type]

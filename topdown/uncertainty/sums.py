@@ -23,7 +23,7 @@ def sum_margin(
     if np.isinf(variance) or np.isnan(variance):
         return (estimate, np.inf, -np.inf if signed else 0.0, np.inf, "not determined by what was measured")
     sd = float(np.sqrt(max(variance, 0.0)))
-    if sd <= _ROUNDING * max(1.0, abs(estimate)):
+    if sd <= _ROUNDING * max(float(np.abs(weights).max(initial=0.0)), abs(estimate)):
         exact = float(np.rint(estimate)) + 0.0 if _whole(weights) else estimate
         return (exact, 0.0, exact, exact, "exact")
     rule = interval(shape, alpha)
