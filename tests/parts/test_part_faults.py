@@ -249,3 +249,33 @@ def test_a_worker_of_a_cluster_that_is_killed_is_replaced(
         run(folder, there, Killing(executor, step, tmp_path / "flag", 0.2), workers=2)
     assert (tmp_path / "flag").exists()
     require_the_same(folder, there)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_killed_ends_the_run_which_goes_on_with_another(folder: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    there = same_place(folder, "scheduler")
+    command = [sys.executable, "-c", "from topdown.entry import main; main()", "run", str(folder / "run.toml"), "-q"]
+
+    def begun(cluster: Any) -> subprocess.Popen[str]:
+        asked = ["--engine", "dask", "--scheduler", cluster.scheduler_address]
+        return subprocess.Popen(
+            [*command, *asked, "--part-size", str(SIZE), "-o", str(there)], stderr=subprocess.PIPE, text=True
+        )
+
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+    ) as cluster:
+        first = begun(cluster)
+        up = there / "internal" / "parts" / "up"
+        while first.poll() is None and not (up.exists() and any(up.iterdir())):
+            time.sleep(0.02)
+    _, said = first.communicate(timeout=120)
+    assert first.returncode in (0, 3)
+    if first.returncode:
+        assert "the scheduler of the cluster is lost" in said or "failed 4 times" in said
+        with distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1"
+        ) as cluster:
+            assert begun(cluster).wait(timeout=120) == 0
+    require_the_same(folder, there)

@@ -11,6 +11,7 @@ from topdown.machine.tasks import Submits
 from topdown.wording import reason, shown
 
 _SECONDS = 20
+_LOOKED_AT_EVERY = 2.0
 
 
 class Cluster:
@@ -29,7 +30,27 @@ class Cluster:
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         """A future of the call."""
-        return self._executor.submit(fn, *args)
+        return _Watched(self._client, self._executor.submit(fn, *args))
+
+
+class _Watched:
+    """A ``future`` of a cluster, which Dask leaves without a result for ever where the scheduler is lost."""
+
+    def __init__(self, client: Any, future: Any) -> None:
+        self._client, self._future = client, future
+
+    def result(self) -> Any:
+        """The call's result. Raises what it raised, and `DataError` where the scheduler is lost."""
+        while not self._future.done():
+            try:
+                return self._future.result(timeout=_LOOKED_AT_EVERY)
+            except TimeoutError:
+                if self._client.status in ("closing", "closed"):
+                    raise DataError(
+                        "the scheduler of the cluster is lost; start it and its workers, and run again: what is done "
+                        "is kept"
+                    ) from None
+        return self._future.result()
 
 
 @contextmanager
