@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import cache
 
 _MMAP_THRESHOLD, _TRIM_THRESHOLD, _ARENA_MAX = -3, -1, -8
 """Names of parameters in malloc.h of the GNU C library."""
@@ -23,11 +25,29 @@ Twice what kernels work with at once (`Tree.blocks`): fresh pages for these cost
 def settle_allocators() -> None:
     """Let Arrow use the system's allocator unless ARROW_DEFAULT_MEMORY_POOL names another, and settle that one."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    set_parameter = getattr(ctypes.CDLL(None), "mallopt", None)
+    set_parameter = _of_the_c_library("mallopt")
     if set_parameter is not None:
         for name, value in ((_MMAP_THRESHOLD, LARGE), (_TRIM_THRESHOLD, LARGE), (_ARENA_MAX, 1)):
             set_parameter(name, value)
+
+
+def give_back() -> None:
+    """Give memory that is free in this process back to the system.
+
+    Asked of the C library itself: Arrow's `release_unused` of its system pool gives nothing back where its wheel was
+    built for another C library.
+    """
+    trim = _of_the_c_library("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _of_the_c_library(name: str) -> Callable[..., int] | None:
+    """A function of the C library that this process uses; None where there is none, as elsewhere than on Linux."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    found: Callable[..., int] | None = getattr(ctypes.CDLL(None), name, None)
+    return found

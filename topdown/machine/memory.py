@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from topdown.errors import DataError
 from topdown.machine.system import address_space_limit
 from topdown.machine.system import most_held as most_held
@@ -22,11 +20,6 @@ def available_memory() -> int | None:
     """
     found = [left for left in (_of_machine(), _of_control_group(), address_space_left()) if left is not None]
     return min(found) if found else None
-
-
-def give_back() -> None:
-    """Give memory that is free in this process back to the system."""
-    pa.system_memory_pool().release_unused()
 
 
 def held_memory() -> int:

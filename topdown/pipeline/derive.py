@@ -13,7 +13,7 @@ import numpy as np
 
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError, ProjectionError
-from topdown.machine.memory import give_back
+from topdown.machine.allocation import give_back
 from topdown.machine.parallel import map_ordered, thread_pool
 from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements

@@ -12,7 +12,7 @@ from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.geography.geography import Geography
-from topdown.machine.memory import give_back
+from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal

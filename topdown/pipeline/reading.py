@@ -19,7 +19,8 @@ from topdown.config import GeographyOptions, RunConfig, StudyConfig
 from topdown.errors import ConfigError, DataError, GeographyError
 from topdown.geography.construction import as_text, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
-from topdown.machine.memory import available_memory, gibibytes, give_back, held_memory, most_held
+from topdown.machine.allocation import give_back
+from topdown.machine.memory import available_memory, gibibytes, held_memory, most_held
 from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.filling import filled

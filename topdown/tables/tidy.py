@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
+from topdown.machine.allocation import give_back
 from topdown.machine.files import whole_file
-from topdown.machine.memory import give_back
 from topdown.tables.spreadsheet import as_plain_table
 
 _ROWS_PER_GROUP = 1 << 18
