@@ -19,7 +19,7 @@ from record import peak_memory, save, timed
 from synthetic import BLOCKS, WIDTHS, nation
 
 import topdown as td
-from topdown.machine.memory import give_back
+from topdown.machine.allocation import give_back
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.laws import laws_of_nodes
 from topdown.uncertainty.margins import node_margins

@@ -90,9 +90,9 @@ def test_a_release_draws_from_a_secret_of_the_operating_system(planted: Path, mo
     drawn: list[Any] = []
     measure = draw.measure
 
-    def watched(counts: td.Counts, plan: td.Plan, source: Any) -> Measurements:
+    def watched(counts: td.Counts, plan: td.Plan, source: Any, *, workers: int | None = None) -> Measurements:
         drawn.append(source)
-        return measure(counts, plan, source)
+        return measure(counts, plan, source, workers=workers)
 
     def token_bytes(count: int) -> bytes:
         asked.append(count)

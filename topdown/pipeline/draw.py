@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -149,8 +150,8 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     None where there is none, or where what was cut, or the input, is not what it was: it is then read, and judged.
     """
     folder = folder_of(directory)
-    record = Record.read(folder) if folder.job.exists() else None
-    if record is None or (directory / "public").exists():
+    record = Record.read(folder) if os.path.exists(folder.job) else None  # also where a name is too long
+    if record is None or os.path.exists(directory / "public"):
         return None
     digest, units = input_digest(config), units_digest(config)
     name = config.fingerprint(units, limits_digest(config)), digest

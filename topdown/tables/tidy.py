@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
-from topdown.machine.allocation import give_back
 from topdown.machine.files import whole_file
 from topdown.tables.spreadsheet import as_plain_table
 
@@ -202,7 +201,6 @@ def write_parquet(
         while batch is not None:
             writer.write_batch(_each_once(batch))
             del batch  # Before the next one is made.
-            give_back()
             batch = next(batches, None)
 
 
@@ -239,7 +237,6 @@ def write_csv(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
                 part = batch.slice(begin, _CSV_ROWS_AT_ONCE)
                 writer.write_table(as_plain_table(pa.Table.from_batches([part])))
             del batch, part  # Before the next one is made.
-            give_back()
             batch = next(batches, None)
 
 
