@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -47,7 +48,9 @@ def test_the_digest_is_of_all_files_and_their_names(folder: Path) -> None:
     (folder / "b.parquet").rename(folder / "d.parquet")
     renamed = table_digest(folder)
     pd.DataFrame({"block": ["02"], "age": ["old"], "n": [5]}).to_parquet(folder / "d.parquet")
-    assert len({before, renamed, table_digest(folder)}) == 3
+    changed = table_digest(folder)
+    (folder / "d.parquet").rename(folder / os.fsdecode(b"\xff.parquet"))  # a name that is no text
+    assert len({before, renamed, changed, table_digest(folder)}) == 4
 
 
 def test_files_of_other_columns_or_kinds_are_refused_by_name(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def table_digest(path: Path) -> str:
     if not path.is_dir():
         return file_digest(path)
     told = "".join(f"{part.relative_to(path).as_posix()}\0{file_digest(part)}\n" for part in parts_of(path))
-    return hashlib.sha256(told.encode()).hexdigest()
+    return hashlib.sha256(os.fsencode(told)).hexdigest()  # names may be no text
 
 
 def folder_columns(path: Path) -> list[str]:
