@@ -23,7 +23,7 @@ _WORD = 8
 _LOADED = 28 << 20
 """What a run takes beside its arrays: libraries that are still to load, the rehearsal, solvers, files' buffers."""
 
-_FRAGMENTS = 1.04
+_FRAGMENTS = 1.12
 """What the heap holds beside what is in use: pages of which a part is free."""
 
 _BATCH_ROWS = 1 << 18
