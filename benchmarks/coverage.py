@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock
 from record import RESULTS, machine
 
 import topdown as td
+from topdown.machine.files import whole_file
 from topdown.uncertainty.error_law import NORMAL, tail
 from topdown.uncertainty.margins import node_margins
 
@@ -98,10 +100,12 @@ def run(name: str, blocks: Path, replicates: int, confidence: float, path: Path)
             done["sums"][by] = (np.array(done["sums"].get(by, 0.0)) + sums).tolist()
         done["replicates"] = number + 1
         if (number + 1) % KEPT_EVERY == 0 or number + 1 == replicates:
-            known = json.loads(path.read_text())["figures"] if path.exists() else {}
-            path.write_text(
-                json.dumps({"benchmark": "coverage", "machine": machine(), "figures": known | {key: done}}) + "\n"
-            )
+            # Other cases may go on beside this one.
+            with FileLock(path.with_name(f".{path.name}.lock")), whole_file(path) as partial:
+                known = json.loads(path.read_text())["figures"] if path.exists() else {}
+                partial.write_text(
+                    json.dumps({"benchmark": "coverage", "machine": machine(), "figures": known | {key: done}}) + "\n"
+                )
             each = (time.perf_counter() - started) / (number + 1 - begun)
             print(f"{key}: {number + 1} replicates, {each:.2f} s each", flush=True)
 
