@@ -44,7 +44,7 @@ _PATIENCE = 5
 """Rounds in which the number of wrong signs may fail to fall before one of them is mended at a time."""
 
 _SMALL = 1.0
-"""What is taken for nothing in the first guess, in units of the noise: what is dropped there makes the rounds small, and
+"""What is taken for nothing in the first guess, in units of the noise: what is dropped there makes rounds small, and
 what should not have been comes back."""
 
 _GUESSES = 8
