@@ -166,8 +166,8 @@ def run(
         "method": method,
     }
     for name, projection in manifest["projections"].items():
-        certificate = projection.get("certificate") or {}
-        found |= {f"{name}, {key}": value for key, value in _flat(certificate) if not isinstance(value, list)}
+        for part in ("certificate", "programs"):
+            found |= {f"{name}, {part}, {key}": value for key, value in projection[part].items()}
     return found
 
 
@@ -196,13 +196,6 @@ def _watched(command: list[str], log: Path, told: Path) -> dict[str, Any]:
     if not succeeded:
         raise SystemExit("\n".join(log.read_text().splitlines()[-30:]))
     return took
-
-
-def _flat(value: dict[str, Any], before: str = "certificate") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, one in value.items():
-        found += _flat(one, f"{before}, {key}") if isinstance(one, dict) else [(f"{before}, {key}", one)]
-    return found
 
 
 def _rows(public: Path) -> int:
