@@ -153,7 +153,8 @@ def projected(
 
     def whole_and_again() -> tuple[Whole, dict[str, CrossCheck]]:
         rule = FAMILY_ROUNDINGS["nearest"]
-        found = whole_histograms(measurements, METHODS[options.method], rule, options.weights, ties, limits, workers)
+        method, weights, upward = METHODS[options.method], options.weights, options.upward
+        found = whole_histograms(measurements, method, rule, weights, ties, limits, workers, upward)
         if not options.cross_check:
             return found, {}
         from topdown.projection.family_crosscheck import cross_check_families
@@ -203,7 +204,12 @@ def estimated(
     jobs: dict[str, Callable[[], Estimate]] = {
         "least_squares" if bounded else "unbiased": lambda: project(measurements, "gls"),
         "non_negative": lambda: project(
-            measurements, options.method, nonnegative=True, weights=options.weights, limits=limits
+            measurements,
+            options.method,
+            nonnegative=True,
+            weights=options.weights,
+            limits=limits,
+            upward=options.upward,
         ),
     }
     return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))
@@ -227,7 +233,13 @@ def made_whole(
         return round_counts(estimate, source=source)
     options = config.projection
     return project_whole(
-        measurements, options.method, weights=options.weights, limits=limits, source=source, workers=workers
+        measurements,
+        options.method,
+        weights=options.weights,
+        limits=limits,
+        source=source,
+        workers=workers,
+        upward=options.upward,
     )
 
 

@@ -1,6 +1,6 @@
 """What is known of every node's histogram before its parent's is: a precision and what it says, level by level.
 
-From the node's own answers alone (`own`), or with all that was measured below it (`upward`): the upward pass of least
+From the node's own answers alone (`own`), or with what was measured below it (`known`): the upward pass of least
 squares, component by component. Exact answers are no information but conditions, see `conditions`.
 """
 
@@ -177,18 +177,22 @@ def _in_cells(components: Components, steps: list[tuple[Component, FloatArray]])
 Information = Own | FromBelow
 
 
-def own(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns) -> list[Information]:
-    """What every level's own answers say of its nodes, root first."""
+def own(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, first: int = 0) -> list[Information]:
+    """What every level's own answers say of its nodes, from level ``first`` down."""
     sizes = np.diff(tree.level_offsets)
-    return [Own.of(level, int(size), patterns) for level, size in zip(measured, sizes, strict=True)]
+    return [Own.of(level, int(size), patterns) for level, size in list(zip(measured, sizes, strict=True))[first:]]
 
 
-def upward(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns) -> list[Information]:
-    """What was measured at and below the nodes of every level says of them, root first. Leaves have their own alone.
+def known(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, start: int) -> list[Information]:
+    """What is known of every level's nodes, root first: from level ``start`` down by their own answers alone, above it
+    by what was measured at and below them, down to ``start``. The root's, 0, leaves every level its own answers.
 
     Raises `Contradiction` for exact answers that no table has.
     """
-    return climb(tree, measured, patterns).levels
+    if start == 0:
+        return own(tree, measured, patterns)
+    upper = climb(tree.above(start), measured[: start + 1], patterns).levels
+    return [*upper, *own(tree, measured, patterns, start + 1)]
 
 
 class Climbed(NamedTuple):
@@ -206,7 +210,7 @@ def climb(
     leaves: list[diffuse.Known] | None = None,
     highest: int = 0,
 ) -> Climbed:
-    """`upward`, to the level ``highest``, with what it ends with.
+    """`known` with the leaves as the start, to the level ``highest``, with what it ends with.
 
     ``leaves``: what is known of the leaves, block by block, where they are the roots of subtrees that were climbed
     before; their own answers are part of it. Raises `Contradiction` for exact answers that no table has.
@@ -219,11 +223,6 @@ def climb(
         found.append(FromBelow.of_known(leaves, blocks, patterns))
     else:
         found.append(Own.of(measured[-1], tree.n_leaves, patterns))
-        if highest == tree.n_levels - 1:
-            here = _rotated(measured[-1], components)
-            for component, block in blocks:
-                state.append(diffuse.Known.nothing(tree.n_leaves, component.copies, block.size))
-                _take(state[-1], here, component, block, components, tree.leaves.start)
     for index in range(tree.n_levels - 2, highest - 1, -1):
         families, first = tree.families(index), tree.level(index).start
         here = _rotated(measured[index], components)
