@@ -46,6 +46,10 @@ _RESTORE = (
 )
 
 
+class MeasuredOtherwise(DataError):
+    """Other numbers were measured than in a run before, of the same noise."""
+
+
 class Begun(NamedTuple):
     """A release whose noise may have been drawn: its ``key``, and the code of what was ``measured``, None where no run
     came so far.
@@ -171,7 +175,7 @@ class Journal:
 
     def _require_same(self, before: str, measured: str) -> None:
         if not hmac.compare_digest(before, measured):
-            raise DataError(
+            raise MeasuredOtherwise(
                 f"{shown_path(self.folder / _FILE)}: this run measured other numbers than the run before it, which "
                 "another version of Topdown or of its libraries may do; nothing was released: finish the release with "
                 "the version that began it"

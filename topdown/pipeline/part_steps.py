@@ -7,7 +7,8 @@ whole is not made again; what is made twice is the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from topdown.confidential.measure_piece import Place, measure_piece
 from topdown.errors import DataError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.measurements.journal import Begun, Journal, code_of
+from topdown.measurements.journal import Begun, Journal, MeasuredOtherwise, code_of
 from topdown.noise import KeyedSource
 from topdown.noise.randomness import read_exactly
 from topdown.parts import steps
@@ -75,7 +76,9 @@ def top(root: Path) -> str:
     above, measured = _measured_above(folder, record, begun)
     codes = np.frombuffer("".join(str(one["code"]) for one in said).encode("ascii"), np.uint8)[:, None]
     answers = [("", "parts", codes), *_answers(record, Part(above, 0, (0,) * above.n_levels), measured)]
-    code = journal(folder, record).keep_code(begun, code_of(begun.key, answers), (record.level, record.leaves))
+    code, cut = code_of(begun.key, answers), (record.level, record.leaves)
+    with _made_again(folder.up(number) for number in range(record.n_parts)):
+        journal(folder, record).keep_code(begun, code, cut)
     roots = Roots.side_by_side([steps.roots_of_arrays(one, record.its_schema) for one in said])
     del said
     part, job = Part(above, 0, (0,) * above.n_levels), _job(record, begun)
@@ -121,7 +124,19 @@ def keep_below(root: Path) -> None:
         return  # all was measured going up
     said = "".join(str(held(folder.down(number))["code"]) for number in range(record.n_parts))
     codes = np.frombuffer(said.encode("ascii"), np.uint8)[:, None]
-    journal(folder, record).keep_below(begun, code_of(begun.key, [("", "parts below", codes)]))
+    with _made_again(folder.down(number) for number in range(record.n_parts)):
+        journal(folder, record).keep_below(begun, code_of(begun.key, [("", "parts below", codes)]))
+
+
+@contextmanager
+def _made_again(files: Iterable[Path]) -> Iterator[None]:
+    """Take ``files`` away where what was measured for them is not what it was before, so that the next run measures."""
+    try:
+        yield
+    except MeasuredOtherwise:
+        for path in files:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def journal(folder: Folder, record: Record) -> Journal:
