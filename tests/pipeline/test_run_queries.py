@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import topdown as td
+from support.parted import PERSONS_TABLE
 from support.places import REPOSITORY
 from topdown.config import load_config, load_project
 from topdown.errors import BudgetError, ConfigError, CountsError, DataError, TopdownError
@@ -23,28 +24,12 @@ from topdown.privacy.ledger import Ledger
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS
 
-RUN = """
-[input]
-path = "table.parquet"
-rows = "long"
-geoid = "block"
-count = "n"
-
+RUN = (
+    PERSONS_TABLE
+    + """
 [geography]
 units = "units.csv"
 widths = { county = 2, block = 4 }
-
-[schema]
-home = ["house", "nursing", "barracks"]
-age = ["minor", "adult"]
-race = ["a", "b", "c"]
-
-[recodes.home]
-group = { private = ["house"], quarters = ["nursing", "barracks"] }
-
-[[zeros]]
-home = "nursing"
-age = "minor"
 
 [privacy]
 mechanism = "discrete-gaussian"
@@ -65,6 +50,7 @@ detailed = "4/10"
 [projection]
 method = "gls-top-down"
 """
+)
 
 
 @pytest.fixture
