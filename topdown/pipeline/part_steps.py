@@ -31,8 +31,8 @@ from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays
 from topdown.parts.job import Folder, Record, held, named, part_of_arrays
 from topdown.parts.steps import Part
 from topdown.parts.store import put_durably, take
-from topdown.pipeline.derive import generator, require_agreement
 from topdown.pipeline.part_cut import entries_of_arrays
+from topdown.pipeline.second_solutions import generator, require_agreement
 from topdown.privacy.plan import MOVE_UP
 from topdown.projection.certificate import require_certificate
 from topdown.projection.families import Sparse
