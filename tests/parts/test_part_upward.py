@@ -10,19 +10,13 @@ import numpy as np
 import pytest
 
 import topdown as td
-from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
+from support.parted import FROM_TRACT, LEDGER, TOML, TRACTS, AtOnce, counts_of, made, place_of_the_same_noise
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.noise.key import NoiseKey
 from topdown.pipeline import part_steps
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
-
-# The tracts tell everything that the blocks do.
-TRACTS = TOML.replace(
-    '[privacy.shares.tract]\ntotal = "1/10"', '[privacy.shares.tract]\ntotal = "1/20"\ndetailed = "1/20"'
-)
-FROM_TRACT = TRACTS + '[projection]\nupward = "from tract"\n'
 
 
 @pytest.fixture(scope="module")

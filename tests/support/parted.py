@@ -66,6 +66,12 @@ tables = ["age * race", "total"]
 """
 )
 
+# The tracts tell everything that the blocks do.
+TRACTS = TOML.replace(
+    '[privacy.shares.tract]\ntotal = "1/10"', '[privacy.shares.tract]\ntotal = "1/20"\ndetailed = "1/20"'
+)
+FROM_TRACT = TRACTS + '[projection]\nupward = "from tract"\n'
+
 LEDGER = """
 [ledger]
 path = "ledger.db"
