@@ -166,7 +166,7 @@ def solve_compiled(family: Family) -> Solved:
     x, sums, rows, ended, _ = family_kernel.solve_family(
         table,
         family.pattern,
-        g,
+        np.ascontiguousarray(g),  # of one layout, for which alone loops are compiled
         np.ones(len(family.cells)) if total is None else total,
         total is not None,
         conditions.allowed,
