@@ -26,6 +26,7 @@ from topdown.projection.method import METHODS, Method, nonnegative_methods
 from topdown.projection.optimality import FINE
 from topdown.projection.problem import Problem, cell_of
 from topdown.projection.several import project_families, project_histograms
+from topdown.wording import shown
 
 WEIGHTS = ("variance", "uniform")
 ENGINES = ("tree", "cvxpy")
@@ -41,6 +42,7 @@ def project(
     solver: str = "OSQP",
     solver_options: dict[str, Any] | None = None,
     limits: AnswerLimits | None = None,
+    upward: str | None = None,
 ) -> Estimate:
     """The consistent values nearest to the measurements, in the sense of ``method``.
 
@@ -49,7 +51,9 @@ def project(
     by default wherever the method has it. ``engine``: "tree" (exact, vectorised) or "cvxpy" (the same program stated in
     cvxpy and given to ``solver``, any that is installed, with ``solver_options``). ``weights``: "variance" weighs by
     1 / variance, "uniform" alike (what is exact stays exact and what was not measured stays out). ``limits``: of
-    queries' answers by node, which the estimate keeps; by the methods that go by families.
+    queries' answers by node, which the estimate keeps; by the methods that go by families. ``upward``: "from LEVEL",
+    of "gls-top-down" with x >= 0 and several queries, the level where its upward pass starts: what is measured below it
+    then serves to share out its counts and tells nothing of them. From the leaves where it is left out.
 
     Returns an `Estimate` whose certificate was computed from the program. Raises `ConfigError` for an unknown name,
     `ProjectionError` naming the node when exact values contradict each other, when a solver fails, or when it says that
@@ -68,9 +72,21 @@ def project(
     if limits is not None and not nonnegative:
         raise ConfigError("limits are kept where x >= 0 is; project with nonnegative=True, or leave limits out")
     options = solver_options or {}
+    if upward is not None and not (nonnegative and (measurements.others or limits is not None)):
+        raise ConfigError(
+            f"upward = {shown(upward)} is for non-negative histograms of several queries, or within limits, which are "
+            "made family by family; leave upward out"
+        )
     if nonnegative and (measurements.others or limits is not None):
         return project_families(
-            measurements, chosen, engine=engine, weights=weights, solver=solver, solver_options=options, limits=limits
+            measurements,
+            chosen,
+            engine=engine,
+            weights=weights,
+            solver=solver,
+            solver_options=options,
+            limits=limits,
+            upward=upward,
         )
     if measurements.others:
         return project_histograms(
@@ -78,7 +94,8 @@ def project(
         )
     geography, n_cells = measurements.geography, len(measurements.cells)
     values = np.empty((n_cells, geography.n_nodes))
-    parts = []
+    parts: list[_Part] = []
+    certificates = []
     for cells in geography.tree.blocks(n_cells):
         problem = stated(measurements, weights, nonnegative=nonnegative, cells=cells)
         if engine == "cvxpy":
@@ -89,10 +106,12 @@ def project(
             x = chosen.solve(problem)
         values[cells] = x
         tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
-        parts.append(_part(measurements, cells, problem, certified(problem, x, chosen, tolerance), chosen, weights))
-    certificate = worst_of([part.certificate for part in parts])
-    # A variance by node is the same for every cell.
-    parts = parts if measurements.node_variance.ndim == 2 else parts[:1]
+        certificates.append(certified(problem, x, chosen, tolerance))
+        # A variance by node is the same for every cell.
+        if not parts or measurements.node_variance.ndim == 2:
+            parts.append(_part(measurements, cells, problem, chosen, weights))
+        del problem, x  # Before the next block is stated.
+    certificate = worst_of(certificates)
     require_certificate(certificate, geography, method, engine)
     shape = (geography.n_nodes, n_cells)
     variance = _all_cells([part.variance for part in parts])
@@ -136,18 +155,15 @@ def stated(measurements: Measurements, weights: str, *, nonnegative: bool, cells
 class _Part(NamedTuple):
     """What is kept of a block of cells beside its values; ``variance`` and ``exact`` (nodes, 1) or (nodes, cells)."""
 
-    certificate: Certificate
     variance: FloatArray | None
     exact: npt.NDArray[np.bool_]
 
 
-def _part(
-    measurements: Measurements, cells: slice, problem: Problem, certificate: Certificate, method: Method, weights: str
-) -> _Part:
+def _part(measurements: Measurements, cells: slice, problem: Problem, method: Method, weights: str) -> _Part:
     variance = None
-    if not problem.nonnegative and (cells.start == 0 or problem.variance.ndim == 2):
+    if not problem.nonnegative:
         variance = _variance(problem, _of_cells(measurements.node_variance, cells), method, weights)
-    return _Part(certificate, None if variance is None else _by_node(variance), _by_node(problem.variance == 0))
+    return _Part(None if variance is None else _by_node(variance), _by_node(problem.variance == 0))
 
 
 def _of_cells(variance: FloatArray, cells: slice) -> FloatArray:
