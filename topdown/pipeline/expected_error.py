@@ -68,7 +68,7 @@ def error_table(
     if all_levels is not None:
         ratio = np.divide(errors["sd"], all_levels["sd"], out=np.ones(len(errors)), where=all_levels["sd"] > 0)
         worst = errors.loc[int(np.argmax(ratio))]
-        at = f"{unquoted(worst['level'])}, {unquoted(worst['query'])}"
+        at = f"{unquoted(str(worst['level']))}, {unquoted(str(worst['query']))}"
         yield f"          sd beside that of least squares over all levels: {ratio.max():.3f} times at most ({at})"
 
 
