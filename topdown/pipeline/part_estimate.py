@@ -1,7 +1,7 @@
 """How much memory and disk a release in parts takes, from the shape of its tree and what is asked of it.
 
 What a worker takes was measured on parts of 6,000 and 25,000 blocks with 2,016 cells and the production run's queries
-(0.36 and 0.56 GB), and is rounded up.
+(0.36 and 0.56 GB), and is rounded up; what is above the parts on a nation's counties (4.2 GiB).
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ _BYTES_OF_ANSWER = 6.5
 
 _ROOT_ARRAYS = 6
 """Tables of the parts' uppermost nodes x cells that are held above the parts."""
+
+_BYTES_OF_PAIR = 4
+"""Of every child and pair of cells in a family above the parts: siblings whose subtrees differ have matrices of their
+own, on the cells that their parent has, which are some two thirds of them."""
 
 _BYTES_OF_ROW = 48
 """Of a row of the input, when its counts are read and summed."""
@@ -83,6 +87,7 @@ def needed(
             if index < tree.n_levels - 1:
                 lo, hi = int(tree.child_offsets[lo]), int(tree.child_offsets[hi])
         most = max(most, numbers)
+    largest = max(int(tree.families(index).sizes.max()) for index in range(level))
     upper = int(tree.level_offsets[level + 1])
     roots = upper * schema.n_cells * _WORD
     entries = min(rows, tree.n_leaves * schema.n_cells) * tree.n_levels
@@ -91,7 +96,7 @@ def needed(
     by_node = _BYTES_OF_NODE * tree.n_nodes
     return Needed(
         reading=rows * _BYTES_OF_ROW + by_node,
-        above=_ROOT_ARRAYS * roots + by_node,
+        above=_ROOT_ARRAYS * roots + _BYTES_OF_PAIR * largest * schema.n_cells**2 + by_node,
         worker=_WORKER + int(_BYTES_OF_ANSWER * most),
         disk=int(disk),
     )
