@@ -73,6 +73,8 @@ SHUT_OUT = {
 DERIVES = {
     "pipeline.derive",
     "pipeline.rehearsal",
+    "pipeline.second_solutions",
+    "pipeline.made_margins",
     "pipeline.project",
     "pipeline.part_gather",
     "pipeline.part_plan",

@@ -28,22 +28,27 @@ _FRAGMENTS = 1.12
 
 _BATCH_ROWS = 1 << 18
 _BATCH_TEXT = 1 << 24
-_FILE_BUFFERS, _FILE_BUFFERS_PER_ROW = 14 << 20, 120
-"""Pages of a Parquet file's columns, and dictionaries of those that have one: so much at most, less in a short file."""
+_CSV_ROWS = 1 << 16
+_DICTIONARY_ENTRY = 190
+"""Bytes of an entry in the table by which Arrow finds a text in a dictionary, whose size is a power of two."""
 
-_INTERVAL_OF_ROW = 45.0
+_INTERVAL_OF_ROW = 30.0
 """What the three columns of an interval take in a row that is written."""
 
 _OF_FIELDS = 3.0
 """Tables beside the counts' own that are held while they are made of a redistricting file's."""
 
+_WRITES_MEANWHILE = ("projecting", "rounding", "margins of error")
+"""Stages beside which is written what is known from the start."""
+
 _SORTED_AT_ONCE = 1 << 20
 _FAMILY_GROUP = 1 << 17
 _LARGE_FAMILY = 1 << 18
+_NODES_AT_ONCE = 1 << 18
 
 
 _NOISE_ARRAYS = {"none": 1.6, "boundary-inflated": 5.2, "truncated": 12.0, "normalized": 12.0}
-_GRID_ARRAYS = 3.8
+_GRID_ARRAYS = 4.6
 """Arrays of a chunk's draws that are held while noise is drawn, by how it is bounded; on a grid."""
 
 
@@ -55,8 +60,8 @@ class Work:
     ``redistricting``: whether they are made of a redistricting file's tables instead.
     ``units_text``: bytes of the identifiers of all nodes, ``names_text``: of their names. ``bounds``: kinds of bounded
     noise. ``on_grid``: whether noise is continuous, on a grid. ``invariants``: whether a level is exact,
-    ``unmeasured``: whether one is not measured. ``margins``: whether there are intervals. ``threads``: how many work at
-    the same time.
+    ``unmeasured``: whether some nodes are not measured, ``open_leaves``: whether some of these are leaves.
+    ``margins``: whether there are intervals. ``threads``: how many work at the same time.
     """
 
     rows: int
@@ -72,6 +77,7 @@ class Work:
     unmeasured: bool
     margins: bool
     threads: int
+    open_leaves: bool = False
     redistricting: bool = False
 
 
@@ -81,7 +87,8 @@ def peak_memory(tree: Tree, work: Work, held: int, most: int) -> int:
     ``held``: what it holds now, ``most``: the most that it has held so far.
     """
     # The system counts pages by the batch, so that the most of now may turn out to be a little more.
-    needed = _FRAGMENTS * max(needed_by_stage(tree, work).values())
+    stages, meanwhile = needed_by_stage(tree, work), _written_meanwhile(tree, work)
+    needed = _FRAGMENTS * max(size + meanwhile * (stage in _WRITES_MEANWHILE) for stage, size in stages.items())
     return max(most + most // 32, held + _LOADED + int(needed))
 
 
@@ -95,7 +102,7 @@ def projects_one_by_one(tree: Tree) -> bool:
 
 
 def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
-    """Bytes that every stage takes beside the geography."""
+    """Bytes that every stage takes beside the geography, and beside what is written meanwhile."""
     table = _WORD * tree.n_nodes * work.cells
     kept = _WORD * 1.3 * tree.n_nodes
     needed = {
@@ -106,12 +113,18 @@ def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
         "writing": (4 + 2 * work.margins) * table + 2 * kept + _writing(tree, work),
     }
     if work.margins:
-        needed["margins of error"] = 6 * table + 2 * kept + _finding_margins(tree, work)
+        found = max(_laws(tree), 2 * table + _intervals(tree, work))
+        needed["margins of error"] = 4 * table + 2 * kept + found
     return {stage: int(size) for stage, size in needed.items()}
 
 
 def _widest(tree: Tree) -> int:
     return int(np.diff(tree.level_offsets).max())
+
+
+def _most_families(tree: Tree) -> int:
+    """How many families a level has at most."""
+    return int(np.diff(tree.level_offsets[:-1]).max(initial=1))
 
 
 def _largest_family(tree: Tree) -> int:
@@ -133,10 +146,10 @@ def _reading(tree: Tree, work: Work) -> float:
 
 
 def _drawing(tree: Tree, work: Work) -> float:
-    """Chunk by chunk, each of nodes with all their cells; beside it who took whose share, and the variances."""
+    """Chunks of nodes with all their cells, one for every thread; who took whose share, and the variances."""
     arrays = max([_NOISE_ARRAYS[kind] for kind in work.bounds] + [_GRID_ARRAYS] * work.on_grid)
-    chunk = min(_widest(tree), nodes_of_chunk(work.cells)) * work.cells
-    return _WORD * (arrays * chunk + 3 * tree.n_nodes)
+    drawn = min(_widest(tree), work.threads * nodes_of_chunk(work.cells)) * work.cells
+    return _WORD * (arrays * drawn + 3 * tree.n_nodes)
 
 
 def _projecting(tree: Tree, work: Work) -> float:
@@ -148,47 +161,84 @@ def _projection(tree: Tree, work: Work, method: Method) -> float:
     kernel, nonnegative = method.footprint, method.nonnegative
     nodes, inner, cells = tree.n_nodes, tree.n_families, _block_cells(tree, work)
     group = min(_widest(tree), max(_FAMILY_GROUP, _largest_family(tree)))
-    by_cell = kernel.block * nodes + kernel.block_group * group + kernel.block_inner * inner
-    held = (1 if work.on_grid else 2) * nodes
-    if work.invariants:
-        by_cell += (2.2 if nonnegative else 0.6) * nodes
-        held += nodes
-    if work.unmeasured:
-        by_cell += kernel.unmeasured * nodes
-    solving = cells * by_cell + 2.2 * nodes
-    certifying = cells * held + kernel.nodes * nodes + kernel.inner * inner + kernel.group * group
-    extra = work.invariants * (3.2 if nonnegative else 1.2) + work.unmeasured * 3.0
+    by_cell = kernel.block * nodes + kernel.block_inner * inner
+    by_cell += kernel.block_group * group + kernel.block_parents * min(group, _most_families(tree))
+    # What was measured, as fractions; what is on a grid is so already, but where exact values are settled in it.
+    stated = (not work.on_grid or work.invariants) * nodes
+    bounds = (work.invariants and nonnegative) * nodes
+    if work.open_leaves:
+        by_cell += kernel.block_open * tree.n_leaves
+    solving = cells * (stated + 2 * bounds + by_cell) + kernel.gains * nodes
+    certifying = cells * (stated + bounds + nodes) + kernel.nodes * nodes + kernel.inner * inner + kernel.group * group
+    extra = work.invariants * 1.2 + work.unmeasured * (3.0 if work.open_leaves else 1.2)
     return _WORD * (max(solving, certifying) + extra * nodes)
 
 
 def _rounding(tree: Tree, work: Work) -> float:
-    """One cell at a time, the remainders of a group of families sorted at once."""
-    widest = _widest(tree)
+    """One cell at a time, level by level; the remainders of a group of families sorted at once."""
+    widest, families = _widest(tree), _most_families(tree)
     sorted_at_once = min(widest, max(_SORTED_AT_ONCE, _largest_family(tree)))
-    words = 4.2 * tree.n_nodes + tree.n_families + 8.5 * sorted_at_once
+    level = max(3.0 * widest + 11.0 * families, 2.2 * widest + 4.0 * families + 8.5 * sorted_at_once)
+    words = 2.0 * tree.n_nodes + level
     return _WORD * (words + work.invariants * (2.1 * tree.n_nodes + 3.0 * widest))
 
 
-def _finding_margins(tree: Tree, work: Work) -> float:
-    """The laws of all errors, a block of cells, and in it some nodes at once."""
+def _laws(tree: Tree) -> float:
+    """The laws of all errors, of leaves that are alike one for a family."""
+    kinds = tree.n_families + (tree.n_families - int(tree.level_offsets[-3]) if tree.n_levels > 1 else 1)
+    at_once = min(kinds, _NODES_AT_ONCE)
+    return _WORD * max(3.3 * tree.n_nodes, tree.n_nodes + 26.3 * kinds + 6.0 * at_once)
+
+
+def _intervals(tree: Tree, work: Work) -> float:
+    """A block of cells at all nodes, and in it some nodes at once, or the children of one that has many."""
     cells, nodes = _block_cells(tree, work), tree.n_nodes
-    at_once = min(nodes, max(_LARGE_FAMILY, _largest_family(tree)))
-    words = (3.6 + 4.4 * cells + 5.0 * work.on_grid) * nodes + 4.6 * cells * at_once + 28.0 * tree.n_families
-    return _WORD * words
+    at_once = max((6.6 * cells + 6.4) * min(nodes, _NODES_AT_ONCE), 1.2 * cells * _largest_family(tree))
+    return _WORD * ((2.5 + 3.0 * cells) * nodes + cells * tree.n_families + at_once)
 
 
 def _writing(tree: Tree, work: Work) -> float:
-    """Files at the same time, each with a batch of rows: as arrays, as Arrow's, and encoded."""
-    text = work.units_text + work.names_text
-    nodes = min(_BATCH_ROWS, _BATCH_TEXT * tree.n_nodes // max(1, text)) // work.cells
-    rows = min(max(1, nodes), tree.n_nodes) * work.cells
-    letters = text / tree.n_nodes
+    """Files at the same time."""
+    files = [size for sizes in _files(tree, work) for size in sizes]
+    return sum(sorted(files)[-min(work.threads, len(files)) :])
+
+
+def _written_meanwhile(tree: Tree, work: Work) -> float:
+    """What is known from the start, one file after the other, by a thread that the solution leaves idle."""
+    return max(_files(tree, work)[0]) if work.threads > 1 else 0.0
+
+
+def _files(tree: Tree, work: Work) -> tuple[list[float], list[float]]:
+    """Bytes of every file's batch of rows, as arrays, as Arrow's, and encoded: of those that are written from the
+    start, measurements and the table of units, and of the others."""
+    text, nodes = work.units_text + work.names_text, tree.n_nodes
+    batch = min(nodes, max(1, min(_BATCH_ROWS, _BATCH_TEXT * nodes // max(1, text)) // work.cells))
+    rows, letters, names = batch * work.cells, work.units_text / nodes, work.names_text / nodes
+    parents = _dictionary(_parents_of(tree, batch), letters)
     if work.cells == 1 and not work.unmeasured:  # texts are taken as they are, without a copy
-        files = [60.0, 30.0, 30.0] + [35.0] * work.csv
+        estimates, measured, released = (one + 0.7 * letters for one in (32.0, 23.0, 24.0))
+        interval, repeated, csv_text = 0.5 * _INTERVAL_OF_ROW, 0.0, 1.6
+        csv = 25.0
     else:
-        files = [85 + 1.9 * letters, 75 + 1.9 * letters, 75 + 1.9 * letters] + [75 + 2.8 * letters] * work.csv
-    # The measurements, which come second, have no intervals.
-    files = [one + _INTERVAL_OF_ROW * (work.margins and place != 1) for place, one in enumerate(files)]
-    files.append((45.0 + 1.9 * letters) / work.cells)  # the table of units, a row a node
-    at_once = min(work.threads, len(files))
-    return rows * sum(sorted(files)[-at_once:]) + at_once * min(_FILE_BUFFERS, _FILE_BUFFERS_PER_ROW * rows)
+        estimates, measured, released, csv = 75.0, 50.0, 48.0, 45.0
+        interval, repeated, csv_text = _INTERVAL_OF_ROW, _dictionary(batch, max(letters, names)), 2.8
+    # The measurements have no intervals, and no parents.
+    files = [rows * (one + interval * work.margins) + max(repeated, parents) for one in (estimates, released)]
+    if work.csv:
+        texts = min(rows, _CSV_ROWS) * (50 + csv_text * (2 * letters + names))
+        files.append(rows * (csv + interval * work.margins) + texts)
+    # The table of units has a row a node, and of each parent what identifies it.
+    units = min(nodes, _BATCH_ROWS)
+    from_the_start = [rows * measured + repeated, 25.0 * units + _dictionary(_parents_of(tree, units), letters)]
+    return from_the_start, files
+
+
+def _dictionary(texts: int, letters: float) -> float:
+    """Bytes by which so many texts of so many letters are found, and in which they are written."""
+    return _DICTIONARY_ENTRY * (1 << (texts + 1).bit_length() - 1) + 2.5 * letters * texts
+
+
+def _parents_of(tree: Tree, nodes: int) -> int:
+    """How many parents so many nodes in a row have at most."""
+    first = np.searchsorted(tree.child_offsets, np.arange(1, tree.n_nodes + nodes, nodes))
+    return min(nodes, int(np.diff(first).max(initial=1)) + 1)

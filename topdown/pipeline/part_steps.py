@@ -31,11 +31,11 @@ from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays
 from topdown.parts.job import Folder, Record, held, named, part_of_arrays
 from topdown.parts.steps import Part
 from topdown.parts.store import put_durably, take
-from topdown.pipeline.derive import generator, require_agreement
 from topdown.pipeline.part_cut import entries_of_arrays
+from topdown.pipeline.second_solutions import generator, require_agreement
 from topdown.privacy.plan import MOVE_UP
 from topdown.projection.certificate import require_certificate
-from topdown.projection.families import Sparse
+from topdown.projection.families import Programs, Sparse
 from topdown.projection.invariants import Contradiction
 from topdown.projection.several import certificate_of_checks, in_words
 from topdown.projection.subtrees import Roots
@@ -87,7 +87,12 @@ def top(root: Path) -> str:
     for number, (start, stop) in enumerate(record.siblings):
         put_durably(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
     checked = _solved_again(record, begun, whole, above)
-    made = {**histograms_as_arrays("above", whole.histograms), "certificate": certificate, "cross check": checked}
+    made = {
+        **histograms_as_arrays("above", whole.histograms),
+        "certificate": certificate,
+        "programs": np.array(Programs.of_checks(whole.checks)),
+        "cross check": checked,
+    }
     put_durably(folder.top, made)
     return code
 
@@ -108,8 +113,11 @@ def down(at: At) -> None:
             "Topdown or of its libraries may do; nothing was released: give all workers the same"
         )
     whole = _named(folder, record, part, lambda: steps.down(job, part, measured, roots))
-    made = {"certificate": _certificate(folder, record, part, whole, measured)}
-    made["code"] = np.array(_code(begun, record, part, measured, gone_up))
+    made = {
+        "certificate": _certificate(folder, record, part, whole, measured),
+        "programs": np.array(Programs.of_checks(whole.checks)),
+        "code": np.array(_code(begun, record, part, measured, gone_up)),
+    }
     _require_sums(record, part, whole, at.part)
     for k in range(2, part.tree.n_levels):
         made |= histograms_as_arrays(str(k), whole.histograms[part.tree.level(k)])

@@ -29,6 +29,7 @@ from topdown.pipeline.part_estimate import Needed, needed
 from topdown.pipeline.part_plan import goes_in_parts, where_to_cut
 from topdown.pipeline.record_reading import counts_of_records, unit_rows
 from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
+from topdown.privacy.only_child import levels_taken
 from topdown.tables import pl94
 from topdown.tables.excel import UNREADABLE as EXCEL_UNREADABLE
 from topdown.tables.excel import excel_rows
@@ -359,6 +360,7 @@ def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers:
     texts: int = geography.identifiers.nbytes
     plan = config.plan().for_levels(geography.levels)
     variances = [plan.variance(level) for level in geography.levels if not config.asks_queries]
+    given = levels_taken(plan, geography) < 0
     # Rows that are chosen, one for every leaf, are a copy beside the table that they are chosen from.
     copied = min(1.0, geography.n_leaves / max(1, extent.rows)) if config.input.where else 0.0
     rows = extent.rows if config.input.rows == "leaves" else min(extent.rows, 1 << 21)  # what is held at once
@@ -373,7 +375,8 @@ def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers:
         bounds=tuple({plan.bounds.at(level).kind for level in geography.levels}),
         on_grid=plan.released_grid_bits > 0,
         invariants=bool(plan.invariants),
-        unmeasured=bool(np.isinf(variances).any()),
+        unmeasured=bool(np.isinf(variances).any() or given.any()),
+        open_leaves=bool(np.isinf(variances[-1:]).any() or given[geography.tree.leaves].any()),
         margins=not plan.bounds.any and not config.by_family,
         threads=available_workers() if workers is None else workers,
         redistricting=not is_read,

@@ -93,19 +93,35 @@ class Own:
         for query, precision in self.precision.items():
             here = precision[nodes, None]
             table += here * self.entries[query]
-            g += here * self.answers[query].values[nodes][:, query.answers_of(cells)]
+            g += here * _said(self.answers[query], nodes, query.answers_of(cells))
         return Gathered(table, g)
 
     def slope(self, x: FloatArray, nodes: slice, cells: IntArray) -> tuple[FloatArray, FloatArray]:
         """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
-        found, size = np.zeros_like(x), np.zeros_like(x)
-        for query, precision in self.precision.items():
-            answer, place, order, starts = grouped(query.answers_of(cells))
-            summed = np.add.reduceat(x[:, order], starts, axis=1)
-            said = self.answers[query].values[nodes][:, answer]
-            found += (precision[nodes, None] * (summed - said))[:, place]
-            size += (precision[nodes, None] * (summed + np.abs(said)))[:, place]
-        return found, size
+        if not self.precision:
+            return np.zeros_like(x), np.zeros_like(x)
+        # All queries at once: the answers of each are groups of cells of their own.
+        first, labels = 0, []
+        for query in self.precision:
+            labels.append(first + query.answers_of(cells))
+            first += query.n_answers
+        answer, place, order, starts = grouped(np.concatenate(labels))
+        place = place.reshape(len(labels), -1)
+        summed = np.add.reduceat(x[:, order % len(cells)], starts, axis=1)
+        bounds = [0, *(int(one.max()) + 1 for one in place)]
+        found, size = np.empty_like(summed), np.empty_like(summed)
+        before = 0
+        for (query, precision), lo, hi in zip(self.precision.items(), bounds[:-1], bounds[1:], strict=True):
+            said = _said(self.answers[query], nodes, answer[lo:hi] - before)
+            before += query.n_answers
+            found[:, lo:hi] = precision[nodes, None] * (summed[:, lo:hi] - said)
+            size[:, lo:hi] = precision[nodes, None] * (summed[:, lo:hi] + np.abs(said))
+        return found[:, place].sum(axis=1), size[:, place].sum(axis=1)
+
+
+def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[np.generic]:
+    """Some of the answers at some nodes (nodes x numbers); answer by answer, as a part's lie in memory."""
+    return answers.values.T[numbers, nodes].T
 
 
 class _Part(NamedTuple):

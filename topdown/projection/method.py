@@ -41,20 +41,23 @@ class Program(NamedTuple):
 
 
 class Footprint(NamedTuple):
-    """Arrays that a projection holds at once beside its result, as ``tracemalloc`` counts them, rounded up.
+    """Arrays that a projection holds at once beside what was measured, as ``tracemalloc`` counts them.
 
-    ``block``, ``block_group``, ``block_inner``: while it solves, of a block of cells: at all nodes, at those of a group
-    of families, at inner nodes. ``nodes``, ``inner``, ``group``: while it certifies one cell: at all nodes, at inner
-    nodes, in a group of families. ``unmeasured``: more of a block of cells at all nodes, where a level is not measured.
+    ``block``, ``block_inner``, ``block_group``, ``block_parents``: while it solves, of a block of cells: at all nodes,
+    at inner nodes, at the children of a group of families, at their parents. ``block_open``: more at the leaves, where
+    some are not measured. ``gains``: what it multiplies by, the same for all cells. ``nodes``, ``inner``, ``group``:
+    while it certifies one cell: at all nodes, at inner nodes, in a group of families.
     """
 
     block: float
-    block_group: float
     block_inner: float
+    block_group: float
+    block_parents: float
+    block_open: float
+    gains: float
     nodes: float
     inner: float
     group: float
-    unmeasured: float
 
 
 @dataclass(frozen=True)
@@ -195,7 +198,7 @@ GLS = Method(
     _whole_tree_residuals,
     least_squares_variance,
     _whole_tree_program,
-    Footprint(2.2, 2.1, 1.9, 7.3, 17.0, 7.9, 1.9),
+    Footprint(1.0, 0.3, 2.0, 2.0, 0.1, 3.0, nodes=7.3, inner=17.0, group=7.9),
     nonnegative=False,
     upward=True,
 )
@@ -211,7 +214,7 @@ METHODS: dict[str, Method] = {
             _top_down_residuals,
             _top_down_variance,
             _top_down_program,
-            Footprint(1.2, 4.0, 1.9, 3.3, 4.3, 16.0, 1.2),
+            Footprint(2.0, 0.0, 5.0, 9.0, 1.0, 0.2, nodes=3.3, inner=4.3, group=16.0),
             nonnegative=True,
             upward=False,
             by_family=True,
@@ -224,7 +227,7 @@ METHODS: dict[str, Method] = {
             _gls_top_down_residuals,
             least_squares_variance,
             _gls_top_down_program,
-            Footprint(2.2, 4.0, 1.9, 5.3, 4.3, 16.0, 1.9),
+            Footprint(2.0, 0.0, 5.0, 9.0, 1.0, 2.0, nodes=5.3, inner=4.3, group=16.0),
             nonnegative=True,
             upward=True,
             by_family=True,
@@ -236,7 +239,7 @@ METHODS: dict[str, Method] = {
             _whole_tree_residuals,
             least_squares_variance,
             _whole_tree_program,
-            Footprint(7.0, 0.0, 5.8, 6.5, 18.2, 13.0, 3.2),
+            Footprint(6.2, 7.4, 0.0, 0.0, 3.1, 0.2, nodes=6.5, inner=18.2, group=13.0),
             nonnegative=True,
             upward=True,
         ),

@@ -94,7 +94,8 @@ def project(
         )
     geography, n_cells = measurements.geography, len(measurements.cells)
     values = np.empty((n_cells, geography.n_nodes))
-    parts = []
+    parts: list[_Part] = []
+    certificates = []
     for cells in geography.tree.blocks(n_cells):
         problem = stated(measurements, weights, nonnegative=nonnegative, cells=cells)
         if engine == "cvxpy":
@@ -105,10 +106,12 @@ def project(
             x = chosen.solve(problem)
         values[cells] = x
         tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
-        parts.append(_part(measurements, cells, problem, certified(problem, x, chosen, tolerance), chosen, weights))
-    certificate = worst_of([part.certificate for part in parts])
-    # A variance by node is the same for every cell.
-    parts = parts if measurements.node_variance.ndim == 2 else parts[:1]
+        certificates.append(certified(problem, x, chosen, tolerance))
+        # A variance by node is the same for every cell.
+        if not parts or measurements.node_variance.ndim == 2:
+            parts.append(_part(measurements, cells, problem, chosen, weights))
+        del problem, x  # Before the next block is stated.
+    certificate = worst_of(certificates)
     require_certificate(certificate, geography, method, engine)
     shape = (geography.n_nodes, n_cells)
     variance = _all_cells([part.variance for part in parts])
@@ -152,18 +155,15 @@ def stated(measurements: Measurements, weights: str, *, nonnegative: bool, cells
 class _Part(NamedTuple):
     """What is kept of a block of cells beside its values; ``variance`` and ``exact`` (nodes, 1) or (nodes, cells)."""
 
-    certificate: Certificate
     variance: FloatArray | None
     exact: npt.NDArray[np.bool_]
 
 
-def _part(
-    measurements: Measurements, cells: slice, problem: Problem, certificate: Certificate, method: Method, weights: str
-) -> _Part:
+def _part(measurements: Measurements, cells: slice, problem: Problem, method: Method, weights: str) -> _Part:
     variance = None
-    if not problem.nonnegative and (cells.start == 0 or problem.variance.ndim == 2):
+    if not problem.nonnegative:
         variance = _variance(problem, _of_cells(measurements.node_variance, cells), method, weights)
-    return _Part(certificate, None if variance is None else _by_node(variance), _by_node(problem.variance == 0))
+    return _Part(None if variance is None else _by_node(variance), _by_node(problem.variance == 0))
 
 
 def _of_cells(variance: FloatArray, cells: slice) -> FloatArray:

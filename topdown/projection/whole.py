@@ -18,7 +18,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, Source
 from topdown.noise.randomness import read_exactly
 from topdown.projection.certificate import Certificate
-from topdown.projection.families import Descent, Family, Sparse, descend, solve_compiled
+from topdown.projection.families import Descent, Family, Programs, Sparse, descend, solve_compiled
 from topdown.projection.flow import Network, chain, nearest, network, unbiased
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
@@ -62,6 +62,7 @@ class WholeProjection(NamedTuple):
     weights: str
     certificate: Certificate
     nonnegative: bool = True
+    programs: Programs | None = None
 
 
 def whole_histograms(

@@ -108,8 +108,9 @@ def node_margins(
         raise DataError("the release has other units or cells than the measurements; give the one made of them")
     shape = (len(cells), geography.n_nodes)
     estimate = np.empty(shape) if linear is None else linear.T
-    lower, upper = (np.empty(shape) for _ in range(2))
     variance, law = laws_of_nodes(measurements, noise)
+    del noise  # It has a number for every node.
+    lower, upper = (np.empty(shape) for _ in range(2))
     if simultaneous:
         alpha /= max(1, int((variance > 0).sum()) * len(cells))
     for block in geography.tree.blocks(len(cells)):

@@ -20,6 +20,7 @@ FEW_NODES = 2000
 them."""
 _LARGEST_SUM = 4
 """So many draws at most make a main term in a large tree; sums of more are smooth."""
+_NODES_AT_ONCE = 1 << 17
 
 
 class Upward(NamedTuple):
@@ -176,7 +177,17 @@ def main_terms(
 def _enter(
     terms: MainTerms, nodes: slice, kind: IntArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
 ) -> None:
-    """Put a candidate in its place among the largest of ``nodes``."""
+    """Put a candidate in its place among the largest of ``nodes``, some of them at a time."""
+    candidate = (kind, number, coefficient)
+    for begin in range(nodes.start, nodes.stop, _NODES_AT_ONCE):
+        stop = min(begin + _NODES_AT_ONCE, nodes.stop)
+        some = slice(begin - nodes.start, stop - nodes.start)
+        _enter_some(terms, slice(begin, stop), *(column[some] for column in candidate), variance)
+
+
+def _enter_some(
+    terms: MainTerms, nodes: slice, kind: IntArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
+) -> None:
     new: tuple[IntArray | FloatArray, ...] = (
         kind,
         number,
