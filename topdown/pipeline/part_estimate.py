@@ -1,8 +1,8 @@
 """How much memory and disk a release in parts takes, from the shape of its tree and what is asked of it.
 
 Measured by what the processes held of a state of 25,000 blocks in parts of 5,000, and of nations of 81,330 and (reading
-and what is above the parts) 8,132,968 blocks in parts of 25,000, with 2,016 cells and the production run's queries; rounded up. How many
-cells have records follows from the counts, and is assumed to be as in these.
+and above the parts) 8,132,968 blocks in parts of 25,000, with 2,016 cells and the production run's queries; rounded up.
+How many cells have records follows from the counts, and is assumed to be as in these.
 """
 
 from __future__ import annotations
