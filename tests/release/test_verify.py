@@ -64,6 +64,11 @@ def test_the_command(public: Path, topdown: Command) -> None:
     assert "cannot be read as a release" in gone.stderr
 
 
+def test_the_directory_of_a_run_is_told_from_its_release(public: Path) -> None:
+    with pytest.raises(DataError, match=r"it is what a run wrote; give the release in it, .*public$"):
+        td.verify_release(public.parent)
+
+
 def appended(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"\n")
 

@@ -75,6 +75,11 @@ def verify_files(public: Path, remedy: str = FETCH) -> dict[str, Any]:
             f"{shown_path(public)}: cannot be read as a release: {reason(error)}; correct the path or the permissions"
         ) from None
     if isinstance(manifest, str):
+        inside = public / "public"
+        if (inside / MANIFEST).is_file():
+            raise DataError(
+                f"{shown_path(public)}: it is what a run wrote; give the release in it, {shown_path(inside)}"
+            )
         raise DataError(f"{shown_path(public / MANIFEST)}: {manifest}; {remedy}")
     if defects:
         more = f" and {len(defects) - _MOST_DEFECTS} more" if len(defects) > _MOST_DEFECTS else ""
