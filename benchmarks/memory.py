@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from record import save
@@ -198,7 +199,8 @@ def _units(shape: Shape, level: int) -> int:
 
 def _texts(prefix: str, numbers: np.ndarray, letters: int) -> pa.Array:
     digits = max(letters - len(prefix), len(str(int(numbers.max(initial=0)))))
-    return pa.array([f"{prefix}{number:0{digits}d}" for number in numbers.tolist()])
+    padded = pc.utf8_lpad(pc.cast(pa.array(numbers), pa.string()), digits, "0")
+    return pc.binary_join_element_wise(pa.scalar(prefix), padded, "")
 
 
 class Measured(NamedTuple):

@@ -55,8 +55,8 @@ def struck(rng: random.Random, command: list[str], parts: Path) -> str:
             rng.choice(workers).kill() if workers else None
         else:
             run.kill()
-    code = run.wait(timeout=300)
-    _, alive = psutil.wait_procs(workers, timeout=60)
+    code = run.wait(timeout=600)
+    _, alive = psutil.wait_procs(workers, timeout=180)
     for process in alive:
         process.kill()
     assert not alive, accident  # a worker ends with who gave it work

@@ -74,6 +74,8 @@ def work(**changes: object) -> Work:
 
 
 TREE = Tree.from_family_sizes([[100], [100] * 100])
+FAMILY = Tree.from_family_sizes([[100_000]])
+CHAINS = Tree.from_family_sizes([[20_000], *([1] * 20_000 for _ in range(4))])
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,27 @@ TREE = Tree.from_family_sizes([[100], [100] * 100])
 )
 def test_more_work_needs_more_memory(stage: str, changes: dict[str, object]) -> None:
     assert needed_by_stage(TREE, work(**changes))[stage] > needed_by_stage(TREE, work())[stage]
+
+
+def test_leaves_that_are_not_measured_need_more_than_units_above_them() -> None:
+    above, leaves = (needed_by_stage(TREE, work(unmeasured=True, open_leaves=one)) for one in (False, True))
+    assert above["projecting"] < leaves["projecting"]
+
+
+def test_every_thread_draws_a_chunk_of_its_own() -> None:
+    one, two = (needed_by_stage(TREE, work(cells=60, threads=threads))["drawing noise"] for threads in (1, 2))
+    assert one < two
+
+
+def test_leaves_that_are_alike_need_less_for_their_margins_than_as_many_units_above_them() -> None:
+    wide, deep = (needed_by_stage(tree, work(margins=True, cells=1)) for tree in (FAMILY, CHAINS))
+    assert 1.2 * wide["margins of error"] < deep["margins of error"]
+
+
+def test_texts_that_are_found_by_a_dictionary_need_more_in_files_the_more_of_them_there_are() -> None:
+    """In chains every unit has a parent of its own."""
+    wide, deep = (needed_by_stage(tree, work(cells=1)) for tree in (FAMILY, CHAINS))
+    assert wide["writing"] + (10 << 20) < deep["writing"]
 
 
 def test_a_single_thread_projects_one_estimate_after_the_other() -> None:

@@ -407,11 +407,16 @@ def test_a_release_outside_its_limits_is_found(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ("0003,home,nursing,3,2", r"facilities\.csv: limits, row 1: block '0003'.*'nursing': the lower limit is above"),
-        ("0009,home,nursing,1,", r"facilities\.csv: limits, row 1: no unit '0009' in the geography"),
-        ("0003,home,nursery,1,", r"facilities\.csv: limits, row 1: .*'nursery'.*did you mean 'nursing'"),
-        ("0003,house,nursing,1,", r"facilities\.csv: limits, row 1: .*'house'"),
-        ("0003,home,nursing,-1,", r"row 1: '-1' is no whole number"),
+        (
+            "0003,home,nursing,3,2",
+            r"facilities\.csv: limits, line 2: block '0003'.*'nursing': the lower limit is above",
+        ),
+        ("0009,home,nursing,1,", r"facilities\.csv: limits, line 2: no unit '0009' in the geography"),
+        ("0003,home,nursery,1,", r"facilities\.csv: limits, line 2: .*'nursery'.*did you mean 'nursing'"),
+        ("0003,house,nursing,1,", r"facilities\.csv: limits, line 2: .*'house'"),
+        ("0003,home,nursing,-1,", r"line 2: '-1' is no whole number"),
+        ("0003,home,nursing,,inf", r"line 2: 'inf' is no whole number"),
+        ("0003,home,nursing,1,\n0003,home,nursing,2,", r"limits, line 3: block '0003'.*'nursing' has a row before"),
         (
             "0003,home * age,nursing_minor,1,",
             "block '0003', query 'home \\* age', 'nursing_minor': it must be at least 1, and the schema's zeros",

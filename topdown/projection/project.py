@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.geography.tree import FloatArray
+from topdown.machine.allocation import give_back
 from topdown.measurements.measurements import Measurements
 from topdown.projection.certificate import (
     SOLVER_TOLERANCE,
@@ -110,7 +111,10 @@ def project(
         # A variance by node is the same for every cell.
         if not parts or measurements.node_variance.ndim == 2:
             parts.append(_part(measurements, cells, problem, chosen, weights))
-        del problem, x  # Before the next block is stated.
+        if cells.stop < n_cells:
+            # Of two projections at a time each leaves free what is in too small pieces for the other.
+            del problem, x
+            give_back()
     certificate = worst_of(certificates)
     require_certificate(certificate, geography, method, engine)
     shape = (geography.n_nodes, n_cells)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
+from topdown.machine.allocation import give_back
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.project import stated
@@ -110,6 +111,7 @@ def node_margins(
     estimate = np.empty(shape) if linear is None else linear.T
     variance, law = laws_of_nodes(measurements, noise)
     del noise  # It has a number for every node.
+    give_back()  # What the laws were made from is as much as all that follows.
     lower, upper = (np.empty(shape) for _ in range(2))
     if simultaneous:
         alpha /= max(1, int((variance > 0).sum()) * len(cells))
