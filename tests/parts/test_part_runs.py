@@ -66,6 +66,9 @@ def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
     assert "measurements.parquet" not in manifest["files"]
     assert manifest["fit_for_release"]
     projection = manifest["projections"]["non_negative"]
+    programs = projection["programs"]
+    assert 0 < programs["families"] < programs["variables"]
+    assert programs["families"] <= programs["rounds"] <= programs["families"] * programs["most_rounds"]
     assert projection["certificate"]["deviations"] <= projection["certificate"]["tolerance"]
     assert projection["cross_check"]["scope"] == "every family of nation, state"
     assert "3 parts" in (public / "README.md").read_text()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -119,7 +119,7 @@ class Own:
         return found[:, place].sum(axis=1), size[:, place].sum(axis=1)
 
 
-def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[np.generic]:
+def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[Any]:
     """Some of the answers at some nodes (nodes x numbers); answer by answer, as a part's lie in memory."""
     return answers.values.T[numbers, nodes].T
 
