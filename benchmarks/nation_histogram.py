@@ -4,19 +4,22 @@ python benchmarks/nation_histogram.py make build/nation-histogram               
 python benchmarks/nation_histogram.py make build/small --scale 0.01             a nation of a hundredth of the blocks
 python benchmarks/nation_histogram.py make build/two --states 2                 two states of the whole nation
 python benchmarks/nation_histogram.py run build/nation-histogram                from these to a release with P1 to P5
+python benchmarks/nation_histogram.py run build/nation-histogram --go-on        the same, from where it was stopped
 python benchmarks/nation_histogram.py growth build/growth                       time against blocks, cells and workers
 
 A run is the installed command, watched from outside: seconds of every step, and the most memory that its processes held
-together and that one of them held.
+together and that one of them held. What several starts took is added up.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -58,22 +61,44 @@ _EVERY = 0.25
 class Watch:
     """A command at work: the most bytes of memory that its processes hold together (``sum``) and one of them
     (``largest``). Of pages that processes share each has its part.
+
+    Its lines go to ``log`` as they come. It ends with whoever watches it, also where that is killed.
     """
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self) -> None:
         self.sum = self.largest = self.processes = 0
-        self.lines: list[str] = []
+        self.seconds = 0.0
+        self.steps: dict[str, float] = {}
+
+    def run(self, command: list[str], log: Path) -> bool:
+        """Whether the command succeeds."""
         began = time.perf_counter()
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+        pipe = subprocess.PIPE
+        with (
+            log.open("a") as kept,
+            subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=pipe, text=True, preexec_fn=_end_with_us
+            ) as job,
+        ):
             looks = threading.Thread(target=self._look, args=(job,))
             looks.start()
-            for line in job.stderr or ():
-                self.lines.append(line.rstrip())
-            job.wait()
-            looks.join()
-        self.seconds = time.perf_counter() - began
-        if job.returncode:
-            raise SystemExit("\n".join(self.lines[-30:]))
+            try:
+                for line in job.stderr or ():
+                    print(line, end="", file=kept, flush=True)
+                    self._note(line)
+                return job.wait() == 0
+            finally:
+                job.kill()  # which may still be at work; what is done is on disk, and workers end with it
+                job.wait()
+                looks.join()
+                self.seconds = time.perf_counter() - began
+
+    def _note(self, line: str) -> None:
+        """Take the seconds of a step from a line that tells them."""
+        found = re.search(r"ms +(\S[^:]*): done in ([0-9.]+) s", line)
+        if found:
+            self.steps[found[1].strip()] = float(found[2])
 
     def _look(self, job: subprocess.Popen[str]) -> None:
         while job.poll() is None:
@@ -82,11 +107,11 @@ class Watch:
             self.sum, self.largest = max(self.sum, sum(held)), max(self.largest, *held, 0)
             time.sleep(_EVERY)
 
-    @property
-    def steps(self) -> dict[str, float]:
-        """Seconds by step, as the command told them."""
-        found = (re.search(r"ms +(\S[^:]*): done in ([0-9.]+) s", line) for line in self.lines)
-        return {one[1].strip(): float(one[2]) for one in found if one}
+
+def _end_with_us() -> None:
+    """Let the system kill this process when its parent ends, however that ends (PR_SET_PDEATHSIG of Linux)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _with_children(root: int) -> list[int]:
@@ -117,45 +142,60 @@ def run(
     privacy: str = PRESET,
     tables: str = TABLES,
     options: tuple[str, ...] = (),
+    go_on: bool = False,
 ) -> dict[str, Any]:
-    """A release of the nation in ``folder``, and what it took."""
+    """A release of the nation in ``folder``, and what it took; ``go_on``: with what is there of one that was stopped,
+    and what that took."""
     (folder / "run.toml").write_text(TOML.format(privacy=privacy, method=method, tables=tables))
-    output = folder / "out"
-    shutil.rmtree(output, ignore_errors=True)
+    output, told_before, log = folder / "out", folder / "took.json", folder / "run.log"
+    if not go_on:
+        shutil.rmtree(output, ignore_errors=True)
+        told_before.unlink(missing_ok=True)
+        log.unlink(missing_ok=True)
     command = [str(Path(sys.executable).with_name("topdown")), "run", str(folder / "run.toml"), "--verbose"]
     command += ["--output", str(output), *(["--workers", str(workers)] if workers else []), *options]
-    before = os.times()
-    watch = Watch(command)
-    after = os.times()
+    took = _watched(command, log, told_before)
     public = output / "public"
     manifest = json.loads((public / "manifest.json").read_text())
     told = json.loads((folder / "made.json").read_text())
-    found: dict[str, Any] = {f"seconds, {title}": seconds for title, seconds in watch.steps.items()}
-    found |= {
-        "seconds": watch.seconds,
-        "processor seconds": after.children_user
-        + after.children_system
-        - before.children_user
-        - before.children_system,
-        "peak GiB, all processes together": watch.sum / 2**30,
-        "peak GiB, largest process": watch.largest / 2**30,
-        "processes": watch.processes,
+    found: dict[str, Any] = {
+        **took,
         "public MB": sum(path.stat().st_size for path in public.rglob("*") if path.is_file()) / 1e6,
         "cells above 0 in the release": _rows(public),
         **{key: told[key] for key in ("blocks", "cells", "rows", "persons")},
         "method": method,
     }
     for name, projection in manifest["projections"].items():
-        certificate = projection.get("certificate") or {}
-        found |= {f"{name}, {key}": value for key, value in _flat(certificate) if not isinstance(value, list)}
+        for part in ("certificate", "programs"):
+            found |= {f"{name}, {part}, {key}": value for key, value in projection[part].items()}
     return found
 
 
-def _flat(value: dict[str, Any], before: str = "certificate") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, one in value.items():
-        found += _flat(one, f"{before}, {key}") if isinstance(one, dict) else [(f"{before}, {key}", one)]
-    return found
+def _watched(command: list[str], log: Path, told: Path) -> dict[str, Any]:
+    """What ``command`` took, with what earlier starts of it took that are ``told``; kept there, however it ends.
+
+    Seconds are added up, memory is the most of all. Raises `SystemExit` where the command fails.
+    """
+    took: dict[str, Any] = json.loads(told.read_text()) if told.exists() else {}
+    began, watch, succeeded = os.times(), Watch(), False
+    try:
+        succeeded = watch.run(command, log)
+    finally:
+        ended = os.times()
+        spent = ended.children_user + ended.children_system - began.children_user - began.children_system
+        new = {f"seconds, {title}": seconds for title, seconds in watch.steps.items()}
+        new |= {"seconds": watch.seconds, "processor seconds": spent, "starts": 1}
+        took |= {title: took.get(title, 0) + value for title, value in new.items()}
+        most = {
+            "peak GiB, all processes together": watch.sum / 2**30,
+            "peak GiB, largest process": watch.largest / 2**30,
+            "processes": watch.processes,
+        }
+        took |= {title: max(took.get(title, 0), value) for title, value in most.items()}
+        told.write_text(json.dumps(took))
+    if not succeeded:
+        raise SystemExit("\n".join(log.read_text().splitlines()[-30:]))
+    return took
 
 
 def _rows(public: Path) -> int:
@@ -172,13 +212,16 @@ def make(folder: Path, blocks: int = BLOCKS, states: int = STATES, cells: int = 
     print(f"{folder}: " + ", ".join(f"{value:,} {name}" for name, value in told.items()))
 
 
+_ALSO_ALONE = 300_000
+"""Blocks up to which growth is measured with one worker, too."""
+
+
 def growth(folder: Path, largest: int) -> None:
     """Seconds against blocks, against workers, and against cells with the total and all cells measured."""
     figures: dict[str, Any] = {}
-    sizes = [n for n in (10_000, 30_000, 100_000, 300_000, 1_000_000, BLOCKS) if n <= largest]
-    for blocks in sizes:
+    for blocks in (n for n in (10_000, 30_000, 100_000, 300_000, 1_000_000, BLOCKS) if n <= largest):
         make(folder, blocks)
-        for workers in (1, 2):
+        for workers in (1, 2) if blocks <= _ALSO_ALONE else (2,):
             _note(figures, f"{blocks} blocks, 2016 cells, {workers} workers", run(folder, workers=workers), blocks)
     for cells, attributes in ((8, ["hhgq"]), (252, ["votingage", "hispanic", "cenrace"]), (2016, list(PERSONS.names))):
         make(folder, 100_000, cells=cells)
@@ -214,7 +257,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--workers", type=int)
     parser.add_argument("--method", default="gls-top-down")
-    parser.add_argument("--largest", type=int, default=BLOCKS, help="growth: the largest number of blocks")
+    parser.add_argument("--largest", type=int, default=1_000_000, help="growth: the largest number of blocks")
+    parser.add_argument("--go-on", action="store_true", help="run: with what is there of a run that was stopped")
     parser.add_argument("--keep", default="nation-histogram", help="the name under which a run's figures are kept")
     arguments = parser.parse_args()
     if arguments.job == "make":
@@ -222,7 +266,7 @@ def main() -> None:
     elif arguments.job == "growth":
         growth(arguments.folder, arguments.largest)
     else:
-        figures = run(arguments.folder, method=arguments.method, workers=arguments.workers)
+        figures = run(arguments.folder, method=arguments.method, workers=arguments.workers, go_on=arguments.go_on)
         for title, value in figures.items():
             print(f"  {title:50s} {value:,.4g}" if isinstance(value, int | float) else f"  {title:50s} {value}")
         save(arguments.keep, figures)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from coverage import CLASSES, DATA, EDGES
+from interval_coverage import CLASSES, DATA, EDGES
 from record import RESULTS, machine
 
 import topdown as td

@@ -8,21 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from support.command import topdown_command
 from support.places import RUN_TOML, Command
-from topdown.cli import app as cli
 
 
 @pytest.fixture
-def main(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def main(capfd: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     """`topdown ARGUMENTS` in this process: its exit code and what it printed, (code, out, err)."""
-    monkeypatch.setenv("COLUMNS", "200")
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["topdown", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
+        code = topdown_command(*arguments)
         out, err = capfd.readouterr()
-        return int(stop.value.code or 0), out, err
+        return code, out, err
 
     return call
 

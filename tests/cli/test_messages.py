@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from topdown.cli import app as cli
+from support.command import topdown_command
 
 QUICK, LONG = 200, 6_000
 """Mangled tables in the quick suite and in the long one."""
@@ -49,13 +49,12 @@ def secrets(rng: random.Random) -> list[list[str]]:
     return rows
 
 
-def says(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str, str]:
+def says(*arguments: object) -> tuple[int, str, str]:
     """The exit code of `topdown ARGUMENTS`, its standard output and its standard error."""
     out, err = io.StringIO(), io.StringIO()
-    monkeypatch.setattr("sys.argv", ["topdown", *map(str, arguments)])
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
-        cli.main()
-    return int(stop.value.code or 0), out.getvalue(), err.getvalue()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = topdown_command(*arguments)
+    return code, out.getvalue(), err.getvalue()
 
 
 def require_discreet(code: int, out: str, err: str, hidden: list[str]) -> None:
@@ -166,7 +165,7 @@ def mangled(rng: random.Random, rows: list[list[str]]) -> bytes:
 
 
 @pytest.mark.parametrize("cases", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"])
-def test_no_count_of_a_mangled_table_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: int) -> None:
+def test_no_count_of_a_mangled_table_is_said(tmp_path: Path, cases: int) -> None:
     codes = set()
     for seed in range(cases):
         rng = random.Random(seed)
@@ -180,7 +179,7 @@ def test_no_count_of_a_mangled_table_is_said(tmp_path: Path, monkeypatch: pytest
         output = tmp_path / f"out{seed}"
         # Eight rounds of one are worth more than two: a run reads as `check` does, and then goes on.
         command = ["run", tmp_path / "run.toml", "-o", output] if seed % 8 == 0 else ["check", tmp_path / "run.toml"]
-        code, out, err = says(monkeypatch, *command)
+        code, out, err = says(*command)
         codes.add(code)
         require_discreet(code, out, err, [number for row in rows for number in row[4:]])
     assert {0, 3} <= codes
@@ -211,9 +210,7 @@ COLUMNS: dict[str, Callable[[list[int]], pa.Array]] = {
 
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("place", ["adults", "county", "state", "name", "where"])
-def test_no_count_of_a_column_of_another_type_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, place: str
-) -> None:
+def test_no_count_of_a_column_of_another_type_is_said(tmp_path: Path, kind: str, place: str) -> None:
     rows = secrets(random.Random(1))
     numbers = [int(row[4]) for row in rows]
     columns = {title: pa.array([row[k] for row in rows]) for k, title in enumerate(HEADER)}
@@ -223,38 +220,34 @@ def test_no_count_of_a_column_of_another_type_is_said(
     for config in (LEVELS, WIDTHS):
         text = config.replace("TABLE", "table.parquet").replace("[input]", '[input]\nwhere = { where = "x" }')
         (tmp_path / "run.toml").write_text(text)
-        code, out, err = says(monkeypatch, "check", tmp_path / "run.toml")
+        code, out, err = says("check", tmp_path / "run.toml")
         require_discreet(code, out, err, [str(n) for n in numbers])
 
 
 @pytest.mark.parametrize("config", [LEVELS, WIDTHS], ids=["levels", "widths"])
 @pytest.mark.parametrize("wanted", ["county", "adults"])
-def test_a_header_that_swallowed_the_table_is_not_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, wanted: str
-) -> None:
+def test_a_header_that_swallowed_the_table_is_not_said(tmp_path: Path, config: str, wanted: str) -> None:
     """A quote in the header that is not closed makes one name of the rest of the file."""
     body = "".join(f"US,01,01{k:03},Autauga,{7_000_000 + k},{8_000_000 + k}\n" for k in range(3_000))
     header = ",".join(HEADER).replace(wanted, f'"{wanted}')
     (tmp_path / "table.csv").write_text(f"{header}\n{body}")
     (tmp_path / "run.toml").write_text(config.replace("TABLE", "table.csv"))
-    code, out, err = says(monkeypatch, "check", tmp_path / "run.toml")
+    code, out, err = says("check", tmp_path / "run.toml")
     require_discreet(code, out, err, [str(7_000_000 + k) for k in range(3_000)])
     assert code == 3
     assert "quote" in err
 
 
-def test_the_first_row_of_a_table_without_a_header_is_not_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_row_of_a_table_without_a_header_is_not_said(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("US,01,01001,Autauga,1234567,89\nUS,01,01003,Baldwin,7654321,98\n")
     (tmp_path / "run.toml").write_text(LEVELS.replace("TABLE", "table.csv"))
-    code, out, err = says(monkeypatch, "check", tmp_path / "run.toml")
+    code, out, err = says("check", tmp_path / "run.toml")
     require_discreet(code, out, err, ["1234567", "89", "01001"])
     assert "it has 'US', 'Autauga', and 4 whose names do not read as names; is its first line a header" in err
 
 
 @pytest.mark.parametrize("file", ["run.toml", "map.json", "ledger.db"])
-def test_a_table_in_the_place_of_another_file_is_not_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
-) -> None:
+def test_a_table_in_the_place_of_another_file_is_not_said(tmp_path: Path, file: str) -> None:
     rows = secrets(random.Random(2))
     (tmp_path / "table.csv").write_text("\n".join(",".join(row) for row in [HEADER, *rows]))
     extra = (
@@ -270,7 +263,7 @@ def test_a_table_in_the_place_of_another_file_is_not_said(
     ):
         (tmp_path / file).write_text(number)
         command = "study" if file == "map.json" else "run"
-        code, out, err = says(monkeypatch, command, tmp_path / "run.toml", "-o", tmp_path / "out")
+        code, out, err = says(command, tmp_path / "run.toml", "-o", tmp_path / "out")
         assert code in {2, 3, 5}
         require_discreet(code, out, err, [x for row in rows for x in row[4:]])
 
@@ -315,7 +308,7 @@ def marked(err: str) -> int:
 )
 @pytest.mark.parametrize("letter", ["ж", "ж\\u001b[31m\\n\\u202e"])
 def test_no_message_holds_more_than_200_characters_of_its_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, letter: str
+    tmp_path: Path, old: str, new: str, letter: str
 ) -> None:
     name = letter * 3_000
     many = ", ".join(f'"{k}{name}"' for k in range(20))
@@ -329,15 +322,13 @@ def test_no_message_holds_more_than_200_characters_of_its_input(
     (tmp_path / "table.csv").write_text("\n".join(",".join(row) for row in [HEADER, *rows]))
     (tmp_path / "run.toml").write_text(LEVELS.replace(old, change).replace("TABLE", "table.csv"))
     command = "study" if "[study]" in new else "run"
-    code, out, err = says(monkeypatch, command, tmp_path / "run.toml", "-o", tmp_path / "out", "-q")
+    code, out, err = says(command, tmp_path / "run.toml", "-o", tmp_path / "out", "-q")
     require_discreet(code, out, err, [])
     assert code != 0 or "unit" in new or "root" in new
     assert marked(err) <= 200, err
 
 
-def test_no_message_about_a_table_holds_more_than_200_characters_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_message_about_a_table_holds_more_than_200_characters_of_it(tmp_path: Path) -> None:
     name = "ж" * 5_000
     sound = [HEADER, *secrets(random.Random(4))]
     for row in (0, 1, 4):
@@ -348,6 +339,6 @@ def test_no_message_about_a_table_holds_more_than_200_characters_of_it(
                 (tmp_path / "table.csv").write_text("\n".join(",".join(one) for one in table))
                 for config in (LEVELS, WIDTHS):
                     (tmp_path / "run.toml").write_text(config.replace("TABLE", "table.csv"))
-                    code, out, err = says(monkeypatch, "check", tmp_path / "run.toml")
+                    code, out, err = says("check", tmp_path / "run.toml")
                     require_discreet(code, out, err, [x for one in sound[1:] for x in one[4:]])
                     assert marked(err) <= 200, err

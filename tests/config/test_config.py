@@ -66,6 +66,7 @@ def test_a_byte_order_mark_and_other_line_ends_do_not_matter(tmp_path: Path, enc
         ("epsilon = 1.0", "epsilom = 1.0", "unknown key privacy.epsilom; did you mean 'epsilon'.*known: mechanism"),
         ("[geography]", "[geografy]", "unknown key geografy; did you mean 'geography'"),
         ("[input]", "[input]\nfilter = 1", "unknown key input.filter.*known: path, delimiter"),
+        ("[input]", "[bounds]\npath = 'a'\nlimits = 1\n[input]", r"unknown key bounds.limits \(known: path, closed\)"),
         ("title =", "folder =", "unknown key folder"),
         ("epsilon = 1.0", "epsilon = 1.0\nseed = 7", "privacy.seed: .*takes no seed.*publish the noise"),
         ("title =", "seed = 7\ntitle =", "seed: .*takes no seed"),

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.command import topdown_command
 from support.places import RUN_TOML, SMALL_DATA, full_data
-from topdown.cli import app as cli
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.machine import files
@@ -42,14 +42,6 @@ LEAVES = leaves_with([[3, 0, 1, 2], [0, 0, 0, 0], [5, 1, 0, 0]])
 @pytest.fixture
 def public(toy_run: Path) -> Path:
     return pipeline.run(load_config(toy_run)).public
-
-
-def main(*arguments: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["topdown", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    return int(stop.value.code or 0)
 
 
 # -- records from counts -------------------------------------------------------------------------------------------
@@ -307,26 +299,26 @@ def test_the_command_writes_beside_public_and_says_what_it_made(
     toy_run: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     toy_run.write_text(RUN_TOML + '\n[schema]\nage = ["adults", "children"]\n')
-    assert main("synthesize", toy_run) == 3
+    assert topdown_command("synthesize", toy_run) == 3
     assert "make it with `topdown run` first" in capfd.readouterr().err
-    assert main("run", toy_run, "--quiet") == 0
+    assert topdown_command("run", toy_run, "--quiet") == 0
     assert not (toy_run.parent / "output" / "microdata").exists()
-    assert main("synthesize", toy_run, "--order", "shuffled") == 0
+    assert topdown_command("synthesize", toy_run, "--order", "shuffled") == 0
     out = capfd.readouterr().out
     assert "schema    adults: age = adults" in out
     assert "equal the release" in out
     assert "shuffled" in out
     frame = pd.read_parquet(toy_run.parent / "output" / "microdata")
     assert list(frame.columns) == ["geoid", "age"]
-    assert main("synthesize", toy_run, "--order", "random") == 2
+    assert topdown_command("synthesize", toy_run, "--order", "random") == 2
     assert "order 'random': give 'sorted'" in capfd.readouterr().err
-    assert (main("synthesize", toy_run, "-q"), capfd.readouterr().out) == (0, "")
+    assert (topdown_command("synthesize", toy_run, "-q"), capfd.readouterr().out) == (0, "")
 
 
 def test_a_run_goes_on_to_microdata_where_its_output_says_so(toy_run: Path) -> None:
     toy_run.write_text(RUN_TOML + "\n[output]\nmicrodata = true\n")
     there = toy_run.parent / "there"
-    assert main("run", toy_run, "--output", there, "--quiet") == 0
+    assert topdown_command("run", toy_run, "--output", there, "--quiet") == 0
     assert (there / "microdata" / "part-00000.parquet").is_file()
     assert len(list((there / "public").iterdir())) == 10
 
@@ -334,23 +326,23 @@ def test_a_run_goes_on_to_microdata_where_its_output_says_so(toy_run: Path) -> N
 def test_a_release_that_was_handed_on_without_its_internal_gets_none(toy_run: Path) -> None:
     output = pipeline.run(load_config(toy_run)).public.parent
     shutil.rmtree(output / "internal")
-    assert main("synthesize", toy_run, "--quiet") == 0
+    assert topdown_command("synthesize", toy_run, "--quiet") == 0
     assert sorted(path.name for path in output.iterdir()) == [".microdata.lock", "microdata", "public"]
 
 
 def test_a_place_without_a_release_stays_empty(toy_run: Path) -> None:
-    assert main("synthesize", toy_run, "--quiet") == 3
+    assert topdown_command("synthesize", toy_run, "--quiet") == 3
     assert not (toy_run.parent / "output").exists()
 
 
 def test_the_command_again_says_that_nothing_was_written(toy_run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     toy_run.write_text(RUN_TOML + "\n[output]\nmicrodata = true\n")
     for wanted in (["wrote", "checked"], ["holds this release already", "holds these microdata already, complete"]):
-        assert main("run", toy_run) == 0
+        assert topdown_command("run", toy_run) == 0
         out = capfd.readouterr().out
         assert all(words in out for words in wanted), out
     (toy_run.parent / "output" / "microdata" / "notes.txt").write_text("mine")
-    assert main("run", toy_run) == 2
+    assert topdown_command("run", toy_run) == 2
     assert "holds 'notes.txt', which its _manifest.json does not list; nothing was deleted" in capfd.readouterr().err
 
 

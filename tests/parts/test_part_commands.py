@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from support.command import topdown_command
 from support.parted import AtOnce, counts_of, made, place_of_the_same_noise
-from topdown.cli import app as cli
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.machine import memory
@@ -17,21 +17,13 @@ from topdown.pipeline import run as pipeline
 from topdown.pipeline.part_plan import folder_of
 
 
-def main(*arguments: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["topdown", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    return int(stop.value.code or 0)
-
-
 def test_steps_one_by_one_publish_what_the_whole_publishes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = made(tmp_path)
     whole = pipeline.run(load_config(config), tmp_path / "whole").public
     there = place_of_the_same_noise(tmp_path, tmp_path / "whole", "there")
 
     def part(step: str, *more: object) -> int:
-        return main("part", step, config, "-o", there, *more)
+        return topdown_command("part", step, config, "-o", there, *more)
 
     assert part("list") == 2
     assert "topdown part cut makes them" in capfd.readouterr().err

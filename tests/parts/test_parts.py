@@ -56,9 +56,9 @@ def made(rng: np.random.Generator) -> tuple[td.Geography, Entries]:
     return geography, Entries.of_leaves(geography.tree, cells, keys, rng.poisson(6, len(keys)).astype(np.int64))
 
 
-def job_of(only_child: str, method: str) -> steps.Job:
+def job_of(only_child: str, method: str, upward: str | None = None) -> steps.Job:
     plan = td.Plan("discrete-gaussian", rho="2", shares=SHARES, only_child=only_child).for_levels(LEVELS)
-    return steps.Job(SCHEMA, LEVELS, plan.for_schema(SCHEMA), method, TIES)
+    return steps.Job(SCHEMA, LEVELS, plan.for_schema(SCHEMA), method, TIES, upward)
 
 
 def parts(tree: Tree, level: int, leaves: int) -> list[tuple[steps.Part, np.ndarray]]:
@@ -91,7 +91,9 @@ def in_parts(geography: td.Geography, entries: Entries, job: steps.Job, level: i
     tree, cut = geography.tree, parts(geography.tree, level, leaves)
     roots = []
     for part, nodes in cut:
-        said = steps.up(job, part, measured(geography, entries, job, part, nodes))
+        # What lies lower is not there when a part goes up.
+        own = measured(geography, entries, job, part, nodes)[: steps.lowest_going_up(job, part) + 1]
+        said = steps.up(job, part, [*own, *[{}] * (part.tree.n_levels - len(own))])
         roots.append(steps.roots_of_arrays(steps.roots_as_arrays(said), SCHEMA))
     upper = geography.top(LEVELS[level]).tree
     taken = levels_taken(job.plan, geography)
@@ -110,15 +112,19 @@ def in_parts(geography: td.Geography, entries: Entries, job: steps.Job, level: i
 
 
 @pytest.mark.parametrize("only_child", ["measure", "move-up"])
-@pytest.mark.parametrize("method", ["gls-top-down", "top-down"])
-def test_parts_are_the_whole(method: str, only_child: str) -> None:
-    for seed in range(4):
+@pytest.mark.parametrize(
+    ("method", "upward"),
+    [("gls-top-down", None), ("top-down", None)]
+    + [("gls-top-down", f"from {level}") for level in ("state", "county", "tract")],
+)
+def test_parts_are_the_whole(method: str, upward: str | None, only_child: str) -> None:
+    for seed in range(4 if upward is None else 2):
         geography, entries = made(np.random.default_rng(seed))
-        job = job_of(only_child, method)
+        job = job_of(only_child, method, upward)
         counts = td.Counts(geography, SCHEMA.cells(), entries, SCHEMA)
         measurements = td.measure(counts, job.plan, NOISE)
         whole = whole_histograms(
-            measurements, METHODS[method], FAMILY_ROUNDINGS["nearest"], "variance", _Fixed(TIES.key)
+            measurements, METHODS[method], FAMILY_ROUNDINGS["nearest"], "variance", _Fixed(TIES.key), upward=upward
         )
         expected = np.zeros((geography.n_nodes, SCHEMA.n_cells))
         for node, one in enumerate(whole.histograms):
@@ -139,6 +145,22 @@ class _Fixed:
     def read(self, nbytes: int) -> bytes:
         assert nbytes == len(self._key)
         return self._key
+
+
+def test_a_part_goes_up_from_where_the_upward_pass_starts() -> None:
+    geography, _ = made(np.random.default_rng(1))
+    part, _ = parts(geography.tree, 2, 10_000)[0]  # counties, tracts and blocks
+    found = [
+        steps.lowest_going_up(job_of("measure", *how), part)
+        for how in [
+            ("gls-top-down", None), ("top-down", None), ("gls-top-down", "from state"), ("gls-top-down", "from county"),
+            ("gls-top-down", "from tract"),
+        ]
+    ]  # fmt: skip
+    assert found == [3, 1, 1, 1, 2]
+    exact = td.Plan("discrete-gaussian", rho="2", shares=SHARES, invariants={"block": ["sex"]})
+    plan = exact.for_levels(LEVELS).for_schema(SCHEMA)
+    assert steps.lowest_going_up(steps.Job(SCHEMA, LEVELS, plan, "gls-top-down", TIES, "from tract"), part) == 3
 
 
 @pytest.mark.parametrize("only_child", ["measure", "move-up"])

@@ -131,6 +131,14 @@ def test_a_large_family_is_projected_by_one_method_at_a_time() -> None:
     assert one == two
 
 
+def test_what_an_idle_thread_writes_is_counted_beside_the_projection() -> None:
+    large = Tree.from_family_sizes([[1_000_000]])
+    one, two = (peak_memory(large, work(threads=threads), held=0, most=0) for threads in (1, 2))
+    stages = needed_by_stage(large, work(threads=2))
+    assert max(stages.values()) != stages["writing"]
+    assert two > one
+
+
 def test_the_peak_is_never_less_than_what_was_held_already() -> None:
     assert peak_memory(TREE, work(), held=0, most=1 << 40) >= 1 << 40
     assert peak_memory(TREE, work(), held=1 << 40, most=0) > 1 << 40

@@ -344,13 +344,16 @@ def test_an_interrupted_run_leaves_no_half_release(toy_run: Path, monkeypatch: p
     assert [path.name for path in config.output_path.iterdir()] == ["internal"]
 
 
-def test_disagreement_with_the_second_solution_releases_nothing(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_disagreement_with_the_second_solution_releases_nothing(
+    workers: int, toy_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = load_config(toy_run)
     with monkeypatch.context() as patch:
         patch.setattr("topdown.projection.crosscheck.TOLERANCE", -1.0)
         patch.setattr(draw, "rehearse", lambda *_: None)
         with pytest.raises(ProjectionError, match=r"unbiased: .* cvxpy with OSQP differ by .*nothing was"):
-            pipeline.run(config)
+            pipeline.run(config, workers=workers)
     assert [path.name for path in config.output_path.iterdir()] == ["internal"]
     # Another solver is another check of the same release: it goes on with the same noise.
     code = measured(config.output_path / "internal")

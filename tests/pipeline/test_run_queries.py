@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +13,26 @@ import pandas as pd
 import pytest
 
 import topdown as td
+from support.parted import PERSONS_TABLE
 from support.places import REPOSITORY
 from topdown.config import load_config, load_project
-from topdown.errors import BudgetError, ConfigError, CountsError, DataError, TopdownError
+from topdown.errors import BudgetError, ConfigError, CountsError, DataError, ProjectionError, TopdownError
 from topdown.machine.files import file_digest
 from topdown.pipeline import draw
 from topdown.pipeline import project as derivation
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
+from topdown.projection import family_crosscheck
+from topdown.release import publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS
 
-RUN = """
-[input]
-path = "table.parquet"
-rows = "long"
-geoid = "block"
-count = "n"
-
+RUN = (
+    PERSONS_TABLE
+    + """
 [geography]
 units = "units.csv"
 widths = { county = 2, block = 4 }
-
-[schema]
-home = ["house", "nursing", "barracks"]
-age = ["minor", "adult"]
-race = ["a", "b", "c"]
-
-[recodes.home]
-group = { private = ["house"], quarters = ["nursing", "barracks"] }
-
-[[zeros]]
-home = "nursing"
-age = "minor"
 
 [privacy]
 mechanism = "discrete-gaussian"
@@ -65,6 +53,7 @@ detailed = "4/10"
 [projection]
 method = "gls-top-down"
 """
+)
 
 
 @pytest.fixture
@@ -87,6 +76,39 @@ def folder(tmp_path: Path) -> Path:
 def configured(folder: Path, text: str = RUN) -> Path:
     (folder / "run.toml").write_text(text)
     return folder / "run.toml"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_families_that_are_solved_otherwise_again_release_nothing(
+    workers: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(configured(folder))
+    monkeypatch.setattr("topdown.projection.family_crosscheck.TOLERANCE", -1.0)
+    monkeypatch.setattr(draw, "rehearse", lambda *_: None)
+    with pytest.raises(ProjectionError, match=r"non_negative: .* differ by .*nothing was released"):
+        pipeline.run(config, workers=workers)
+    assert [path.name for path in config.output_path.iterdir()] == ["internal"]
+
+
+def test_families_are_solved_again_while_the_release_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = threading.Event()
+    write, solve = publication.write_parquet, family_crosscheck.cross_check_families
+
+    def writing(path: Path, *arguments: Any, **options: Any) -> None:
+        write(path, *arguments, **options)
+        if path.name == publication.RELEASE:
+            written.set()
+
+    def solving(*arguments: Any, **options: Any) -> Any:
+        assert written.wait(60)
+        return solve(*arguments, **options)
+
+    config = load_config(configured(folder))
+    monkeypatch.setattr(draw, "rehearse", lambda *_: None)
+    monkeypatch.setattr(publication, "write_parquet", writing)
+    monkeypatch.setattr(family_crosscheck, "cross_check_families", solving)
+    public = pipeline.run(config, workers=2).public
+    assert json.loads((public / "manifest.json").read_text())["projections"]["non_negative"]["cross_check"] is not None
 
 
 def test_a_release_of_several_queries(folder: Path) -> None:
@@ -385,11 +407,16 @@ def test_a_release_outside_its_limits_is_found(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ("0003,home,nursing,3,2", r"facilities\.csv: limits, row 1: block '0003'.*'nursing': the lower limit is above"),
-        ("0009,home,nursing,1,", r"facilities\.csv: limits, row 1: no unit '0009' in the geography"),
-        ("0003,home,nursery,1,", r"facilities\.csv: limits, row 1: .*'nursery'.*did you mean 'nursing'"),
-        ("0003,house,nursing,1,", r"facilities\.csv: limits, row 1: .*'house'"),
-        ("0003,home,nursing,-1,", r"row 1: '-1' is no whole number"),
+        (
+            "0003,home,nursing,3,2",
+            r"facilities\.csv: limits, line 2: block '0003'.*'nursing': the lower limit is above",
+        ),
+        ("0009,home,nursing,1,", r"facilities\.csv: limits, line 2: no unit '0009' in the geography"),
+        ("0003,home,nursery,1,", r"facilities\.csv: limits, line 2: .*'nursery'.*did you mean 'nursing'"),
+        ("0003,house,nursing,1,", r"facilities\.csv: limits, line 2: .*'house'"),
+        ("0003,home,nursing,-1,", r"line 2: '-1' is no whole number"),
+        ("0003,home,nursing,,inf", r"line 2: 'inf' is no whole number"),
+        ("0003,home,nursing,1,\n0003,home,nursing,2,", r"limits, line 3: block '0003'.*'nursing' has a row before"),
         (
             "0003,home * age,nursing_minor,1,",
             "block '0003', query 'home \\* age', 'nursing_minor': it must be at least 1, and the schema's zeros",

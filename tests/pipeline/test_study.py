@@ -15,9 +15,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from support.command import topdown_command
 from support.places import REPOSITORY
 from topdown import study as study_module
-from topdown.cli import app as cli
 from topdown.config import load_any, load_config, load_study
 from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.machine.progress import Silent
@@ -436,35 +436,26 @@ def test_progress_reaches_the_end(tmp_path: Path) -> None:
 # -- command line -----------------------------------------------------------------------------------------------------
 
 
-def command(monkeypatch: pytest.MonkeyPatch, *words: Any) -> int:
-    monkeypatch.setattr("sys.argv", ["topdown", *map(str, words)])
-    with pytest.raises(SystemExit) as left:
-        cli.main()
-    return int(left.value.code or 0)
-
-
-def test_the_command_leaves_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_command_leaves_a_report(tmp_path: Path, capsys: Any) -> None:
     path = write(tmp_path)
-    code = command(monkeypatch, "study", path, "--output", tmp_path / "o", "--replicates", 50, "--workers", 1)
+    code = topdown_command("study", path, "--output", tmp_path / "o", "--replicates", 50, "--workers", 1)
     assert code == 0
     assert (tmp_path / "o" / "internal" / "report.html").exists()
     assert set(pd.read_parquet(tmp_path / "o" / "internal" / "errors.parquet").replicates) == {50}
     said = capsys.readouterr().out
     assert "report.html" in said
     assert "confidential comparison" in said
-    assert command(monkeypatch, "study", path, "--output", tmp_path / "q", "--replicates", 50, "--quiet") == 0
+    assert topdown_command("study", path, "--output", tmp_path / "q", "--replicates", 50, "--quiet") == 0
     assert capsys.readouterr().out == ""
 
 
-def test_check_takes_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert command(monkeypatch, "check", write(tmp_path)) == 0
+def test_check_takes_a_study(tmp_path: Path) -> None:
+    assert topdown_command("check", write(tmp_path)) == 0
     assert not (tmp_path / "out").exists()
 
 
-def test_a_study_given_to_run_exits_2_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    assert command(monkeypatch, "run", write(tmp_path)) == 2
+def test_a_study_given_to_run_exits_2_and_leaves_nothing(tmp_path: Path, capsys: Any) -> None:
+    assert topdown_command("run", write(tmp_path)) == 2
     assert "topdown study" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 import topdown as td
+from support.command import topdown_command
 from support.crash import give_up_rights
 from support.places import REPOSITORY, RUN_TOML
-from topdown.cli import app as cli
 from topdown.config import load_config
 from topdown.errors import BudgetError, DataError
 from topdown.measurements.journal import Journal
@@ -504,15 +504,6 @@ def ledger_run(toy_run: Path, ledger: Ledger) -> Path:
     return toy_run
 
 
-def topdown(*arguments: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["topdown", *map(str, arguments)])
-        patch.setenv("COLUMNS", "200")
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    return int(stop.value.code or 0)
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -535,16 +526,16 @@ def test_a_run_beyond_the_total_is_refused_before_any_draw(
     ledger_run: Path, ledger: Ledger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for k in range(3):
-        assert topdown("run", ledger_run, "-o", ledger_run.parent / f"out{k}") == 0
+        assert topdown_command("run", ledger_run, "-o", ledger_run.parent / f"out{k}") == 0
     with monkeypatch.context() as patch:
         patch.setattr(draw, "measure", None)
-        assert topdown("run", ledger_run, "-o", ledger_run.parent / "out3") == 5
+        assert topdown_command("run", ledger_run, "-o", ledger_run.parent / "out3") == 5
     assert "to 4, beyond the total of 3; 0 is left. Nothing was drawn" in capsys.readouterr().err
     assert not (ledger_run.parent / "out3" / "public").exists()
     assert not (ledger_run.parent / "out3" / "internal" / "draw.json").exists()
     assert ledger.account("census").spent == 3
     # What is released already is released, whatever is left.
-    assert topdown("run", ledger_run, "-o", ledger_run.parent / "out0") == 0
+    assert topdown_command("run", ledger_run, "-o", ledger_run.parent / "out0") == 0
 
 
 @pytest.mark.parametrize(
@@ -563,7 +554,7 @@ def test_a_run_that_the_ledger_does_not_take_draws_nothing(
 ) -> None:
     ledger_run.write_text(WITH_LEDGER.replace(old, new))
     monkeypatch.setattr(draw, "measure", None)
-    assert topdown("run", ledger_run) == 5
+    assert topdown_command("run", ledger_run) == 5
     assert says in capsys.readouterr().err
 
 
@@ -631,12 +622,12 @@ def test_a_ledger_that_was_restored_from_an_older_copy_is_found_by_the_manifest(
 ) -> None:
     older, newer = (ledger_run.parent / name for name in ("older.db", "newer.db"))
     shutil.copy(ledger.path, older)
-    assert topdown("run", ledger_run) == 0
-    assert topdown("run", ledger_run, "-o", ledger_run.parent / "another") == 0
+    assert topdown_command("run", ledger_run) == 0
+    assert topdown_command("run", ledger_run, "-o", ledger_run.parent / "another") == 0
     shutil.copy(ledger.path, newer)
     shutil.copy(older, ledger.path)
     before = contents(ledger_run.parent / "output")
-    assert topdown("run", ledger_run) == 5
+    assert topdown_command("run", ledger_run) == 5
     said = capsys.readouterr().err
     assert "does not hold the record" in said
     assert "older copy of it, which lacks what was spent since; restore the newest copy" in said
@@ -644,7 +635,7 @@ def test_a_ledger_that_was_restored_from_an_older_copy_is_found_by_the_manifest(
     assert ledger.account("census").spent == 0
     assert contents(ledger_run.parent / "output") == before
     shutil.copy(newer, ledger.path)
-    assert topdown("run", ledger_run) == 0
+    assert topdown_command("run", ledger_run) == 0
     assert ledger.account("census").spent == 2
 
 
@@ -653,13 +644,13 @@ def test_a_ledger_that_was_restored_from_an_older_copy_is_found_by_the_manifest(
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "books" / "ledger.db"
-    assert topdown("ledger", "init", path, "--dataset", "census", "--total", "10/3") == 0
-    assert topdown("ledger", "init", path, "--dataset", "[b]", "--total", "0.5", "--currency", "rho") == 0
+    assert topdown_command("ledger", "init", path, "--dataset", "census", "--total", "10/3") == 0
+    assert topdown_command("ledger", "init", path, "--dataset", "[b]", "--total", "0.5", "--currency", "rho") == 0
     Ledger(path).reserve("census", "release one", ONE)
     Ledger(path).reserve("census", "release two", ONE)
     Ledger(path).confirm("census", "release one", "digest")
     capsys.readouterr()
-    assert topdown("ledger", "show", path) == 0
+    assert topdown_command("ledger", "show", path) == 0
     shown = capsys.readouterr().out
     assert "census: 2 of 10/3 epsilon is spent, 4/3 is left, for one person under add-remove" in shown
     assert "[b]: 0 of 0.5 rho is spent, 0.5 is left" in shown
@@ -669,14 +660,14 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         ("two", "reserved", "1", "2"),
     ]
     head = Ledger(path).verify()
-    assert topdown("ledger", "verify", path) == 0
+    assert topdown_command("ledger", "verify", path) == 0
     assert head in capsys.readouterr().out
-    assert topdown("ledger", "verify", path, "--head", head) == 0
+    assert topdown_command("ledger", "verify", path, "--head", head) == 0
     tampered(Ledger(path), "DELETE FROM records WHERE sequence = 5")
-    assert topdown("ledger", "verify", path) == 0
-    assert topdown("ledger", "verify", path, "--head", head) == 5
-    assert topdown("ledger", "init", path, "--dataset", "census", "--total", "9") == 5
-    assert topdown("ledger", "init", path, "--dataset", "x", "--total", "much") == 5
-    assert topdown("ledger", "show", tmp_path / "none.db") == 5
-    assert topdown("ledger", "init", path, "--dataset", "x") == 2
+    assert topdown_command("ledger", "verify", path) == 0
+    assert topdown_command("ledger", "verify", path, "--head", head) == 5
+    assert topdown_command("ledger", "init", path, "--dataset", "census", "--total", "9") == 5
+    assert topdown_command("ledger", "init", path, "--dataset", "x", "--total", "much") == 5
+    assert topdown_command("ledger", "show", tmp_path / "none.db") == 5
+    assert topdown_command("ledger", "init", path, "--dataset", "x") == 2
     assert "Traceback" not in capsys.readouterr().err

@@ -8,16 +8,21 @@ import pytest
 import topdown as td
 from support.histograms import QUERIES, SCHEMA, RandomTree, random_tree
 from topdown.errors import ConfigError, ProjectionError
+from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection.components import Components
 from topdown.projection.families import descend, solve_compiled
-from topdown.projection.information import own, upward
+from topdown.projection.information import Information, known, own
 from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
 from topdown.projection.several import dense, descent_of, project_families
 from topdown.workload import Query
 
 METHOD_NAMES = ["top-down", "gls-top-down"]
+
+
+def from_leaves(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns) -> list[Information]:
+    return known(tree, measured, patterns, tree.n_levels - 1)
 
 
 def with_several(case: RandomTree) -> bool:
@@ -113,7 +118,9 @@ def test_siblings_of_several_variances_and_of_one_agree_where_they_are_the_same(
             nearly[-1][query] = Answers(one.values, one.variance * (1 + 1e-13 * np.arange(len(one.variance))))
         queries = tuple(dict.fromkeys(q for level in alike for q in level))
         patterns = Patterns(Components(SCHEMA, queries))
-        for one, other in zip(upward(case.tree, alike, patterns), upward(case.tree, nearly, patterns), strict=True):
+        for one, other in zip(
+            from_leaves(case.tree, alike, patterns), from_leaves(case.tree, nearly, patterns), strict=True
+        ):
             cells, nodes = np.arange(SCHEMA.n_cells), slice(0, 1)
             mine, theirs = one.gather(nodes, cells), other.gather(nodes, cells)
             np.testing.assert_allclose(mine.table, theirs.table, rtol=1e-6, atol=1e-9)
@@ -147,11 +154,14 @@ def test_the_slope_of_what_lies_below_is_that_of_its_table() -> None:
         queries = tuple(dict.fromkeys(q for level in case.measured for q in level))
         patterns = Patterns(Components(SCHEMA, queries))
         cells = np.sort(np.random.default_rng(seed).choice(SCHEMA.n_cells, 9, replace=False))
-        for known in (*own(case.tree, case.measured, patterns), *upward(case.tree, case.measured, patterns)):
-            table, g = known.gather(slice(0, 1), cells)
+        for level in (
+            *own(case.tree, case.measured, patterns),
+            *known(case.tree, case.measured, patterns, case.tree.n_levels - 1),
+        ):
+            table, g = level.gather(slice(0, 1), cells)
             x = np.random.default_rng(seed).random((1, 9)) * 10
             expected = x @ table[0][patterns.of(cells)] - g
-            np.testing.assert_allclose(known.slope(x, slice(0, 1), cells)[0], expected, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(level.slope(x, slice(0, 1), cells)[0], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_child_has_nothing_where_its_parent_has_nothing() -> None:

@@ -13,7 +13,7 @@ import pytest
 import topdown as td
 from topdown.errors import ProjectionError
 from topdown.measurements.measurements import Measurements
-from topdown.release.publication import MEASUREMENTS, begun
+from topdown.release.publication import GEOGRAPHY, MEASUREMENTS, begun
 
 
 @pytest.fixture
@@ -23,14 +23,21 @@ def measurements(geography: td.Geography) -> Measurements:
     return Measurements.from_answers(geography, schema, {("nation", "total"): ([[15]], 1.0), ("county", "age"): county})
 
 
-def test_measurements_of_several_queries_are_written_meanwhile(measurements: Measurements, tmp_path: Path) -> None:
+@pytest.mark.parametrize("several", [True, False])
+def test_measurements_and_units_are_written_meanwhile(
+    several: bool, measurements: Measurements, geography: td.Geography, tmp_path: Path
+) -> None:
+    if not several:
+        measurements = Measurements.from_arrays(geography, np.arange(geography.n_nodes), 1.0)
     with ThreadPoolExecutor(1) as pool:
         with begun(tmp_path / "public", measurements, fit_for_release=False, executor=pool) as folder:
             assert folder.writing[MEASUREMENTS].result() is None
             written = pq.read_table(folder.staging / MEASUREMENTS)
             assert written.to_pydict() == measurements.to_arrow().to_pydict()
+            assert folder.writing[GEOGRAPHY].result() is None
+            assert pq.read_table(folder.staging / GEOGRAPHY)["geoid"].to_pylist() == geography.identifiers.to_pylist()
             assert not (tmp_path / "public").exists()
-        assert [path.name for path in (tmp_path / "public").iterdir()] == [MEASUREMENTS]
+        assert {path.name for path in (tmp_path / "public").iterdir()} == {MEASUREMENTS, GEOGRAPHY}
 
 
 def test_where_the_rest_fails_the_writer_ends_and_nothing_is_left(

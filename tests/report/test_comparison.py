@@ -6,6 +6,7 @@ import json
 import re
 import stat
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 
 import topdown as td
+from support.command import topdown_command
 from support.reported import EVIL, studied
-from topdown.cli import app as cli
 from topdown.errors import ConfigError, DataError
 from topdown.pipeline.compare import compare_studies
 from topdown.report.comparison import compared, kept, read_kept, render_comparison
@@ -121,14 +122,9 @@ def test_a_public_study_beside_a_confidential_one_is_confidential(study: Mapping
 
 
 def test_the_command_compares_and_keeps_it_to_its_owner(
-    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    folders: tuple[Path, Path], tmp_path: Path, capsys: Any
 ) -> None:
-    def command(*words: object) -> int:
-        monkeypatch.setattr("sys.argv", ["topdown", "compare", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-        return int(left.value.code or 0)
-
+    command = partial(topdown_command, "compare")
     assert command(*folders, "-o", tmp_path / "out") == 0
     said = capsys.readouterr().out
     assert "compared  county, x, RMSE: B is lower by" in said

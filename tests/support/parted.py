@@ -13,16 +13,12 @@ import pandas as pd
 
 from topdown.privacy.ledger import Ledger
 
-TOML = """
+PERSONS_TABLE = """
 [input]
 path = "table.parquet"
 rows = "long"
 geoid = "block"
 count = "n"
-
-[geography]
-units = "units.csv"
-widths = { state = 2, county = 4, tract = 6, block = 8 }
 
 [schema]
 home = ["house", "nursing", "barracks"]
@@ -35,6 +31,15 @@ group = { private = ["house"], quarters = ["nursing", "barracks"] }
 [[zeros]]
 home = "nursing"
 age = "minor"
+"""
+"""Persons in long rows: what a run is told of its table and of their attributes."""
+
+TOML = (
+    PERSONS_TABLE
+    + """
+[geography]
+units = "units.csv"
+widths = { state = 2, county = 4, tract = 6, block = 8 }
 
 [privacy]
 mechanism = "discrete-gaussian"
@@ -59,6 +64,13 @@ detailed = "3/10"
 [output]
 tables = ["age * race", "total"]
 """
+)
+
+# The tracts tell everything that the blocks do.
+TRACTS = TOML.replace(
+    '[privacy.shares.tract]\ntotal = "1/10"', '[privacy.shares.tract]\ntotal = "1/20"\ndetailed = "1/20"'
+)
+FROM_TRACT = TRACTS + '[projection]\nupward = "from tract"\n'
 
 LEDGER = """
 [ledger]

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
+from support.command import topdown_command
 from support.places import REPOSITORY, RUN_TOML
-from topdown.cli import app as cli
 from topdown.config import RunConfig, load_config
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
@@ -73,6 +73,8 @@ SHUT_OUT = {
 DERIVES = {
     "pipeline.derive",
     "pipeline.rehearsal",
+    "pipeline.second_solutions",
+    "pipeline.made_margins",
     "pipeline.project",
     "pipeline.part_gather",
     "pipeline.part_plan",
@@ -208,14 +210,6 @@ def shows(data: bytes) -> bool:
     return any(form.encode() in data for form in forms) or any(form in data for form in exact)
 
 
-def main(*arguments: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["topdown", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    return int(stop.value.code or 0)
-
-
 def test_the_search_finds_what_it_looks_for(planted: Path) -> None:
     assert shows((planted.parent / "table.csv").read_bytes())
     assert shows(b"total 987,654,321 ")
@@ -227,7 +221,7 @@ def test_no_true_count_is_in_what_is_published_or_printed(
     planted: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    assert main("run", planted, "--verbose") == 0
+    assert topdown_command("run", planted, "--verbose") == 0
     output = capfd.readouterr()
     assert "wrote" in output.out
     assert not shows((output.out + output.err + caplog.text).encode())
@@ -250,14 +244,14 @@ def test_no_true_count_is_in_the_message_of_a_release_that_fails(
     planted: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("topdown.projection.crosscheck.TOLERANCE", -1.0)
-    assert main("run", planted, "--verbose") == 4
+    assert topdown_command("run", planted, "--verbose") == 4
     monkeypatch.undo()
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(publication, "write_csv", full)
-    assert main("run", planted, "--verbose") == 3
+    assert topdown_command("run", planted, "--verbose") == 3
     output = capfd.readouterr()
     assert "nothing was released" in output.err
     assert "No space left" in output.err
@@ -276,7 +270,7 @@ def test_a_refusal_shows_a_word_and_no_number(planted: Path, capfd: pytest.Captu
     ]
     for old, new in changes:
         table.write_text(text.replace(old, new))
-        assert main("run", planted) == 3
+        assert topdown_command("run", planted) == 3
     output = capfd.readouterr()
     assert "the value is negative" in output.err
     assert "the value 'x' is not a whole number" in output.err

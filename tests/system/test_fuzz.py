@@ -567,16 +567,13 @@ def test_the_free_memory_is_known_here() -> None:
 def test_a_full_memory_is_an_error_of_ours(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from topdown.cli import app as cli
+    from support.command import topdown_command
 
     def full(*_: object) -> None:
         raise MemoryError
 
     (folder / "run.toml").write_text(BY_LEVELS)
     monkeypatch.setattr(derive, "project", full)
-    monkeypatch.setattr("sys.argv", ["topdown", "run", str(folder / "run.toml")])
-    with pytest.raises(SystemExit) as stop:
-        cli.main()
-    assert stop.value.code == DataError.exit_code
+    assert topdown_command("run", folder / "run.toml") == DataError.exit_code
     assert "error: the memory is full" in capsys.readouterr().err
     assert not (folder / "output" / "public").exists()

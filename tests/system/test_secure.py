@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
+from support.command import topdown_command
 from support.places import RUN_TOML
 from topdown import errors
-from topdown.cli import app as cli
 from topdown.config import load_config
 from topdown.errors import ConfigError, TopdownError
 from topdown.machine.progress import Silent
@@ -62,14 +62,6 @@ def planted(tmp_path: Path) -> Path:
     return path
 
 
-def topdown(*arguments: object) -> int:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["topdown", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-    return int(stop.value.code or 0)
-
-
 # -- where randomness comes from ------------------------------------------------------------------------------------
 
 
@@ -83,7 +75,7 @@ def test_a_seed_is_refused_wherever_it_stands(planted: Path, section: str, key: 
         planted.write_text(text + f"[output]\n{line}")
     with pytest.raises(ConfigError, match=r"(?i)seed.*takes no seed, which would publish the noise"):
         load_config(planted)
-    assert topdown("run", planted) == 2
+    assert topdown_command("run", planted) == 2
 
 
 def test_a_release_draws_from_a_secret_of_the_operating_system(planted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +305,7 @@ def test_an_error_of_any_class_shows_no_count_and_returns_its_code(
         with pytest.raises(kind) as raised:
             pipeline.run(load_config(planted), workers=1)
         assert not shows(whole_story(raised.value))
-        assert topdown("run", planted, "--verbose") == kind.exit_code
+        assert topdown_command("run", planted, "--verbose") == kind.exit_code
     printed = capfd.readouterr()
     assert "error: " in printed.err
     assert "Traceback" not in printed.err
@@ -345,7 +337,7 @@ def test_reprs_show_no_count(planted: Path) -> None:
 def test_logs_of_every_level_show_no_count(planted: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(0)
     logging.getLogger("topdown").setLevel(0)
-    assert topdown("run", planted, "--verbose") == 0
+    assert topdown_command("run", planted, "--verbose") == 0
     assert "drawing noise" in caplog.text
     assert not shows(caplog.text)
 
@@ -373,6 +365,6 @@ def test_the_ledger_and_the_manifest_do_not_tell_the_input(planted: Path) -> Non
 
 def test_a_study_is_not_written_under_public(planted: Path) -> None:
     planted.write_text(planted.read_text().partition("[ledger]")[0] + "[study]\nreplicates = 2\n")
-    assert topdown("study", planted, "--output", planted.parent / "public" / "study") == 2
+    assert topdown_command("study", planted, "--output", planted.parent / "public" / "study") == 2
     assert not (planted.parent / "public").exists()
-    assert topdown("run", planted) == 2
+    assert topdown_command("run", planted) == 2

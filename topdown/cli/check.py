@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from topdown.cli.options import File, Quiet, Verbose, console, set_logging
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def check(
@@ -25,7 +28,8 @@ def check(
     """Validate FILE, its data and its plan, and rehearse on stand-in counts; draw nothing, write no release.
 
     With --errors: the standard deviation and the margin that its plan will give at every level, by query, of the
-    unbiased estimates. They follow from the plan and the units alone: no count is looked at, no budget is spent.
+    unbiased estimates, or with projection.upward of what the release is made from. They follow from the plan and the
+    units alone: no count is looked at, no budget is spent.
     """
     from topdown.config import load_any
     from topdown.machine.progress import Shown, Silent
@@ -37,12 +41,20 @@ def check(
     if errors_to is not None:
         expected_error.require_format(errors_to)
     with Shown(console(quiet), 2) as stages:
-        prepared = draw.check(load_any(file), Silent() if quiet else stages)
+        config = load_any(file)
+        prepared, upward = draw.check(config, Silent() if quiet else stages), config.projection.upward
         if errors or errors_to is not None:
             counts = prepared.counts
-            table = expected_errors(prepared.plan, counts.geography, counts.schema, confidence=confidence)
+
+            def expected(start: str | None) -> pd.DataFrame:
+                return expected_errors(
+                    prepared.plan, counts.geography, counts.schema, confidence=confidence, upward=start
+                )
+
+            table = expected(upward)
             if errors:
-                for line in expected_error.error_table(table, confidence):
+                all_levels = None if upward is None else expected(None)
+                for line in expected_error.error_table(table, confidence, upward, all_levels):
                     stages.say(line)
             if errors_to is not None:
                 expected_error.write_errors(errors_to, table, confidence)

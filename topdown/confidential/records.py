@@ -156,10 +156,13 @@ def _cells(table: pa.Table, schema: Schema | None) -> IntArray:
         if len(wrong):
             row = int(wrong[0])
             value = text[row].as_py()
-            said = "is missing" if value is None else f"has a value{of_the_value(value)} that is none of its categories"
+            said = f"has a value{of_the_value(value)} that is none of its categories"
+            remedy = "correct it, or list the category in [schema]"
+            if value is None:
+                said, remedy = "is missing", "give every record one of its categories, if need be one for the unknown"
             raise CountsError(
                 f"{ROW}: {shown(attribute.name)} {said} ({listed(attribute.categories)}; {len(wrong):,} such rows at "
-                "least); correct it, or list the category in [schema]",
+                f"least); {remedy}",
                 row=row,
             )
         place = place * len(attribute.categories) + found

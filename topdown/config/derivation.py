@@ -26,10 +26,14 @@ def _non_negative(method: str) -> str:
 
 
 class Projection(Section):
-    """The non-negative method whose whole numbers are released."""
+    """The non-negative method whose whole numbers are released. ``upward`` = "from LEVEL": of "gls-top-down" and
+    several queries the level where the upward pass starts; what is measured below it shares out its counts and tells
+    nothing of them. By default it starts at the leaves.
+    """
 
     method: Annotated[str, AfterValidator(_non_negative)] = "gls-top-down"
     weights: Literal["variance", "uniform"] = "variance"
+    upward: str | None = None
     cross_check: bool = True
     solver: str = "OSQP"
 

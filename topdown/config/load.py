@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -170,6 +170,10 @@ def _section(model: type[BaseModel], keys: tuple[Any, ...]) -> type[BaseModel]:
     """The model of the section to which a path of keys leads."""
     for key in keys:
         field = model.model_fields.get(str(key))
-        if field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            model = field.annotation
+        if field is None:
+            continue
+        # Of a section that may be left out the annotation names None too.
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                model = kind
     return model

@@ -49,7 +49,8 @@ class ProjectConfig(DerivationConfig):
 
     def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
         """SHA-256 of what decides, beside the measurements, what is released; not of how it is checked."""
-        settled = self.model_dump(mode="json", include={"projection": {"method", "weights"}}) | {"units": units}
+        projection = {"method", "weights"} | ({"upward"} if self.projection.upward is not None else set())
+        settled = self.model_dump(mode="json", include={"projection": projection}) | {"units": units}
         if limits is not None:
             settled["limits"] = limits
         return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()

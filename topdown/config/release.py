@@ -28,6 +28,7 @@ LATER = {
     "geography": ("fill",),
     "noise": ("within",),
     "privacy": ("accept_no_protection", "preset", "only_child"),
+    "projection": ("upward",),
 }
 """Settings that were added to sections, which the fingerprint of a release without them does not know."""
 

@@ -164,6 +164,15 @@ class StudyConfig(RunConfig):
     study: StudyOptions
     report: ReportOptions = Field(default_factory=ReportOptions)
 
+    @model_validator(mode="after")
+    def _studied_as_released(self) -> StudyConfig:
+        if self.projection.upward is not None:
+            raise ValueError(
+                "projection.upward: a study follows methods by name, whose upward pass starts at the leaves; leave it "
+                "out, and see the errors of a release with it by topdown check --errors"
+            )
+        return self
+
     @property
     def methods(self) -> list[str]:
         """The methods to study: those of the file, or the default ones and the one that would be released."""

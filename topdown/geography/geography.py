@@ -165,9 +165,7 @@ class Geography:
         """The units down to ``level``, which are its leaves; their numbers are those in this one."""
         stop = self.level_slice(level).stop
         kept = self.levels.index(level) + 1
-        inner = int(self.level_offsets[kept - 1])
-        tree = Tree(self.level_offsets[: kept + 1].copy(), self.child_offsets[: inner + 1].copy())
-        return self._of(self.levels[:kept], tree, np.arange(stop))
+        return self._of(self.levels[:kept], self.tree.above(kept - 1), np.arange(stop))
 
     def _of(self, levels: tuple[str, ...], tree: Tree, nodes: IntArray) -> Geography:
         names = None if self.names is None else self.names.take(nodes)

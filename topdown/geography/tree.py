@@ -234,6 +234,11 @@ class Tree:
         sizes, ranges = self._below(node, node + 1)
         return Tree.from_family_sizes(sizes), np.concatenate(ranges)
 
+    def above(self, index: int) -> Tree:
+        """The tree down to level ``index``, whose nodes are its leaves; all numbers are those in this one."""
+        inner = int(self.level_offsets[index])
+        return Tree(self.level_offsets[: index + 2].copy(), self.child_offsets[: inner + 1].copy())
+
     def part(self, siblings: slice) -> tuple[Tree, IntArray]:
         """Some ``siblings`` with all that is below them and their parent as the root, as a tree of its own, and the
         numbers of its nodes in this one."""

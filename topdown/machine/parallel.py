@@ -220,6 +220,15 @@ def _serve(calls: Connection, parents: Connection | None) -> None:
             return
 
 
+def started(job: Callable[[], Result], executor: Executor | None) -> Future[Result]:
+    """``job``, given to ``executor``; without one it is done at once, and what it raises is raised here."""
+    if executor is not None:
+        return executor.submit(job)
+    done: Future[Result] = Future()
+    done.set_result(job())
+    return done
+
+
 def map_ordered(
     function: Callable[[Task], Result], tasks: Sequence[Task], executor: Executor | None
 ) -> Iterator[Result]:

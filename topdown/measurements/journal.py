@@ -46,17 +46,23 @@ _RESTORE = (
 )
 
 
+class MeasuredOtherwise(DataError):
+    """Other numbers were measured than in a run before, of the same noise."""
+
+
 class Begun(NamedTuple):
     """A release whose noise may have been drawn: its ``key``, and the code of what was ``measured``, None where no run
     came so far.
 
     ``cut``: of a release that was measured in parts the number of the level where the tree was cut, and of how many
-    leaves the parts were, on which the code depends; else None.
+    leaves the parts were, on which the code depends; else None. ``below``: the code of what was measured later, where
+    parts measure what tells nothing of what is above them when they go down.
     """
 
     key: NoiseKey
     measured: str | None
     cut: tuple[int, int] | None = None
+    below: str | None = None
 
     @property
     def ties(self) -> KeyedSource:
@@ -112,7 +118,7 @@ class Journal:
             found = json.loads(self._sealed())
             version, configuration, table = found["streams"], found["configuration"], found["input"]
             measured, cut = found["measured"], found.get("cut")
-            cut = None if cut is None else (int(cut[0]), int(cut[1]))
+            cut, below = None if cut is None else (int(cut[0]), int(cut[1])), found.get("below")
         except DataError:
             raise
         except (OSError, KeyError, TypeError, ValueError) as error:
@@ -135,7 +141,7 @@ class Journal:
             raise DataError(
                 f"{shown_path(self.folder.parent)} holds noise that was drawn for another input file; {remedy}"
             )
-        return Begun(self._key(), measured, cut)
+        return Begun(self._key(), measured, cut, below)
 
     def begin(self) -> Begun:
         """Keep, synced, what the noise will follow from, before any is drawn."""
@@ -153,15 +159,29 @@ class Journal:
         """As `keep`, of measurements with this code (`code_of`), which were made in parts where there is a ``cut``."""
         if begun.measured is None:
             self._write(measured, cut)
-        elif not hmac.compare_digest(begun.measured, measured):
-            raise DataError(
+        else:
+            self._require_same(begun.measured, measured)
+        return measured
+
+    def keep_below(self, begun: Begun, below: str) -> None:
+        """Keep the code of what parts measured ``below`` what went up, before any of it is released. Raises as `keep`.
+
+        ``begun``: after `keep_code`.
+        """
+        if begun.below is None:
+            self._write(begun.measured, begun.cut, below)
+        else:
+            self._require_same(begun.below, below)
+
+    def _require_same(self, before: str, measured: str) -> None:
+        if not hmac.compare_digest(before, measured):
+            raise MeasuredOtherwise(
                 f"{shown_path(self.folder / _FILE)}: this run measured other numbers than the run before it, which "
                 "another version of Topdown or of its libraries may do; nothing was released: finish the release with "
                 "the version that began it"
             )
-        return measured
 
-    def _write(self, measured: str | None, cut: tuple[int, int] | None) -> None:
+    def _write(self, measured: str | None, cut: tuple[int, int] | None, below: str | None = None) -> None:
         path, secret = self.folder / _FILE, self._secret()
         content = json.dumps(
             {
@@ -170,6 +190,7 @@ class Journal:
                 "input": self.input,
                 "measured": measured,
                 **({} if cut is None else {"cut": cut}),
+                **({} if below is None else {"below": below}),
             }
         )
         try:

@@ -120,7 +120,7 @@ class Record:
     ``siblings``: the first and the last but one of every part's uppermost nodes. ``tables``: of answers, that are
     written beside the release; ``csv``: whether they are text, too.
     ``solver``: who solves some families again, None where nobody does. ``marks``: what every table says of itself.
-    ``geography``: the digest of the table of units.
+    ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
     """
 
     configuration: str
@@ -138,6 +138,7 @@ class Record:
     solver: str | None
     marks: dict[str, str]
     geography: str = ""
+    upward: str | None = None
 
     @classmethod
     def of(
@@ -153,6 +154,7 @@ class Record:
         csv: bool,
         solver: str | None,
         marks: dict[str, str],
+        upward: str | None = None,
     ) -> Record:
         """The record of a release called ``name``, by its configuration and its input, that is ``cut`` at a level into
         parts of so many leaves."""
@@ -170,6 +172,7 @@ class Record:
             csv,
             solver,
             marks,
+            upward=upward,
         )
 
     @classmethod

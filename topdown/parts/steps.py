@@ -24,6 +24,7 @@ from topdown.projection.conditions import Limits
 from topdown.projection.families import Check, Descent, Sparse, descend, solve_compiled
 from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
+from topdown.projection.upward_start import start_of
 from topdown.projection.whole import FAMILY_ROUNDINGS, settler
 from topdown.workload import Query, Schema
 
@@ -39,6 +40,12 @@ class Job:
     plan: Plan
     method: str
     ties: KeyedSource = field(repr=False)
+    upward: str | None = None
+
+    @cached_property
+    def start(self) -> int:
+        """The number of the level where the upward pass starts."""
+        return start_of(self.levels, METHODS[self.method], self.upward)
 
     @cached_property
     def patterns(self) -> Patterns:
@@ -77,9 +84,23 @@ class Whole(NamedTuple):
     descent: Descent
 
 
+def lowest_going_up(job: Job, part: Part) -> int:
+    """The lowest level of a part of which `up` needs what was measured: that where the upward pass starts, or the
+    part's uppermost where that is higher. What is published exactly below it limits what is above: then the leaves'.
+    """
+    last = part.tree.n_levels - 1
+    lowest = min(max(job.start - part.top, 1), last)
+    below = [(level, query) for level in job.levels[part.top + lowest + 1 :] for query in job.plan.queries(level)]
+    return last if any(job.plan.is_exact(level, query) for level, query in below) else lowest
+
+
 def up(job: Job, part: Part, measured: Measured) -> subtrees.Roots:
-    """What a part's measurements say of its uppermost nodes. Raises `Contradiction`."""
-    return _climbed(job, part, measured).roots
+    """What a part's measurements, down to `lowest_going_up` at least, say of its uppermost nodes. Raises
+    `Contradiction`."""
+    lowest = lowest_going_up(job, part)
+    upper = part._replace(tree=part.tree.above(lowest))
+    found = _climbed(job, upper, measured[: lowest + 1]).roots
+    return found._replace(leaves=part.tree.leaf_counts[part.tree.level(1)])
 
 
 def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots) -> Whole:
@@ -87,7 +108,7 @@ def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots) -> Whol
 
     ``measured``: of the levels above the leaves. Raises `Contradiction`.
     """
-    descent = subtrees.above(tree, measured, roots, job.patterns, METHODS[job.method])
+    descent = subtrees.above(tree, measured, roots, job.patterns, job.start)
     return _whole(job, Part(tree, 0, (0,) * tree.n_levels), descent, None)
 
 
@@ -97,7 +118,8 @@ def down(job: Job, part: Part, measured: Measured, histograms: Sequence[Sparse])
 
 
 def _climbed(job: Job, part: Part, measured: Measured) -> subtrees.Climbed:
-    return subtrees.climb(part.tree, measured, job.patterns, METHODS[job.method])
+    # Of a method without an upward pass it starts at the root, which is above every part.
+    return subtrees.climb(part.tree, measured, job.patterns, job.start - part.top)
 
 
 def _whole(job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None) -> Whole:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from topdown.config import DerivationConfig
-from topdown.errors import ConfigError, ProjectionError
+from topdown.errors import ConfigError
 from topdown.machine.allocation import give_back
-from topdown.machine.parallel import map_ordered, thread_pool
+from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
 from topdown.microdata.synthesize import Microdata
 from topdown.noise import KeyedSource, Source
-from topdown.pipeline.made_margins import made_margins
+from topdown.pipeline.made_margins import made_margins, table_intervals
 from topdown.pipeline.memory_estimate import projects_one_by_one
+from topdown.pipeline.second_solutions import families_again, solved_again
 from topdown.privacy.plan import Plan
-from topdown.projection.crosscheck import CrossCheck, cross_check
+from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
@@ -35,6 +34,7 @@ from topdown.release.histograms import HistogramRelease, project_whole, release_
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import begun, publish
 from topdown.release.release import Release, round_counts
+from topdown.uncertainty.answer_intervals import AnswerIntervals
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
 
@@ -73,11 +73,19 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
         folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
-        made = projected(config, measurements, drawn.ties, stages, limits, workers=workers)
+        made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
+        held.callback(made.again.cancel)
         with stages.stage("finding margins of error"):
             confidence = config.output.confidence
-            found = made_margins(measurements, made.estimates, made.release, confidence, tables, pool)
+            found = made_margins(
+                measurements, made.estimates, made.release, confidence, tables, pool, of_tables=made.of_tables
+            )
             give_back()
+
+        def second_solutions() -> dict[str, CrossCheck]:
+            with stages.stage("solving again by cvxpy"):
+                return made.again.result()
+
         with stages.stage("writing"):
             publish(
                 folder,
@@ -88,7 +96,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                     measurements,
                     drawn.plan,
                     made.estimates,
-                    made.checks,
+                    second_solutions(),
                     made.release,
                     files,
                     drawn.origin,
@@ -110,15 +118,20 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 margins_in_words=[found.said["statement"], *found.said["rule"]],
             )
             held.close()  # the release has its name
-    _say_output(stages, public, made.checks)
+    _say_output(stages, public, made.again.result())
 
 
 class Projected(NamedTuple):
-    """The release, the estimates beside it by their names (of all cells or of its tables alone), second solutions."""
+    """The release, and the estimates beside it by their names (of all cells or of its tables alone).
+
+    ``again``: the second solutions, which may yet be at work, and whose result raises `ProjectionError` where they
+    disagree: before that nothing may be published. ``of_tables``: the intervals of tables, where they are found yet.
+    """
 
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
-    checks: dict[str, CrossCheck]
+    again: Future[dict[str, CrossCheck]]
     release: Release | HistogramRelease
+    of_tables: dict[str, AnswerIntervals] | None = None
 
 
 def projected(
@@ -129,11 +142,13 @@ def projected(
     limits: AnswerLimits | None = None,
     *,
     workers: int | None = None,
+    meanwhile: Executor | None = None,
 ) -> Projected:
     """Estimates, their second solutions, and whole counts.
 
     What does not go into the release is solved for only where it is published: of several queries the estimates of all
-    cells take most of the time and most of the room. Raises `ProjectionError`.
+    cells take most of the time and most of the room. ``meanwhile``: what solves again while others go on; None: that is
+    done when this returns. Raises `ProjectionError`.
     """
     several = bool(measurements.others)
     if not (several and config.output.estimates is not True):
@@ -141,41 +156,38 @@ def projected(
             large = projects_one_by_one(measurements.geography.tree)
             estimates = estimated(config, measurements, None if large else pool, limits)
             give_back()
-        with stages.stage("solving again by cvxpy"):
-            checks = solved_again(config, measurements, estimates, ties, limits)
+        again = started(lambda: solved_again(config, measurements, estimates, ties, limits), meanwhile)
         with stages.stage("rounding"):
             release = made_whole(config, measurements, estimates["non_negative"], ties, limits, workers=workers)
             give_back()
-        return Projected({**estimates}, checks, release)
+        return Projected({**estimates}, again, release)
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
     require_whole(measurements)
 
-    def whole_and_again() -> tuple[Whole, dict[str, CrossCheck]]:
+    def whole_and_again() -> tuple[Whole, Future[dict[str, CrossCheck]]]:
         rule = FAMILY_ROUNDINGS["nearest"]
-        found = whole_histograms(measurements, METHODS[options.method], rule, options.weights, ties, limits, workers)
-        if not options.cross_check:
-            return found, {}
-        from topdown.projection.family_crosscheck import cross_check_families
+        method, weights, upward = METHODS[options.method], options.weights, options.upward
+        found = whole_histograms(measurements, method, rule, weights, ties, limits, workers, upward)
+        # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
+        return found, started(lambda: families_again(config, found, ties), meanwhile)
 
-        rng = generator(ties.spawn("cross-check", "non_negative"))
-        inner = found.histograms[: found.descent.tree.n_families]
-        return found, {"non_negative": cross_check_families(found.descent, inner, solver=options.solver, rng=rng)}
-
-    # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
-    jobs: list[Callable[[], Any]] = [whole_and_again]
-    if tables:
+    def of_tables() -> tuple[LinearAnswers, dict[str, AnswerIntervals]]:
         # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
-        jobs.append(lambda: linear_answers(measurements, (query for table in tables for query in table.queries)))
-    with thread_pool(workers) as pool, stages.stage("projecting"), stages.stage("solving again by cvxpy"):
-        (whole, checks), *linear = map_ordered(lambda job: job(), jobs, pool)
+        linear = linear_answers(measurements, (query for table in tables for query in table.queries))
+        return linear, table_intervals(measurements, linear, config.output.confidence, tables)
+
+    jobs: list[Callable[[], Any]] = [whole_and_again, *([of_tables] if tables else [])]
+    with thread_pool(workers) as pool, stages.stage("projecting"):
+        (whole, again), *linear = map_ordered(lambda job: job(), jobs, pool)
         give_back()
-    beside.update(zip(["unbiased"], linear, strict=False))
     with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
-    require_agreement(checks)
+    intervals: dict[str, AnswerIntervals] = {}
+    if linear:
+        beside["unbiased"], intervals = linear[0]
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
-    return Projected(beside, checks, release)
+    return Projected(beside, again, release, intervals)
 
 
 def require_solver(config: DerivationConfig) -> None:
@@ -203,7 +215,12 @@ def estimated(
     jobs: dict[str, Callable[[], Estimate]] = {
         "least_squares" if bounded else "unbiased": lambda: project(measurements, "gls"),
         "non_negative": lambda: project(
-            measurements, options.method, nonnegative=True, weights=options.weights, limits=limits
+            measurements,
+            options.method,
+            nonnegative=True,
+            weights=options.weights,
+            limits=limits,
+            upward=options.upward,
         ),
     }
     return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))
@@ -227,54 +244,14 @@ def made_whole(
         return round_counts(estimate, source=source)
     options = config.projection
     return project_whole(
-        measurements, options.method, weights=options.weights, limits=limits, source=source, workers=workers
+        measurements,
+        options.method,
+        weights=options.weights,
+        limits=limits,
+        source=source,
+        workers=workers,
+        upward=options.upward,
     )
-
-
-def solved_again(
-    config: DerivationConfig,
-    measurements: Measurements,
-    estimates: dict[str, Estimate],
-    ties: KeyedSource,
-    limits: AnswerLimits | None = None,
-) -> dict[str, CrossCheck]:
-    """A second solution of every program by cvxpy. Raises `ProjectionError` where they disagree.
-
-    What is looked at in a large tree is drawn from streams of their own under the key of ``ties``, so that the same
-    release, written again, is the same bytes, and the bits that break ties are no others than before.
-    """
-    if not config.projection.cross_check:
-        return {}
-    solved = {name: one for name, one in estimates.items() if one.nonnegative or not measurements.others}
-    checks = {}
-    for name, estimate in solved.items():
-        rng = generator(ties.spawn("cross-check", name))
-        if estimate.nonnegative and (measurements.others or limits is not None):
-            # The certificate of least-squares histograms is computed from the queries, not as they were solved.
-            from topdown.projection.family_crosscheck import cross_check_histograms
-
-            checks[name] = cross_check_histograms(
-                measurements, estimate, limits=limits, solver=config.projection.solver, rng=rng
-            )
-        else:
-            checks[name] = cross_check(measurements, estimate, solver=config.projection.solver, rng=rng)
-    require_agreement(checks)
-    return checks
-
-
-def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
-    """Refuse a second solution that is not the first. Raises `ProjectionError`."""
-    for name, found in checks.items():
-        if not found.agrees:
-            raise ProjectionError(
-                f"{name}: the tree engine and cvxpy with {found.solver} differ by {found.largest_difference:.3g} on "
-                f"{found.scope}, more than {found.tolerance:.3g}; nothing was released. Try another projection.solver"
-            )
-
-
-def generator(source: KeyedSource) -> np.random.Generator:
-    """A stream of random numbers for what is looked at, from its key."""
-    return np.random.Generator(np.random.PCG64(int.from_bytes(source.read(32), "little")))
 
 
 def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> None:

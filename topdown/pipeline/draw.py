@@ -44,10 +44,12 @@ from topdown.privacy.only_child import largest_gains
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
+from topdown.projection.upward_start import require_determined, start_of
 from topdown.release.manifest import LedgerEntry, Origin
 from topdown.release.sparse_rows import row_columns
 from topdown.tables.geography_table import read_geography
 from topdown.wording import joined, shown, shown_path
+from topdown.workload import Query
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         geography, counts = read_input(config, stages, workers=workers, part_size=part_size)
         plan = measurable(plan, geography.levels, counts.schema)
         gains = largest_gains(plan, geography)
+        _require_upward(config, plan, geography.levels)
         require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         if goes_in_parts(config, geography.n_nodes, part_size):
@@ -238,6 +241,20 @@ def _require_families(config: RunConfig) -> None:
             f"projection.method = {shown(method)} has x >= 0 where the cells alone are measured (query 'detailed') "
             f"without limits, and privacy names other queries, or bounds limits; take {able}"
         )
+
+
+def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
+    """Refuse an upward pass that could not start where it is said to, before any noise is drawn."""
+    upward, schema = config.projection.upward, config.schema_of_cells
+    if upward is None:
+        return
+    if not config.by_family:
+        raise ConfigError(
+            f"projection.upward = {shown(upward)} is for releases of several queries, or within limits, which are made "
+            "family by family; the cells alone are measured: leave it out"
+        )
+    start = start_of(levels, METHODS[config.projection.method], upward)
+    require_determined(levels, [[Query.parse(name, schema) for name in plan.queries(level)] for level in levels], start)
 
 
 def _reserve(config: RunConfig, journal: Journal, plan: Plan, levels: Sequence[str], *, begun: bool) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 
@@ -46,20 +47,29 @@ def error_lines(plan: Plan, errors: pd.DataFrame) -> Iterator[str]:
         yield f"error     {unquoted(level)}: {measured}; by least squares within {row['margin']:,.1f}"
 
 
-def error_table(errors: pd.DataFrame, confidence: float) -> Iterator[str]:
-    """The table of `expected_errors` as lines of text."""
+def error_table(
+    errors: pd.DataFrame, confidence: float, upward: str | None = None, all_levels: pd.DataFrame | None = None
+) -> Iterator[str]:
+    """The table of `expected_errors` as lines of text; with ``upward`` that of a release whose upward pass starts
+    there, beside that of least squares over ``all_levels``."""
     rows = [("level", "query", "answers", *_COLUMNS.values())]
     for row in errors.to_dict("records"):
         numbers = (_number(row[name]) for name in _COLUMNS)
         rows.append((unquoted(row["level"]), unquoted(row["query"]), f"{row['answers']:,}", *numbers))
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
-    yield f"errors    by least squares; margins at {confidence:.6g}, of the median and of any one unit"
+    how = "by least squares" if upward is None else f"by least squares {unquoted(upward)} upwards, families below it"
+    yield f"errors    {how}; margins at {confidence:.6g}, of the median and of any one unit"
     for line in rows:
         padded = list(zip(line, widths, strict=True))
         cells = [text.ljust(w) for text, w in padded[:2]] + [text.rjust(w) for text, w in padded[2:]]
         yield f"          {'  '.join(cells).rstrip()}"
     laws = [law for law in dict.fromkeys(errors["law"]) if law != OPEN]
     yield f"          margins by law: {'; '.join(laws)}"
+    if all_levels is not None:
+        ratio = np.divide(errors["sd"], all_levels["sd"], out=np.ones(len(errors)), where=all_levels["sd"] > 0)
+        worst = errors.loc[int(np.argmax(ratio))]
+        at = f"{unquoted(str(worst['level']))}, {unquoted(str(worst['query']))}"
+        yield f"          sd beside that of least squares over all levels: {ratio.max():.3f} times at most ({at})"
 
 
 def _number(value: float) -> str:

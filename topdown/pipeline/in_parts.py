@@ -83,6 +83,7 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
     origin = Origin(cut.units, confirm(config, cut.journal, measured), notices=cut.notices)
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
+    part_steps.keep_below(folder.root)
     with stages.stage("writing"):
         release = finished(cut)
         names = files_of(record, release)

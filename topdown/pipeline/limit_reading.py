@@ -10,7 +10,7 @@ from topdown.errors import ConfigError, CountsError, DataError
 from topdown.geography.geography import Geography
 from topdown.projection.limits import AnswerLimits
 from topdown.tables.parquet_folder import table_digest
-from topdown.tables.readers import require_file
+from topdown.tables.readers import require_file, row_named
 from topdown.wording import reason, shown, shown_path
 from topdown.workload import Schema
 
@@ -41,8 +41,8 @@ def read_limits(config: RunConfig, geography: Geography, schema: Schema) -> Answ
     except ConfigError as error:
         raise ConfigError(f"bounds: {error}") from None
     except DataError as error:
-        named = str(error).startswith(shown_path(path))
-        raise DataError(str(error) if named else f"{shown_path(path)}: {error}") from None
+        said = str(error if error.row is None else error.at(row_named(path, error.row)))
+        raise DataError(said if said.startswith(shown_path(path)) else f"{shown_path(path)}: {said}") from None
     return limits
 
 

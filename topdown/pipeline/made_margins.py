@@ -53,9 +53,11 @@ def made_margins(
     confidence: float,
     tables: Sequence[AnswerTable] = (),
     executor: Executor | None = None,
+    *,
+    of_tables: dict[str, AnswerIntervals] | None = None,
 ) -> MadeMargins:
     """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without, several tables
-    at once by threads of ``executor``.
+    at once by threads of ``executor``; ``of_tables``: what `table_intervals` found, where that was asked before.
 
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
@@ -65,7 +67,8 @@ def made_margins(
     linear = estimates.get("unbiased")
     if reason is not None:
         return MadeMargins(None, {}, reach, describe_margins(confidence, reason))
-    of_tables = _of_tables(measurements, linear, confidence, tables, executor) if tables else {}
+    if of_tables is None:
+        of_tables = table_intervals(measurements, linear, confidence, tables, executor)
     if not measurements.others:
         # What has no row in a release of rows with records is in no table but that of the estimates.
         nothing = np.zeros((measurements.geography.n_nodes, len(measurements.cells)), bool)
@@ -82,14 +85,16 @@ def made_margins(
     return MadeMargins(of_cells, of_tables, reach, describe_margins(confidence, None, OF_QUERIES))
 
 
-def _of_tables(
+def table_intervals(
     measurements: Measurements,
     linear: object,
     confidence: float,
     tables: Sequence[AnswerTable],
-    executor: Executor | None,
+    executor: Executor | None = None,
 ) -> dict[str, AnswerIntervals]:
-    if not isinstance(linear, Estimate | LinearAnswers):
+    """The intervals of ``tables`` about the estimates ``linear``, by the tables' names, several at once by threads of
+    ``executor``; none where there cannot be any."""
+    if not tables or not isinstance(linear, Estimate | LinearAnswers) or no_sums(measurements) is not None:
         return {}
     laws, tree = AnswerLaws.of(measurements), measurements.geography.tree
 

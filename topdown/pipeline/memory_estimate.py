@@ -41,6 +41,9 @@ _INTERVAL_OF_ROW = 30.0
 _OF_FIELDS = 3.0
 """Tables beside the counts' own that are held while they are made of a redistricting file's."""
 
+_WRITES_MEANWHILE = ("projecting", "rounding", "margins of error")
+"""Stages beside which is written what is known from the start."""
+
 _SORTED_AT_ONCE = 1 << 20
 _FAMILY_GROUP = 1 << 17
 _LARGE_FAMILY = 1 << 18
@@ -89,7 +92,8 @@ def peak_memory(tree: Tree, work: Work, held: int, most: int) -> int:
     ``held``: what it holds now, ``most``: the most that it has held so far.
     """
     # The system counts pages by the batch, so that the most of now may turn out to be a little more.
-    needed = _FRAGMENTS * max(needed_by_stage(tree, work).values())
+    stages, meanwhile = needed_by_stage(tree, work), _written_meanwhile(tree, work)
+    needed = _FRAGMENTS * max(size + meanwhile * (stage in _WRITES_MEANWHILE) for stage, size in stages.items())
     return max(most + most // 32, held + _LOADED + work.compiled * _COMPILED + int(needed))
 
 
@@ -103,7 +107,7 @@ def projects_one_by_one(tree: Tree) -> bool:
 
 
 def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
-    """Bytes that every stage takes beside the geography."""
+    """Bytes that every stage takes beside the geography, and beside what is written meanwhile."""
     table = _WORD * tree.n_nodes * work.cells
     kept = _WORD * 1.3 * tree.n_nodes
     needed = {
@@ -199,7 +203,19 @@ def _intervals(tree: Tree, work: Work) -> float:
 
 
 def _writing(tree: Tree, work: Work) -> float:
-    """Files at the same time, each with a batch of rows: as arrays, as Arrow's, and encoded."""
+    """Files at the same time."""
+    files = [size for sizes in _files(tree, work) for size in sizes]
+    return sum(sorted(files)[-min(work.threads, len(files)) :])
+
+
+def _written_meanwhile(tree: Tree, work: Work) -> float:
+    """What is known from the start, one file after the other, by a thread that the solution leaves idle."""
+    return max(_files(tree, work)[0]) if work.threads > 1 else 0.0
+
+
+def _files(tree: Tree, work: Work) -> tuple[list[float], list[float]]:
+    """Bytes of every file's batch of rows, as arrays, as Arrow's, and encoded: of those that are written from the
+    start, measurements and the table of units, and of the others."""
     text, nodes = work.units_text + work.names_text, tree.n_nodes
     batch = min(nodes, max(1, min(_BATCH_ROWS, _BATCH_TEXT * nodes // max(1, text)) // work.cells))
     rows, letters, names = batch * work.cells, work.units_text / nodes, work.names_text / nodes
@@ -213,14 +229,13 @@ def _writing(tree: Tree, work: Work) -> float:
         interval, repeated, csv_text = _INTERVAL_OF_ROW, _dictionary(batch, max(letters, names)), 2.8
     # The measurements have no intervals, and no parents.
     files = [rows * (one + interval * work.margins) + max(repeated, parents) for one in (estimates, released)]
-    files.append(rows * measured + repeated)
     if work.csv:
         texts = min(rows, _CSV_ROWS) * (50 + csv_text * (2 * letters + names))
         files.append(rows * (csv + interval * work.margins) + texts)
     # The table of units has a row a node, and of each parent what identifies it.
     units = min(nodes, _BATCH_ROWS)
-    files.append(25.0 * units + _dictionary(_parents_of(tree, units), letters))
-    return sum(sorted(files)[-min(work.threads, len(files)) :])
+    from_the_start = [rows * measured + repeated, 25.0 * units + _dictionary(_parents_of(tree, units), letters)]
+    return from_the_start, files
 
 
 def _dictionary(texts: int, letters: float) -> float:

@@ -1,7 +1,8 @@
 """How much memory and disk a release in parts takes, from the shape of its tree and what is asked of it.
 
-What a worker takes was measured on parts of 6,000 and 25,000 blocks with 2,016 cells and the production run's queries
-(0.36 and 0.56 GB), and is rounded up.
+Measured by what the processes held of a state of 25,000 blocks in parts of 5,000, and of nations of 81,330 and (reading
+and above the parts) 8,132,968 blocks in parts of 25,000, with 2,016 cells and the production run's queries; rounded up.
+How many cells have records follows from the counts, and is assumed to be as in these.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from topdown.errors import DataError
 from topdown.geography.tree import Tree
@@ -20,8 +23,9 @@ from topdown.wording import shown_path
 from topdown.workload import Query, Schema
 
 _WORD = 8
-_WORKER = 320 << 20
-"""What a worker takes beside its arrays: libraries, and loops that are compiled."""
+_FIRST, _ABOVE, _WORKER = 512 << 20, 384 << 20, 320 << 20
+"""What processes take beside their arrays, libraries and loops: the first while it reads and rehearses, where loops are
+compiled that were not yet, and then; a worker."""
 
 _BYTES_OF_ANSWER = 6.5
 """Of every answer that is measured in a part, at the most that is held."""
@@ -29,17 +33,26 @@ _BYTES_OF_ANSWER = 6.5
 _ROOT_ARRAYS = 6
 """Tables of the parts' uppermost nodes x cells that are held above the parts."""
 
-_BYTES_OF_ROW = 48
+_SQUARE_ARRAYS, _ARRAYS_OF_CHILD = 3, 2
+"""Tables of cells x cells that a family's program takes: of all cells, and of every child's that have records."""
+
+_OF_CHILD, _OF_NODE = 2, 16
+"""One cell in so many has records in a child of a family above the parts, and in an inner node anywhere, at most."""
+
+_BYTES_OF_ROW = 28
 """Of a row of the input, when its counts are read and summed."""
 
-_BYTES_OF_NODE = 60
-"""Of a node: where its entries are, when units are looked up and tables of units are written."""
+_BYTES_OF_NODE, _NODE_ON_DISK = 60, 12
+"""Of a node: where its entries are, when units are looked up and tables of units are written; in files."""
 
-_ENTRY, _ENTRY_AS_ROW, _ENTRY_AS_TEXT = 6, 5, 100
+_ENTRY, _ENTRY_AS_ROW, _ENTRY_AS_TEXT = 4.5, 3.3, 100.0
 """Bytes of a cell that has records on disk: between steps, in the release, in its CSV."""
 
-_BYTES_OF_UNIT_IN_TABLE = 2
-"""Of a number in a table of answers."""
+_NUMBER, _NUMBER_AS_TEXT = 0.32, 2.2
+"""Of a number in a table of answers: most are 0."""
+
+_BOOKS = 1 << 20
+"""Of what describes a release."""
 
 
 class Needed(NamedTuple):
@@ -85,13 +98,17 @@ def needed(
         most = max(most, numbers)
     upper = int(tree.level_offsets[level + 1])
     roots = upper * schema.n_cells * _WORD
-    entries = min(rows, tree.n_leaves * schema.n_cells) * tree.n_levels
+    possible, sizes = len(schema.possible_cells()), np.diff(tree.level_offsets)[:-1]
+    entries = rows + int(np.minimum(rows, sizes * (possible // _OF_NODE + 1)).sum())
     disk = rows * _ENTRY + 2 * roots + entries * (_ENTRY + _ENTRY_AS_ROW + csv * _ENTRY_AS_TEXT)
-    disk += tree.n_nodes * (_BYTES_OF_NODE + columns * _BYTES_OF_UNIT_IN_TABLE * (1 + csv))
+    disk += tree.n_nodes * (_NODE_ON_DISK + columns * (_NUMBER + csv * _NUMBER_AS_TEXT)) + _BOOKS
     by_node = _BYTES_OF_NODE * tree.n_nodes
+    children = max(int(tree.families(index).sizes.max()) for index in range(level))
+    wide, there = min(possible, rows), min(possible // _OF_CHILD + 1, rows)
+    family = _WORD * (_SQUARE_ARRAYS * wide**2 + _ARRAYS_OF_CHILD * children * there**2)
     return Needed(
-        reading=rows * _BYTES_OF_ROW + by_node,
-        above=_ROOT_ARRAYS * roots + by_node,
+        reading=_FIRST + rows * _BYTES_OF_ROW + by_node,
+        above=_ABOVE + _ROOT_ARRAYS * roots + family + by_node,
         worker=_WORKER + int(_BYTES_OF_ANSWER * most),
         disk=int(disk),
     )

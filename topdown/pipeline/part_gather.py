@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 from topdown.config import RunConfig
 from topdown.machine.files import file_digest, make_folder, whole_folder
@@ -17,6 +20,7 @@ from topdown.parts.store import take
 from topdown.pipeline.part_plan import Cut
 from topdown.projection.certificate import Certificate, worst_of
 from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.families import Programs
 from topdown.projection.whole import WholeProjection
 from topdown.release.answer_tables import paths_of
 from topdown.release.catalogue import Catalogue
@@ -55,9 +59,13 @@ def publish_parts(config: RunConfig, cut: Cut, names: Sequence[str], public: Pat
     folder, record = cut.folder, cut.record
     schema, plan = record.its_schema, record.its_plan
     above = held(folder.top)
-    found = [Certificate(**json.loads(str(above["certificate"])))]
-    found += [Certificate(**json.loads(str(held(folder.down(part))["certificate"]))) for part in range(record.n_parts)]
-    projections = {"non_negative": WholeProjection(record.method, "variance", worst_of(found))}
+    certificates, programs = zip(
+        _solved(above), *(_solved(held(folder.down(part))) for part in range(record.n_parts)), strict=True
+    )
+    projection = WholeProjection(
+        record.method, "variance", worst_of(certificates), programs=Programs.together(programs)
+    )
+    projections = {"non_negative": projection}
     checked = json.loads(str(above["cross check"]))
     checks = {} if checked is None else {"non_negative": CrossCheck(**checked)}
     measurements = NotKept(cut.geography, schema.cells(), schema)
@@ -96,6 +104,11 @@ def publish_parts(config: RunConfig, cut: Cut, names: Sequence[str], public: Pat
             own,
             [str(margins["statement"])],
         )
+
+
+def _solved(found: Mapping[str, npt.NDArray[Any]]) -> tuple[Certificate, Programs]:
+    """The certificate of a piece's histograms, and how many programs they solve, from its file."""
+    return Certificate(**json.loads(str(found["certificate"]))), Programs(*found["programs"].tolist())
 
 
 def left_out(record: Record) -> str:

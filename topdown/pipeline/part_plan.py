@@ -115,4 +115,5 @@ def record_of(
         csv=config.output.csv,
         solver=config.projection.solver if config.projection.cross_check else None,
         marks=marks_of(fit_for_release=True),
+        upward=config.projection.upward,
     )

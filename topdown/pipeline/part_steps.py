@@ -7,8 +7,10 @@ whole is not made again; what is made twice is the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,7 +23,7 @@ from topdown.confidential.measure_piece import Place, measure_piece
 from topdown.errors import DataError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.measurements.journal import Begun, Journal, code_of
+from topdown.measurements.journal import Begun, Journal, MeasuredOtherwise, code_of
 from topdown.noise import KeyedSource
 from topdown.noise.randomness import read_exactly
 from topdown.parts import steps
@@ -29,11 +31,11 @@ from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays
 from topdown.parts.job import Folder, Record, held, named, part_of_arrays
 from topdown.parts.steps import Part
 from topdown.parts.store import put_durably, take
-from topdown.pipeline.derive import generator, require_agreement
 from topdown.pipeline.part_cut import entries_of_arrays
+from topdown.pipeline.second_solutions import generator, require_agreement
 from topdown.privacy.plan import MOVE_UP
 from topdown.projection.certificate import require_certificate
-from topdown.projection.families import Sparse
+from topdown.projection.families import Programs, Sparse
 from topdown.projection.invariants import Contradiction
 from topdown.projection.several import certificate_of_checks, in_words
 from topdown.projection.subtrees import Roots
@@ -54,9 +56,9 @@ def up(at: At) -> str:
     folder, record, begun = _begun(at.root)
     done = take(folder.up(at.part))
     if done is None:
-        part, measured = _measured(folder, record, begun, at.part)
-        code = _code(begun, record, part, measured)
         job = _job(record, begun)
+        part, measured = _measured(folder, record, begun, at.part, partial(steps.lowest_going_up, job))
+        code = _code(begun, record, part, measured)
         roots = _named(folder, record, part, lambda: steps.up(job, part, measured))
         done = {**steps.roots_as_arrays(roots), "code": np.array(code)}
         put_durably(folder.up(at.part), done)
@@ -74,7 +76,9 @@ def top(root: Path) -> str:
     above, measured = _measured_above(folder, record, begun)
     codes = np.frombuffer("".join(str(one["code"]) for one in said).encode("ascii"), np.uint8)[:, None]
     answers = [("", "parts", codes), *_answers(record, Part(above, 0, (0,) * above.n_levels), measured)]
-    code = journal(folder, record).keep_code(begun, code_of(begun.key, answers), (record.level, record.leaves))
+    code, cut = code_of(begun.key, answers), (record.level, record.leaves)
+    with _made_again(folder.up(number) for number in range(record.n_parts)):
+        journal(folder, record).keep_code(begun, code, cut)
     roots = Roots.side_by_side([steps.roots_of_arrays(one, record.its_schema) for one in said])
     del said
     part, job = Part(above, 0, (0,) * above.n_levels), _job(record, begun)
@@ -83,7 +87,12 @@ def top(root: Path) -> str:
     for number, (start, stop) in enumerate(record.siblings):
         put_durably(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
     checked = _solved_again(record, begun, whole, above)
-    made = {**histograms_as_arrays("above", whole.histograms), "certificate": certificate, "cross check": checked}
+    made = {
+        **histograms_as_arrays("above", whole.histograms),
+        "certificate": certificate,
+        "programs": np.array(Programs.of_checks(whole.checks)),
+        "cross check": checked,
+    }
     put_durably(folder.top, made)
     return code
 
@@ -95,19 +104,47 @@ def down(at: At) -> None:
         return
     roots = histograms_of_arrays("roots", held(folder.roots(at.part)))
     before = str(held(folder.up(at.part))["code"])
+    job = _job(record, begun)
     part, measured = _measured(folder, record, begun, at.part)
-    if _code(begun, record, part, measured) != before:
+    gone_up = steps.lowest_going_up(job, part) + 1
+    if _code(begun, record, part, measured[:gone_up]) != before:
         raise DataError(
             f"part {named(at.part)}: it measured other numbers going down than going up, which another version of "
             "Topdown or of its libraries may do; nothing was released: give all workers the same"
         )
-    job = _job(record, begun)
     whole = _named(folder, record, part, lambda: steps.down(job, part, measured, roots))
-    made = {"certificate": _certificate(folder, record, part, whole, measured)}
+    made = {
+        "certificate": _certificate(folder, record, part, whole, measured),
+        "programs": np.array(Programs.of_checks(whole.checks)),
+        "code": np.array(_code(begun, record, part, measured, gone_up)),
+    }
     _require_sums(record, part, whole, at.part)
     for k in range(2, part.tree.n_levels):
         made |= histograms_as_arrays(str(k), whole.histograms[part.tree.level(k)])
     put_durably(folder.down(at.part), made)
+
+
+def keep_below(root: Path) -> None:
+    """Keep the code of what all parts measured going down alone, before any of it is released. Raises `DataError` where
+    a run before measured other numbers."""
+    folder, record, begun = _begun(root)
+    if record.upward is None:
+        return  # all was measured going up
+    said = "".join(str(held(folder.down(number))["code"]) for number in range(record.n_parts))
+    codes = np.frombuffer(said.encode("ascii"), np.uint8)[:, None]
+    with _made_again(folder.down(number) for number in range(record.n_parts)):
+        journal(folder, record).keep_below(begun, code_of(begun.key, [("", "parts below", codes)]))
+
+
+@contextmanager
+def _made_again(files: Iterable[Path]) -> Iterator[None]:
+    """Take ``files`` away where what was measured for them is not what it was before, so that the next run measures."""
+    try:
+        yield
+    except MeasuredOtherwise:
+        for path in files:
+            path.unlink(missing_ok=True)
+        raise
 
 
 def journal(folder: Folder, record: Record) -> Journal:
@@ -127,15 +164,18 @@ def _begun(root: Path) -> tuple[Folder, Record, Begun]:
 def _job(record: Record, begun: Begun) -> steps.Job:
     # The stream that breaks ties in the whole tree is made so, too.
     ties = KeyedSource(read_exactly(begun.ties, 32))
-    return steps.Job(record.its_schema, record.levels, record.its_plan, record.method, ties)
+    return steps.Job(record.its_schema, record.levels, record.its_plan, record.method, ties, record.upward)
 
 
-def _measured(folder: Folder, record: Record, begun: Begun, number: int) -> tuple[Part, steps.Measured]:
-    """A part and what is measured of it. Its counts end here."""
+def _measured(
+    folder: Folder, record: Record, begun: Begun, number: int, lowest: Callable[[Part], int] | None = None
+) -> tuple[Part, steps.Measured]:
+    """A part and what is measured of it, down to its ``lowest`` level or all of it. Its counts end here."""
     found = held(folder.counts(number))
     part = part_of_arrays(found)
     entries = entries_of_arrays(found, part.tree, record.its_schema.n_cells)
-    places = _places(folder, record, {k: (part.top + k, part.firsts[k]) for k in range(1, part.tree.n_levels)})
+    levels = range(1, part.tree.n_levels if lowest is None else lowest(part) + 1)
+    places = _places(folder, record, {k: (part.top + k, part.firsts[k]) for k in levels})
     return part, measure_piece(entries, part.tree, record.its_schema, record.its_plan, begun.key, places, record.levels)
 
 
@@ -230,6 +270,6 @@ def _solved_again(record: Record, begun: Begun, whole: steps.Whole, tree: Tree) 
     return np.array(json.dumps(asdict(replace(found, scope=f"{found.scope} of {levels}"))))
 
 
-def _code(begun: Begun, record: Record, part: Part, measured: steps.Measured) -> str:
-    """The code of what was measured of a part."""
-    return code_of(begun.key, _answers(record, part, measured))
+def _code(begun: Begun, record: Record, part: Part, measured: steps.Measured, first: int = 0) -> str:
+    """The code of what was measured of a part, from its level ``first`` on."""
+    return code_of(begun.key, _answers(record, part, [{} for _ in range(first)] + measured[first:]))

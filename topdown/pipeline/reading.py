@@ -42,6 +42,9 @@ from topdown.workload.answer_tables import answer_tables
 _EXCEL_WIDTH = 16.0
 """Bytes of a value from a workbook, a short text or a number."""
 
+_IN_BLOCK = 7
+"""Cells of a block of a redistricting file that are not 0, about."""
+
 _LEAST_BYTES_PER_LEVEL = 13
 """What a row takes at least in every column of units while the tree is built: a text of one letter, and its number."""
 
@@ -299,7 +302,7 @@ def require_memory(
     work, held = _work(config, geography, path, workers), held_memory()
     in_parts = goes_in_parts(config, geography.n_nodes, part_size)
     if in_parts and len(geography.levels) > 2:
-        found = needed_in_parts(config, geography, part_size, work.rows)
+        found = needed_in_parts(config, geography, part_size)
         peak = found.memory(held, work.threads)
         each, disk = gibibytes(found.worker), gibibytes(found.disk)
         stages.say(f"memory    a run in parts takes up to {gibibytes(peak)}, {each} a worker; {disk} of disk, at most")
@@ -313,15 +316,14 @@ def require_memory(
     )
 
 
-def needed_in_parts(config: RunConfig, geography: Geography, part_size: int | None, rows: int | None = None) -> Needed:
-    """What a run in parts takes of memory and disk; ``rows``: of the table, where it is known how many."""
+def needed_in_parts(config: RunConfig, geography: Geography, part_size: int | None) -> Needed:
+    """What a run in parts takes of memory and disk."""
     schema = config.schema_of_cells
     plan = config.plan().for_levels(geography.levels).for_schema(schema)
     columns = sum(len(table.columns) for table in answer_tables(config.output.tables, schema))
-    if rows is None and config.input.rows == "pl94":
-        rows = 0  # which has a row per unit and table, less than what its cells are
-    if rows is None:
-        rows = _Extent.of(config.input_path, [], config.input.form).rows
+    # A redistricting file has a row per unit and table; in its cells blocks have some seven that are not 0.
+    is_read = config.input.rows == "pl94"
+    rows = _IN_BLOCK * geography.n_leaves if is_read else _Extent.of(config.input_path, [], config.input.form).rows
     cut = where_to_cut(geography, None, part_size)
     return needed(geography.tree, schema, plan, geography.levels, cut, rows, csv=config.output.csv, columns=columns)
 

@@ -18,7 +18,9 @@ from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.components import Components
 from topdown.projection.histograms import Covariance, covariance
+from topdown.projection.method import METHODS
 from topdown.projection.several import EXACT as NEXT_TO_NOTHING
+from topdown.projection.upward_start import require_determined, start_of
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -42,10 +44,12 @@ class Expected:
     covariance: Covariance
 
     @classmethod
-    def of(cls, plan: Plan, geography: Geography, schema: Schema | None = None) -> Expected:
-        """Of a plan; ``schema``: of the cells, one cell where it is left out.
+    def of(cls, plan: Plan, geography: Geography, schema: Schema | None = None, upward: str | None = None) -> Expected:
+        """Of a plan; ``schema``: of the cells, one cell where it is left out. ``upward``: "from LEVEL", where what is
+        measured below a level serves to share out its counts alone.
 
-        Raises `BudgetError` where plan, levels and schema disagree, `ConfigError` for several queries without a schema.
+        Raises `BudgetError` where plan, levels and schema disagree, `ConfigError` for several queries without a schema,
+        or for an ``upward`` that makes no sense.
         """
         plan = plan.for_levels(geography.levels)
         asked = {level: plan.queries(level) for level in geography.levels}
@@ -58,7 +62,12 @@ class Expected:
             for level in geography.levels
             for query in plan.queries(level)
         }
-        return cls(plan, geography, schema, planned_covariance(geography, schema, of_nodes))
+        start = None
+        if upward is not None:
+            start = start_of(geography.levels, METHODS["gls-top-down"], upward)
+            named = [[query for level, query in of_nodes if level == here] for here in geography.levels]
+            require_determined(geography.levels, named, start)
+        return cls(plan, geography, schema, planned_covariance(geography, schema, of_nodes, start))
 
     def answer_variances(self, level: str, query: str) -> tuple[FloatArray, FloatArray]:
         """The variances (nodes x classes) of a query's answers at a level, and how many answers each class has."""
@@ -99,10 +108,13 @@ class Expected:
 
 
 def planned_covariance(
-    geography: Geography, schema: Schema, variances: Mapping[tuple[str, Query], float | FloatArray]
+    geography: Geography,
+    schema: Schema,
+    variances: Mapping[tuple[str, Query], float | FloatArray],
+    start: int | None = None,
 ) -> Covariance:
     """The covariance of least squares where the nodes of a level answer a query with the variance that is given, one
-    for all or one for each."""
+    for all or one for each. ``start``: the level where the upward pass starts, that of the leaves by default."""
     levels: list[dict[Query, FloatArray]] = []
     for level in geography.levels:
         nodes = geography.level_slice(level)
@@ -111,7 +123,7 @@ def planned_covariance(
             {query: np.full(nodes.stop - nodes.start, variance, np.float64) for query, variance in here.items()}
         )
     queries = tuple(dict.fromkeys(query for _, query in variances))
-    return covariance(geography.tree, Components(schema, queries), levels, upward=True)
+    return covariance(geography.tree, Components(schema, queries), levels, upward=True, start=start)
 
 
 def expected_errors(
@@ -121,6 +133,7 @@ def expected_errors(
     *,
     queries: Iterable[str] | None = None,
     confidence: float = 0.90,
+    upward: str | None = None,
 ) -> pd.DataFrame:
     """The errors that a release under ``plan`` will have, by level and query: exact standard deviations, and margins.
 
@@ -128,7 +141,8 @@ def expected_errors(
     default every one that the plan names at some level. Every query is answered at every level, measured there or not,
     by least squares over all levels: unbiased, and what the estimates beside a release are. A non-negative projection
     is biased upwards where counts are small, which a study shows; within bounds the errors are those of unbounded
-    noise.
+    noise. ``upward``: "from LEVEL", of a release whose upward pass starts there: the errors are then those of what it
+    is made from, before x >= 0, and not those of the estimates beside it, which are over all levels.
 
     Columns: ``level, query``; ``units``, nodes of the level, and ``answers`` of each; ``noise_sd, noise_margin``, of a
     measured answer as it is drawn (NaN where it is not measured, 0 where it is exact); ``sd_least, sd, sd_largest``: of
@@ -137,10 +151,10 @@ def expected_errors(
     ``law``: by which law (of sums of Laplace noise the longer of two margins, see `Expected.margin`). In counts.
 
     Raises `BudgetError` where plan, levels and schema disagree; `ConfigError` for an unknown query, several queries
-    without a schema, or a confidence that is not between 0 and 1.
+    without a schema, a confidence that is not between 0 and 1, or an ``upward`` that makes no sense.
     """
     require_confidence(confidence)
-    expected = Expected.of(plan, geography, schema)
+    expected = Expected.of(plan, geography, schema, upward)
     named = [query for level in geography.levels for query in expected.plan.queries(level)]
     asked = dict.fromkeys(Query.parse(text, expected.schema).name for text in (named if queries is None else queries))
     rows = [_row(expected, level, query, confidence) for level in geography.levels for query in asked]

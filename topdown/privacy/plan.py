@@ -355,11 +355,12 @@ class Plan:
         *,
         queries: Iterable[str] | None = None,
         confidence: float = 0.90,
+        upward: str | None = None,
     ) -> pd.DataFrame:
         """The errors that a release under this plan will have, by level and query: `topdown.expected_errors`."""
         # By name, for who asks: least squares is known to a room above this one, which imports this one.
         frame: pd.DataFrame = import_module("topdown.planning.expected").expected_errors(
-            self, geography, schema, queries=queries, confidence=confidence
+            self, geography, schema, queries=queries, confidence=confidence, upward=upward
         )
         return frame
 

@@ -221,6 +221,8 @@ class Components:
 
 def _turned(table: FloatArray, axis: int, matrix: FloatArray) -> FloatArray:
     """``matrix`` applied along an axis; the table is not turned around for it, which takes longer than the product."""
+    if matrix.shape == (1, 1):
+        return np.asarray(table * matrix[0, 0])
     before, size, after = table.shape[:axis], table.shape[axis], table.shape[axis + 1 :]
     flat = table.reshape(math.prod(before), size, math.prod(after))
     turned = flat[:, :, 0] @ matrix.T if flat.shape[2] == 1 else matrix @ flat

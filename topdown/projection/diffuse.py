@@ -170,15 +170,22 @@ def _conditioned(children: Known, total: Known, parents: Known, families: Famili
     return Known(mean, spread(children.finite, total.finite, parents.finite), diffuse, children.scale)
 
 
-def solve(tree: Tree, measured: list[list[Measured]], copies: int, size: int, *, upward: bool) -> Known:
+def solve(
+    tree: Tree, measured: list[list[Measured]], copies: int, size: int, *, upward: bool, start: int | None = None
+) -> Known:
     """Least squares for every node's vector, its covariance with it; (nodes, ...).
 
     ``measured``: by level, root first. ``upward``: whether every node also learns from what lies below it (whole-tree
-    least squares); without, families are projected one by one from the root. Where the measurements leave a direction
-    open the children share the remainder by their numbers of open leaves, as in `equality.least_squares`. Raises
-    `Contradiction` for exact values that no table has.
+    least squares); without, families are projected one by one from the root. ``start``: of an upward pass the level
+    where it starts, that of the leaves by default; families below it are projected one by one. Where the measurements
+    leave a direction open the children share the remainder by their numbers of open leaves, as in
+    `equality.least_squares`. Raises `Contradiction` for exact values that no table has.
     """
-    starts = None if upward else _settled(tree, measured, copies, size)
+    lowest = tree.n_levels - 1 if start is None else start
+    starts: list[Known | None] = [None] * tree.n_levels
+    if not upward or lowest < tree.n_levels - 1:
+        settled = _settled(tree, measured, copies, size)
+        starts = [one if not upward or index >= lowest else None for index, one in enumerate(settled)]
     levels, sums = _upward(tree, measured, copies, size, starts)
     found = [levels[0]]
     for index in range(tree.n_levels - 1):
@@ -190,17 +197,17 @@ def solve(tree: Tree, measured: list[list[Measured]], copies: int, size: int, *,
 
 def spread(tree: Tree, measured: list[list[Measured]], size: int) -> Spread:
     """How the errors of whole-tree least squares depend on each other, from measurements without copies."""
-    levels, sums = _upward(tree, measured, 0, size, None)
+    levels, sums = _upward(tree, measured, 0, size, [None] * tree.n_levels)
     gains = [_regression(levels[k + 1], sums[k], tree.families(k)) for k in range(tree.n_levels - 1)]
     return Spread(levels, sums, gains)
 
 
 def _upward(
-    tree: Tree, measured: list[list[Measured]], copies: int, size: int, starts: list[Known] | None
+    tree: Tree, measured: list[list[Measured]], copies: int, size: int, starts: list[Known | None]
 ) -> tuple[list[Known], list[Known]]:
     """What is known of every level's nodes, and of the sums of every level's families, root first.
 
-    A node starts from its children's sum, or from what is in ``starts``.
+    A node starts from its children's sum, or from what is in ``starts`` of its level.
     """
     levels: list[Known] = []
     sums: list[Known] = []
@@ -211,8 +218,9 @@ def _upward(
             total = Known(*(tree.families(index).total_rows(getattr(levels[-1], part)) for part in PARTS))
             sums.append(total)
             known = Known(*(np.array(getattr(total, part)) for part in PARTS))
-        if starts is not None:
-            known = starts[index]
+        begin = starts[index]
+        if begin is not None:
+            known = begin
         for one in measured[index]:
             update(known, one, nodes.start)
         levels.append(known)
@@ -227,7 +235,7 @@ def _settled(tree: Tree, measured: list[list[Measured]], copies: int, size: int)
     exact = [[Measured(m.rows, m.values, np.where(m.variance == 0, 0.0, np.inf)) for m in level] for level in measured]
     if not any((one.variance == 0).any() for level in exact for one in level):
         return [Known.nothing(len(tree.parent[tree.level(k)]), copies, size) for k in range(tree.n_levels)]
-    levels, _ = _upward(tree, exact, copies, size, None)
+    levels, _ = _upward(tree, exact, copies, size, [None] * tree.n_levels)
     for known in levels:
         known.diffuse = np.eye(size) - inverse(known.diffuse)[1]
     return levels

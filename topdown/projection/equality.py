@@ -58,6 +58,26 @@ def combine(pooled: FloatArray, variance: FloatArray) -> tuple[FloatArray, Float
         return weight, np.where(measured, weight * variance, pooled)
 
 
+def gains_from(variance: FloatArray, tree: Tree, start: int) -> Gains:
+    """The gains where the upward pass starts at level ``start``: of least squares down to it, of families below it.
+
+    ``variance`` of the result is infinite where the measurements at and below a node, down to ``start``, leave it
+    undetermined. With ``start`` the root's, 0, that is the projection family by family, with the leaves' that of the
+    whole tree.
+    """
+    upper = tree.above(start)
+    nodes = slice(0, upper.n_nodes)
+    above = upward_gains(variance[..., nodes], upper)
+    open_ends = open_leaves(variance[..., nodes], upper)
+    own = np.ones((*variance.shape[:-1], tree.n_families))
+    own[..., : upper.n_families] = above.own
+    share, u = family_gains(variance, tree), np.array(variance)
+    share[..., nodes] = above.share
+    # u is 0 for an undetermined subtree, whose siblings it must not reach; its own variance is infinite.
+    u[..., nodes] = above.variance if open_ends is None else np.where(open_ends > 0, np.inf, above.variance)
+    return Gains(own, share, u)
+
+
 def upward_gains(variance: FloatArray, tree: Tree) -> Gains:
     """The gains of the least-squares estimate from measurements with ``variance`` (..., nodes).
 

@@ -32,9 +32,10 @@ class Estimate:
 
     ``values`` (nodes x cells): every family adds up, to rounding. ``variance`` (nodes x cells): the variance of every
     value given the truth, or None where it is not known (every non-negative projection). ``method``,
-    ``nonnegative``, ``engine``, ``weights``: how it was made. ``certificate``: the residuals of its program. ``exact``
-    (nodes x cells): which values are exact (invariants, and what they imply). ``attributes``: the schema of the cells,
-    None where they are one attribute. ``covariance``: of all answers together, where several queries were measured.
+    ``nonnegative``, ``engine``, ``weights``, ``upward``: how it was made. ``certificate``: the residuals of its
+    program. ``exact`` (nodes x cells): which values are exact (invariants, and what they imply). ``attributes``: the
+    schema of the cells, None where they are one attribute. ``covariance``: of all answers together, where several
+    queries were measured.
     """
 
     geography: Geography
@@ -50,6 +51,7 @@ class Estimate:
     fit_for_release: bool = False
     attributes: Schema | None = None
     covariance: Covariance | None = field(default=None, repr=False)
+    upward: str | None = None
 
     @property
     def schema(self) -> Schema:

@@ -41,11 +41,13 @@ class Family(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """``x`` (children x cells), and the multipliers of the sums (cells,) and of the conditions (children x rows)."""
+    """``x`` (children x cells), the multipliers of the sums (cells,) and of the conditions (children x rows), and after
+    how many rounds, where the solver says so."""
 
     x: FloatArray
     sums: FloatArray
     rows: FloatArray
+    rounds: int = 0
 
 
 Solver = Callable[[Family], Solved]
@@ -54,7 +56,8 @@ Solver = Callable[[Family], Solved]
 class Check(NamedTuple):
     """How far every child (children,) is from solving its family's program, as `Residuals` has it; in counts.
 
-    ``off``: by how much a sum is off, and ``allowed``: by how much rounding may put it off.
+    ``off``: by how much a sum is off, and ``allowed``: by how much rounding may put it off. ``variables`` and
+    ``rounds``: how many the program had, and its solution took.
     """
 
     gap: FloatArray
@@ -62,12 +65,36 @@ class Check(NamedTuple):
     deviation: FloatArray
     off: float
     allowed: float
+    variables: int = 0
+    rounds: int = 0
 
     @classmethod
     def of_nothing(cls, children: int) -> Check:
         """Of children that no program was solved for."""
         zeros = np.zeros(children)
         return cls(zeros, zeros, np.ones(children), 0.0, 0.0)
+
+
+class Programs(NamedTuple):
+    """How many families' programs were solved, of how many variables, in how many rounds, and in how many at most."""
+
+    families: int
+    variables: int
+    rounds: int
+    most_rounds: int
+
+    @classmethod
+    def of_checks(cls, checks: Sequence[Check]) -> Programs:
+        """Those that were solved for ``checks``."""
+        solved = [check for check in checks if check.variables]
+        rounds = [check.rounds for check in solved]
+        return cls(len(solved), sum(check.variables for check in solved), sum(rounds), max(rounds, default=0))
+
+    @classmethod
+    def together(cls, pieces: Sequence[Programs]) -> Programs:
+        """Those of several pieces of a tree."""
+        families, variables, rounds, most = zip(*pieces, strict=True)
+        return cls(sum(families), sum(variables), sum(rounds), max(most))
 
 
 class Sparse(NamedTuple):
@@ -125,7 +152,13 @@ class Descent:
         off = np.zeros(1) if family.total is None else np.abs(x.sum(axis=0) - family.total)
         most = float(x.max(initial=0.0))
         return Check(
-            np.maximum(gap[at], lacking), rounding[at], deviation[at], float(off.max()), _ROUNDING * len(x) * most
+            np.maximum(gap[at], lacking),
+            rounding[at],
+            deviation[at],
+            float(off.max()),
+            _ROUNDING * len(x) * most,
+            x.size,
+            solved.rounds,
         )
 
     def _parts(self, index: int, nodes: slice) -> FloatArray:
@@ -163,10 +196,10 @@ def solve_compiled(family: Family) -> Solved:
     from topdown.projection import family_kernel
 
     (table, g), conditions, total = family.known, family.conditions, family.total
-    x, sums, rows, ended, _ = family_kernel.solve_family(
+    x, sums, rows, ended, rounds = family_kernel.solve_family(
         table,
         family.pattern,
-        g,
+        np.ascontiguousarray(g),  # of one layout, for which alone loops are compiled
         np.ones(len(family.cells)) if total is None else total,
         total is not None,
         conditions.allowed,
@@ -180,7 +213,7 @@ def solve_compiled(family: Family) -> Solved:
     if total is not None:
         # Sums are off by what was refined no further: the largest child feels it least.
         x[np.argmax(x, axis=0), np.arange(len(total))] += total - x.sum(axis=0)
-    return Solved(x, sums, rows)
+    return Solved(x, sums, rows, rounds)
 
 
 def descend(

@@ -72,7 +72,7 @@ def cross_check_histograms(
     """`cross_check_families` beneath the histograms of a non-negative ``estimate`` of several queries, or within
     ``limits``.
     """
-    descent = descent_of(measurements, METHODS[estimate.method], estimate.weights, limits)
+    descent = descent_of(measurements, METHODS[estimate.method], estimate.weights, limits, estimate.upward)
     inner = estimate.values[: descent.tree.n_families]
     above = [Sparse(np.flatnonzero(row), row[row > 0]) for row in inner]
     return cross_check_families(descent, above, solver=solver, rng=rng)

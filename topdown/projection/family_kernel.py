@@ -43,6 +43,16 @@ _ROUNDING = 2.0**-46
 _PATIENCE = 5
 """Rounds in which the number of wrong signs may fail to fall before one of them is mended at a time."""
 
+_SMALL = 1.0
+"""What is taken for nothing in the first guess, in units of the noise: what is dropped there makes rounds small, and
+what should not have been comes back."""
+
+_GUESSES = 8
+"""Steps at most of the first guess, which need not be good."""
+
+_GUESSED = 1e-6
+"""What is left of a system, in the norm of its own inverse and squared, when a guess is good enough."""
+
 _MOST_ROUNDS = 150
 """Rounds of the primal-dual method before it is given up."""
 
@@ -69,23 +79,33 @@ _NOTHING = 1e-14
 def factor(matrix: Any, kept: Any) -> None:
     """The Cholesky factor of a positive semidefinite matrix, in the lower triangle of its place.
 
-    ``kept``: the pivots that are not nothing; the columns of the others are 0.
+    ``kept``: the pivots that are not nothing; the columns of the others are 0. Columns are made four at a time: what is
+    left of the matrix is then loaded and stored once for all four, of which no number changes.
     """
     n = matrix.shape[0]
-    start, column = np.diag(matrix).copy(), np.empty(n)
-    for j in range(n):
-        kept[j] = matrix[j, j] > _NOTHING * start[j]
-        if not kept[j]:
-            matrix[j:, j] = 0.0
-            matrix[j, j] = 1.0
-            continue
-        matrix[j, j] = np.sqrt(matrix[j, j])
-        for i in range(j + 1, n):
-            column[i] = matrix[i, j] / matrix[j, j]
-            matrix[i, j] = column[i]
-        for i in range(j + 1, n):
-            for k in range(j + 1, i + 1):
-                matrix[i, k] -= column[i] * column[k]
+    start, columns = np.diag(matrix).copy(), np.zeros((4, n))
+    for first in range(0, n, 4):
+        stop = min(first + 4, n)
+        for j in range(first, stop):
+            for p in range(first, j):
+                part = columns[p - first, j]
+                for i in range(j, n):
+                    matrix[i, j] -= columns[p - first, i] * part
+            kept[j] = matrix[j, j] > _NOTHING * start[j]
+            if not kept[j]:
+                matrix[j:, j] = 0.0
+                matrix[j, j] = 1.0
+                columns[j - first, j:] = 0.0
+                continue
+            matrix[j, j] = np.sqrt(matrix[j, j])
+            for i in range(j + 1, n):
+                matrix[i, j] /= matrix[j, j]
+                columns[j - first, i] = matrix[i, j]
+        one, two, three, four = columns
+        for i in range(stop, n):
+            a, b, c, d = one[i], two[i], three[i], four[i]
+            for k in range(stop, i + 1):
+                matrix[i, k] = matrix[i, k] - a * one[k] - b * two[k] - c * three[k] - d * four[k]
 
 
 @compiled
@@ -115,17 +135,29 @@ def invert(matrix: Any) -> bool:
     factor(matrix, kept)
     if not kept.all():
         return False
-    # The inverse of the factor row by row, then its product with itself.
+    # The inverse of the factor row by row, then its product with itself; four rows at a time, as in `factor`.
     other = np.zeros((n, n))
     for i in range(n):
-        for k in range(i):
+        mine = other[i]
+        for k in range(0, i - 3, 4):
+            a, b, c, d = matrix[i, k], matrix[i, k + 1], matrix[i, k + 2], matrix[i, k + 3]
+            one, two, three, four = other[k], other[k + 1], other[k + 2], other[k + 3]
+            for j in range(k + 4):
+                mine[j] = mine[j] - a * one[j] - b * two[j] - c * three[j] - d * four[j]
+        for k in range(i - i % 4, i):
             for j in range(k + 1):
-                other[i, j] -= matrix[i, k] * other[k, j]
-        other[i, i] = 1.0
+                mine[j] -= matrix[i, k] * other[k, j]
+        mine[i] = 1.0
         for j in range(i + 1):
-            other[i, j] /= matrix[i, i]
+            mine[j] /= matrix[i, i]
     matrix[:, :] = 0.0
-    for k in range(n):
+    for k in range(0, n - 3, 4):
+        one, two, three, four = other[k], other[k + 1], other[k + 2], other[k + 3]
+        for i in range(k + 4):
+            a, b, c, d = one[i], two[i], three[i], four[i]
+            for j in range(i + 1):
+                matrix[i, j] = matrix[i, j] + a * one[j] + b * two[j] + c * three[j] + d * four[j]
+    for k in range(n - n % 4, n):
         for i in range(k + 1):
             for j in range(i + 1):
                 matrix[i, j] += other[k, i] * other[k, j]
@@ -152,32 +184,32 @@ def substitute(lower: Any, kept: Any, vector: Any) -> None:
 
 
 @compiled
-def _response(information: Any, free: Any, rows: Any, held: Any, weight: float, into: Any) -> bool:
-    """H (``into``) of one child; False where its ``information`` matrix is not positive definite.
+def _response(information: Any, free: Any, rows: Any, held: Any, weight: float) -> tuple[Any, Any, Any, bool]:
+    """Of one child the free cells' numbers, P on them and H; and whether its ``information`` is positive definite.
 
     ``weight``: what every held row adds along itself.
     """
-    into[:, :] = 0.0
     index = np.flatnonzero(free)
     n = len(index)
-    if n == 0:
-        return True
-    matrix = np.empty((n, n))
+    own = np.empty((n, n))
     for i in range(n):
         for j in range(n):
-            matrix[i, j] = information[index[i], index[j]]
+            own[i, j] = information[index[i], index[j]]
+    inverse = own.copy()
     for row in np.flatnonzero(held):
         for i in range(n):
             if rows[row, index[i]]:
                 for j in range(n):
                     if rows[row, index[j]]:
-                        matrix[i, j] += weight
-    if not invert(matrix):
-        return False
-    for i in range(n):
-        for j in range(n):
-            into[index[i], index[j]] = matrix[i, j]
-    return True
+                        inverse[i, j] += weight
+    return index, own, inverse, n == 0 or invert(inverse)
+
+
+@compiled
+def _no_responses(children: int) -> Any:
+    """A place for what `_refresh` finds of every child: its free cells, P on them and H."""
+    nothing = np.empty(0, np.int64), np.empty((0, 0)), np.empty((0, 0))
+    return [nothing for _ in range(children)]
 
 
 @compiled
@@ -186,7 +218,7 @@ def _refresh(
 ) -> bool:
     """The responses of the children whose free cells or held rows have changed; False where one has none.
 
-    A child that is like the one before it has the same.
+    A child that is like the one before it has the same, and not a copy.
     """
     for c in range(len(which)):
         if not stale[c]:
@@ -195,8 +227,11 @@ def _refresh(
         alike = c > 0 and which[c] == which[c - 1]
         if alike and (free[c] == free[c - 1]).all() and (side[c] == side[c - 1]).all():
             responses[c] = responses[c - 1]
-        elif not _response(information[which[c]], free[c], rows, side[c] != 0, weights[c], responses[c]):
+            continue
+        index, own, inverse, definite = _response(information[which[c]], free[c], rows, side[c] != 0, weights[c])
+        if not definite:
             return False
+        responses[c] = index, own, inverse
     return True
 
 
@@ -267,12 +302,36 @@ def _pushes(x: Any, rows: Any, side: Any, low: Any, high: Any, weight: float, ot
 
 
 @compiled
-def _add_product(matrix: Any, vector: Any, free: Any, into: Any) -> None:
-    """Add matrix times vector to ``into``; the matrix is symmetric and 0 in the rows that are not ``free``."""
-    for j in range(len(vector)):
-        if free[j]:
-            for k in range(len(into)):
-                into[k] += matrix[j, k] * vector[j]
+def _free_slope(own: Any, index: Any, x: Any, g: Any, rows: Any, push: Any, into: Any) -> None:
+    """As `_slope`, of the free cells alone, whose numbers are ``index`` and on which P is ``own``."""
+    n = len(index)
+    for k in range(n):
+        into[k] = -g[index[k]]
+    for j in range(n):
+        part = x[index[j]]
+        if part != 0:
+            for k in range(n):
+                into[k] += own[j, k] * part
+    for j in range(len(rows)):
+        if push[j] != 0:
+            for k in range(n):
+                if rows[j, index[k]]:
+                    into[k] -= push[j]
+
+
+@compiled
+def _add_product(matrix: Any, vector: Any, index: Any, into: Any) -> None:
+    """Add matrix times vector, both of the free cells, to their entries of ``into``; the matrix is symmetric."""
+    n = len(index)
+    found = np.empty(n)
+    for k in range(n):
+        found[k] = into[index[k]]
+    for j in range(n):
+        part = vector[j]
+        for k in range(n):
+            found[k] += matrix[j, k] * part
+    for k in range(n):
+        into[index[k]] = found[k]
 
 
 @compiled
@@ -283,7 +342,6 @@ def _solve_free(
     which: Any,
     g: Any,
     rows: Any,
-    free: Any,
     side: Any,
     low: Any,
     high: Any,
@@ -296,16 +354,18 @@ def _solve_free(
     """The solution for the given free cells, held rows and their multipliers: ``x`` and ``multiplier``, in place.
 
     It starts from 0 and adds the solution of what is missing until that is rounding, or falls no more: inverses of
-    ill-conditioned matrices are good for the first digits alone.
+    ill-conditioned matrices are good for the first digits alone. Only free cells have an equation, and enter.
     """
     children, cells = g.shape
     x[:, :] = 0.0
     multiplier[:] = 0.0
-    matrix = np.zeros((cells, cells))
+    matrix = np.zeros((cells, cells)) if tied else np.zeros((0, 0))
     kept = np.zeros(cells, np.bool_)
     if tied:
-        for c in range(children):
-            matrix += responses[c]
+        for index, _, inverse in responses:
+            for i in range(len(index)):
+                for j in range(i + 1):
+                    matrix[index[i], index[j]] += inverse[i, j]
         factor(matrix, kept)
     slope, push = np.empty(cells), np.empty(len(rows))
     change = np.empty((children, cells))
@@ -313,22 +373,28 @@ def _solve_free(
     for _ in range(_MOST_REFINEMENTS):
         change[:, :] = 0.0
         for c in range(children):
+            index, own, inverse = responses[c]
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-            _slope(information[which[c]], x[c], g[c], rows, push, slope)
-            # A cell that is not free has no equation: its row of the response is 0.
-            _add_product(responses[c], multiplier - slope, free[c], change[c])
+            _free_slope(own, index, x[c], g[c], rows, push, slope)
+            for k in range(len(index)):
+                slope[k] = multiplier[index[k]] - slope[k]
+            _add_product(inverse, slope, index, change[c])
         if tied:
             step = total.copy()
             for c in range(children):
-                step -= x[c] + change[c]
+                for k in responses[c][0]:
+                    step[k] -= x[c, k] + change[c, k]
             substitute(matrix, kept, step)
             multiplier += step
             for c in range(children):
-                _add_product(responses[c], step, free[c], change[c])
-        x += change
+                index, _, inverse = responses[c]
+                for k in range(len(index)):
+                    slope[k] = step[index[k]]
+                _add_product(inverse, slope, index, change[c])
         worst = 0.0
         for c in range(children):
-            for k in range(cells):
+            for k in responses[c][0]:
+                x[c, k] += change[c, k]
                 worst = max(worst, abs(change[c, k]) * np.sqrt(information[which[c], k, k]))
         if worst < SIGN / 10 or worst > last / 4:
             break
@@ -344,6 +410,45 @@ def _give_back(allowed: Any, free: Any, stale: Any) -> None:
                 if allowed[c, k]:
                     free[c, k] = True
                     stale[c] = True
+
+
+@compiled
+def _guess(information: Any, which: Any, g: Any, total: Any, allowed: Any, free: Any) -> bool:
+    """Which cells may well be ``free``, in place: those that have something where nothing but the sums must hold.
+
+    Each child's own system by conjugate gradients after the inverse of the first one's matrix, which siblings mostly
+    share and which is inverted once; then what the sums lack, by the children's strengths. False where the matrix is
+    not positive definite.
+    """
+    children, cells = g.shape
+    inverse = information[0].copy()
+    if not invert(inverse):
+        return False
+    x, missing, share = np.zeros((children, cells)), total.copy(), np.empty(children)
+    for c in range(children):
+        matrix, mine = information[which[c]], x[c]
+        share[c] = 1 / np.trace(matrix)
+        left = g[c].copy()
+        towards = np.dot(inverse, left)
+        step, size = towards.copy(), np.dot(left, towards)
+        enough = _GUESSED * size
+        for _ in range(_GUESSES):
+            if size <= enough:
+                break
+            turned = np.dot(matrix, step)
+            length = size / np.dot(step, turned)
+            mine += length * step
+            left -= length * turned
+            towards = np.dot(inverse, left)
+            last, size = size, np.dot(left, towards)
+            step = towards + size / last * step
+        missing -= mine
+    missing /= share.sum()
+    for c in range(children):
+        for k in range(cells):
+            found = (x[c, k] + share[c] * missing[k]) * np.sqrt(information[which[c], k, k])
+            free[c, k] = allowed[c, k] and found >= _SMALL
+    return True
 
 
 @compiled
@@ -469,15 +574,14 @@ def _primal(
         for c in range(children):
             x[c, k] = x[c, k] * (total[k] / found) if found > 0 else total[k] / may * allowed[c, k]
             free[c, k] = x[c, k] > 0
-    responses = np.zeros((children, cells, cells))
-    stale = np.ones(children, np.bool_)
+    responses, stale = _no_responses(children), np.ones(children, np.bool_)
     aim = np.empty_like(x)
     slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
     for step in range(20 * children * cells + 1000):
         if not _refresh(information, which, free, rows, side, weights, stale, responses):
             return SINGULAR, step
         _solve_free(
-            True, total, information, which, g, rows, free, side, low, high, weights, others, responses, aim, multiplier
+            True, total, information, which, g, rows, side, low, high, weights, others, responses, aim, multiplier
         )
         length = 1.0
         for c in range(children):
@@ -537,7 +641,11 @@ def solve_family(
             weights[c] = max(weights[c], _WEIGHT * information[which[c], k, k])
         for j in range(low.shape[1]):
             side[c, j] = 2 if low[c, j] == high[c, j] else 0
-    responses, stale, push = np.zeros((children, cells, cells)), np.ones(children, np.bool_), np.empty(len(rows))
+    responses, stale, push = _no_responses(children), np.ones(children, np.bool_), np.empty(len(rows))
+    if tied and not len(rows):
+        if not _guess(information, which, g, total, allowed, free):
+            return x, multiplier, others, SINGULAR, 0
+        _give_back(allowed, free, stale)
     rounds, passes, fewest, patience = 0, 0, np.iinfo(np.int64).max, _PATIENCE
     idle, least = 0, np.inf
     while passes < _MOST_PASSES:
@@ -555,7 +663,7 @@ def solve_family(
         if not _refresh(information, which, free, rows, side, weights, stale, responses):
             return x, multiplier, others, SINGULAR, rounds
         _solve_free(
-            tied, total, information, which, g, rows, free, side, low, high, weights, others, responses, x, multiplier
+            tied, total, information, which, g, rows, side, low, high, weights, others, responses, x, multiplier
         )
         wrong = _change_minds(
             information,

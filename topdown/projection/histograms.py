@@ -24,10 +24,12 @@ from topdown.projection.equality import (
     downward,
     downward_variance,
     family_gains,
+    gains_from,
     least_squares,
     least_squares_variance,
     measured_or_zero,
 )
+from topdown.projection.equality import upward as climbed
 from topdown.projection.invariants import Contradiction, settle
 from topdown.workload.query import Query
 
@@ -125,9 +127,17 @@ def _in_component(
 
 
 def covariance(
-    tree: Tree, components: Components, variances: Sequence[Mapping[Query, FloatArray]], *, upward: bool
+    tree: Tree,
+    components: Components,
+    variances: Sequence[Mapping[Query, FloatArray]],
+    *,
+    upward: bool,
+    start: int | None = None,
 ) -> Covariance:
-    """The covariance of `solve` from the measurements' variances alone: (nodes of the level,) by level and query."""
+    """The covariance of `solve` from the measurements' variances alone: (nodes of the level,) by level and query.
+
+    ``start``: of an upward pass the level where it starts (`upward_start`), that of the leaves by default.
+    """
     known = []
     measured = [{q: Answers(np.zeros((len(v), 0)), v) for q, v in level.items()} for level in variances]
     for component in components:
@@ -139,7 +149,7 @@ def covariance(
                 for level in variances
             ]
             solver = _scalar if block.size == 1 else _vector
-            blocks.append(solver(tree, 0, block, taken, measured, upward)[1])
+            blocks.append(solver(tree, 0, block, taken, measured, upward, start)[1])
         known.append(tuple(blocks))
     return Covariance(components, tuple(known))
 
@@ -216,6 +226,7 @@ def _scalar(
     taken: list[dict[Query, FloatArray]],
     measured: Measured,
     upward: bool,
+    start: int | None = None,
 ) -> tuple[FloatArray, BlockCovariance]:
     values = np.zeros((copies, tree.n_nodes))
     variance = np.full(tree.n_nodes, np.inf)
@@ -232,7 +243,11 @@ def _scalar(
             values[:, nodes], variance[nodes] = _pooled(pairs, nodes.start)
     values, settled = settle(values, variance, tree, nonnegative=False)
     variance = settled if settled.ndim == 1 else settled[0]
-    if upward:
+    if upward and start is not None:
+        gains = gains_from(variance, tree, start)
+        x = downward(climbed(measured_or_zero(values, variance), gains, tree), gains.share, tree)
+        spread = downward_variance(gains.variance, gains.share, tree)
+    elif upward:
         x, spread = least_squares(values, variance, tree), least_squares_variance(variance, tree)
     else:
         share = family_gains(variance, tree)
@@ -266,6 +281,7 @@ def _vector(
     taken: list[dict[Query, FloatArray]],
     measured: Measured,
     upward: bool,
+    start: int | None = None,
 ) -> tuple[FloatArray, BlockCovariance]:
     levels = []
     for index, level in enumerate(taken):
@@ -274,5 +290,5 @@ def _vector(
             if query in block.rows:
                 found.append(diffuse.independent(block.rows[query], answers, measured[index][query].variance))
         levels.append(found)
-    known = diffuse.solve(tree, levels, copies, block.size, upward=upward)
+    known = diffuse.solve(tree, levels, copies, block.size, upward=upward, start=start)
     return known.mean, BlockCovariance(known.finite, known.diffuse)

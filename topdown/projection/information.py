@@ -1,6 +1,6 @@
 """What is known of every node's histogram before its parent's is: a precision and what it says, level by level.
 
-From the node's own answers alone (`own`), or with all that was measured below it (`upward`): the upward pass of least
+From the node's own answers alone (`own`), or with what was measured below it (`known`): the upward pass of least
 squares, component by component. Exact answers are no information but conditions, see `conditions`.
 """
 
@@ -93,19 +93,35 @@ class Own:
         for query, precision in self.precision.items():
             here = precision[nodes, None]
             table += here * self.entries[query]
-            g += here * self.answers[query].values[nodes][:, query.answers_of(cells)]
+            g += here * _said(self.answers[query], nodes, query.answers_of(cells))
         return Gathered(table, g)
 
     def slope(self, x: FloatArray, nodes: slice, cells: IntArray) -> tuple[FloatArray, FloatArray]:
         """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
-        found, size = np.zeros_like(x), np.zeros_like(x)
-        for query, precision in self.precision.items():
-            answer, place, order, starts = grouped(query.answers_of(cells))
-            summed = np.add.reduceat(x[:, order], starts, axis=1)
-            said = self.answers[query].values[nodes][:, answer]
-            found += (precision[nodes, None] * (summed - said))[:, place]
-            size += (precision[nodes, None] * (summed + np.abs(said)))[:, place]
-        return found, size
+        if not self.precision:
+            return np.zeros_like(x), np.zeros_like(x)
+        # All queries at once: the answers of each are groups of cells of their own.
+        first, labels = 0, []
+        for query in self.precision:
+            labels.append(first + query.answers_of(cells))
+            first += query.n_answers
+        answer, place, order, starts = grouped(np.concatenate(labels))
+        place = place.reshape(len(labels), -1)
+        summed = np.add.reduceat(x[:, order % len(cells)], starts, axis=1)
+        bounds = [0, *(int(one.max()) + 1 for one in place)]
+        found, size = np.empty_like(summed), np.empty_like(summed)
+        before = 0
+        for (query, precision), lo, hi in zip(self.precision.items(), bounds[:-1], bounds[1:], strict=True):
+            said = _said(self.answers[query], nodes, answer[lo:hi] - before)
+            before += query.n_answers
+            found[:, lo:hi] = precision[nodes, None] * (summed[:, lo:hi] - said)
+            size[:, lo:hi] = precision[nodes, None] * (summed[:, lo:hi] + np.abs(said))
+        return found[:, place].sum(axis=1), size[:, place].sum(axis=1)
+
+
+def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[np.generic]:
+    """Some of the answers at some nodes (nodes x numbers); answer by answer, as a part's lie in memory."""
+    return answers.values.T[numbers, nodes].T
 
 
 class _Part(NamedTuple):
@@ -177,18 +193,22 @@ def _in_cells(components: Components, steps: list[tuple[Component, FloatArray]])
 Information = Own | FromBelow
 
 
-def own(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns) -> list[Information]:
-    """What every level's own answers say of its nodes, root first."""
+def own(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, first: int = 0) -> list[Information]:
+    """What every level's own answers say of its nodes, from level ``first`` down."""
     sizes = np.diff(tree.level_offsets)
-    return [Own.of(level, int(size), patterns) for level, size in zip(measured, sizes, strict=True)]
+    return [Own.of(level, int(size), patterns) for level, size in list(zip(measured, sizes, strict=True))[first:]]
 
 
-def upward(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns) -> list[Information]:
-    """What was measured at and below the nodes of every level says of them, root first. Leaves have their own alone.
+def known(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, start: int) -> list[Information]:
+    """What is known of every level's nodes, root first: from level ``start`` down by their own answers alone, above it
+    by what was measured at and below them, down to ``start``. The root's, 0, leaves every level its own answers.
 
     Raises `Contradiction` for exact answers that no table has.
     """
-    return climb(tree, measured, patterns).levels
+    if start == 0:
+        return own(tree, measured, patterns)
+    upper = climb(tree.above(start), measured[: start + 1], patterns).levels
+    return [*upper, *own(tree, measured, patterns, start + 1)]
 
 
 class Climbed(NamedTuple):
@@ -206,7 +226,7 @@ def climb(
     leaves: list[diffuse.Known] | None = None,
     highest: int = 0,
 ) -> Climbed:
-    """`upward`, to the level ``highest``, with what it ends with.
+    """`known` with the leaves as the start, to the level ``highest``, with what it ends with.
 
     ``leaves``: what is known of the leaves, block by block, where they are the roots of subtrees that were climbed
     before; their own answers are part of it. Raises `Contradiction` for exact answers that no table has.
@@ -219,11 +239,6 @@ def climb(
         found.append(FromBelow.of_known(leaves, blocks, patterns))
     else:
         found.append(Own.of(measured[-1], tree.n_leaves, patterns))
-        if highest == tree.n_levels - 1:
-            here = _rotated(measured[-1], components)
-            for component, block in blocks:
-                state.append(diffuse.Known.nothing(tree.n_leaves, component.copies, block.size))
-                _take(state[-1], here, component, block, components, tree.leaves.start)
     for index in range(tree.n_levels - 2, highest - 1, -1):
         families, first = tree.families(index), tree.level(index).start
         here = _rotated(measured[index], components)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.errors import ConfigError, DataError, require_known
+from topdown.errors import ROW, ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.projection.conditions import Conditions, Limits
@@ -58,23 +58,26 @@ class AnswerLimits:
         found = {q: Limits(np.zeros(size), np.full(size, np.inf)) for q, size in shape.items()}
         listed = {q: np.zeros(size, np.bool_) for q, size in shape.items()}
         for row, (geoid, text, answer, lower, upper) in enumerate(zip(*rows.values(), strict=True)):
-            where = f"limits, row {row + 1}"
+            where = f"limits, {ROW}"
             if nodes[row] is None:
-                raise DataError(f"{where}: no unit {shown(geoid)} in the geography; correct the GEOID")
+                raise DataError(f"{where}: no unit {shown(geoid)} in the geography; correct the GEOID", row=row)
             query, node = queries[text], int(nodes[row])
             try:
                 require_known(answer, answers[query], f"answer of query {shown(query.name)}:")
             except ConfigError as error:
-                raise DataError(f"{where}: {error}") from None
+                raise DataError(f"{where}: {error}", row=row) from None
             place = node, answers[query][answer]
             if listed[query][place]:
-                raise DataError(f"{where}: {geography.describe(node)}, {shown(answer)} has a row before; give it one")
+                raise DataError(
+                    f"{where}: {geography.describe(node)}, {shown(answer)} has a row before; give it one", row=row
+                )
             listed[query][place] = True
-            low, high = _limit(lower, 0.0, where), _limit(upper, np.inf, where)
+            low, high = _limit(lower, 0.0, row), _limit(upper, np.inf, row)
             if low > high:
                 raise DataError(
                     f"{where}: {geography.describe(node)}, {shown(answer)}: the lower limit is above the upper; "
-                    "correct one of them"
+                    "correct one of them",
+                    row=row,
                 )
             found[query].low[place], found[query].high[place] = low, high
         for text in closed:
@@ -159,10 +162,10 @@ def _parsed(text: str, schema: Schema, column: list[str]) -> Query:
     try:
         return Query.parse(text, schema)
     except ConfigError as error:
-        raise DataError(f"limits, row {column.index(text) + 1}: {error}") from None
+        raise DataError(f"limits, {ROW}: {error}", row=column.index(text)) from None
 
 
-def _limit(value: Any, absent: float, where: str) -> float:
+def _limit(value: Any, absent: float, row: int) -> float:
     """A limit as it is written: a whole number or nothing."""
     if value is None or value == "" or (isinstance(value, float) and np.isnan(value)):
         return absent
@@ -170,8 +173,9 @@ def _limit(value: Any, absent: float, where: str) -> float:
         number = float(value)
     except (TypeError, ValueError):
         number = np.nan
-    if not (number >= 0 and number == int(number) and number <= LARGEST_WHOLE):
+    if not (0 <= number <= LARGEST_WHOLE and number == int(number)):
         raise DataError(
-            f"{where}: {shown(str(value))} is no whole number from 0 to 2^53; correct it, or leave it empty"
+            f"limits, {ROW}: {shown(str(value))} is no whole number from 0 to 2^53; correct it, or leave it empty",
+            row=row,
         )
     return number

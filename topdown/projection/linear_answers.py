@@ -27,8 +27,8 @@ from topdown.projection.several import answers_by_level, in_words
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 
-_NUMBERS_AT_ONCE = 1 << 22
-"""Answers that are turned into coordinates at once."""
+_NUMBERS_AT_ONCE = 1 << 18
+"""Answers that are turned into coordinates at once: of larger tables most of the time would go into fresh pages."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,7 @@ from topdown.projection.method import METHODS, Method, nonnegative_methods
 from topdown.projection.optimality import FINE
 from topdown.projection.problem import Problem, cell_of
 from topdown.projection.several import project_families, project_histograms
+from topdown.wording import shown
 
 WEIGHTS = ("variance", "uniform")
 ENGINES = ("tree", "cvxpy")
@@ -42,6 +43,7 @@ def project(
     solver: str = "OSQP",
     solver_options: dict[str, Any] | None = None,
     limits: AnswerLimits | None = None,
+    upward: str | None = None,
 ) -> Estimate:
     """The consistent values nearest to the measurements, in the sense of ``method``.
 
@@ -50,7 +52,9 @@ def project(
     by default wherever the method has it. ``engine``: "tree" (exact, vectorised) or "cvxpy" (the same program stated in
     cvxpy and given to ``solver``, any that is installed, with ``solver_options``). ``weights``: "variance" weighs by
     1 / variance, "uniform" alike (what is exact stays exact and what was not measured stays out). ``limits``: of
-    queries' answers by node, which the estimate keeps; by the methods that go by families.
+    queries' answers by node, which the estimate keeps; by the methods that go by families. ``upward``: "from LEVEL",
+    of "gls-top-down" with x >= 0 and several queries, the level where its upward pass starts: what is measured below it
+    then serves to share out its counts and tells nothing of them. From the leaves where it is left out.
 
     Returns an `Estimate` whose certificate was computed from the program. Raises `ConfigError` for an unknown name,
     `ProjectionError` naming the node when exact values contradict each other, when a solver fails, or when it says that
@@ -69,9 +73,21 @@ def project(
     if limits is not None and not nonnegative:
         raise ConfigError("limits are kept where x >= 0 is; project with nonnegative=True, or leave limits out")
     options = solver_options or {}
+    if upward is not None and not (nonnegative and (measurements.others or limits is not None)):
+        raise ConfigError(
+            f"upward = {shown(upward)} is for non-negative histograms of several queries, or within limits, which are "
+            "made family by family; leave upward out"
+        )
     if nonnegative and (measurements.others or limits is not None):
         return project_families(
-            measurements, chosen, engine=engine, weights=weights, solver=solver, solver_options=options, limits=limits
+            measurements,
+            chosen,
+            engine=engine,
+            weights=weights,
+            solver=solver,
+            solver_options=options,
+            limits=limits,
+            upward=upward,
         )
     if measurements.others:
         return project_histograms(

@@ -23,6 +23,7 @@ from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS, Method
 from topdown.projection.patterns import Patterns
+from topdown.projection.upward_start import require_determined, start_of
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
@@ -96,9 +97,10 @@ def project_families(
     solver: str,
     solver_options: dict[str, Any],
     limits: AnswerLimits | None = None,
+    upward: str | None = None,
 ) -> Estimate:
     """Non-negative histograms from the root, family by family: with what was measured at every node, or where the
-    method is ``upward`` at and below it.
+    method has an upward pass at and below it, from the level on that ``upward`` names.
 
     Raises `ConfigError` for a method that does not go by families, `ProjectionError` as `project` does.
     """
@@ -110,7 +112,7 @@ def project_families(
 
         solve = solver_of(solver, solver_options)
     try:
-        descent = descent_of(measurements, method, weights, limits)
+        descent = descent_of(measurements, method, weights, limits, upward)
         with thread_pool(None) as pool:
             found, checks = descend(descent, solve, pool)
     except Contradiction as contradiction:
@@ -132,6 +134,7 @@ def project_families(
         exact=descent.conditions.exact(n_cells),
         fit_for_release=measurements.fit_for_release,
         attributes=measurements.attributes,
+        upward=upward,
     )
 
 
@@ -145,22 +148,37 @@ def require_by_family(method: Method, measurements: Measurements) -> None:
         )
 
 
-def descent_of(measurements: Measurements, method: Method, weights: str, limits: AnswerLimits | None = None) -> Descent:
-    """What the way down needs of measurements. Raises `Contradiction` for exact answers and limits that cannot be."""
+def descent_of(
+    measurements: Measurements,
+    method: Method,
+    weights: str,
+    limits: AnswerLimits | None = None,
+    upward: str | None = None,
+) -> Descent:
+    """What the way down needs of measurements.
+
+    ``upward``: where the upward pass starts (`upward_start`). Raises `Contradiction` for exact answers and limits that
+    cannot be, `ConfigError` for an ``upward`` that makes no sense.
+    """
+    levels = measurements.geography.levels
+    start = start_of(levels, method, upward)
     measured = [{q: _weighted(a, weights) for q, a in level.items()} for level in answers_by_level(measurements)]
     components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
-    return descent_of_answers(measurements.geography.tree, measured, Patterns(components), method, limits)
+    if upward is not None:
+        require_determined(levels, measured, start)
+    return descent_of_answers(measurements.geography.tree, measured, Patterns(components), start, limits)
 
 
 def descent_of_answers(
     tree: Tree,
     measured: list[dict[Query, Answers]],
     patterns: Patterns,
-    method: Method,
+    start: int,
     limits: AnswerLimits | None = None,
 ) -> Descent:
-    """`descent_of` from answers level by level, with one variance per node; ``patterns``: of all their queries."""
-    known = information.upward(tree, measured, patterns) if method.upward else information.own(tree, measured, patterns)
+    """`descent_of` from answers level by level, with one variance per node; ``patterns``: of all their queries,
+    ``start``: the number of the level where the upward pass starts."""
+    known = information.known(tree, measured, patterns, start)
     conditions = Conditions.of(tree, measured, None if limits is None else limits.by_query)
     cells = patterns.components.schema.possible_cells()
     return Descent(tree, known, conditions, patterns, cells, tree.leaf_counts)

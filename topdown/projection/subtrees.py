@@ -18,7 +18,6 @@ from topdown.measurements.measurements import Answers
 from topdown.projection import diffuse, information
 from topdown.projection.conditions import Conditions, Limits
 from topdown.projection.families import Descent
-from topdown.projection.method import Method
 from topdown.projection.patterns import Patterns
 from topdown.workload import Query
 
@@ -26,9 +25,9 @@ from topdown.workload import Query
 class Roots(NamedTuple):
     """What subtrees say of their roots, side by side.
 
-    ``known``: block by block what was measured at and below them says, for methods that go upward. ``answers``: their
-    own answers, for the others. ``limits``: of their answers, with what those below them imply. ``leaves``: how many
-    there are.
+    ``known``: block by block what was measured at and below them says, where something goes up to them. ``answers``:
+    their own answers, where nothing does. ``limits``: of their answers, with what those below them imply. ``leaves``:
+    how many there are.
     """
 
     known: list[diffuse.Known]
@@ -68,20 +67,22 @@ def climb(
     tree: Tree,
     measured: list[dict[Query, Answers]],
     patterns: Patterns,
-    method: Method,
+    start: int,
     limits: Mapping[Query, Limits] | None = None,
 ) -> Climbed:
     """A piece's way up; the root of ``tree`` is the parent of the subtrees, of which nothing is known.
 
     ``measured``: level by level, the parent's first, which is empty, with one variance per node; ``patterns``: of all
-    queries that are measured anywhere in the whole tree; ``limits`` (nodes x answers) of its nodes. Raises
+    queries that are measured anywhere in the whole tree; ``start``: the level of the piece where the upward pass
+    starts, 1 and below where nothing goes up to their roots; ``limits`` (nodes x answers) of its nodes. Raises
     `Contradiction` for exact answers and limits that cannot be, with the number of the piece's node.
     """
     conditions = Conditions.of(tree, measured, limits)
-    if method.upward:
-        climbed = information.climb(tree, measured, patterns, highest=1)
-        levels, known, answers = climbed.levels, climbed.highest, dict[Query, Answers]()
-        levels = [information.Own.of(measured[0], 1, patterns), *levels]
+    if start > 1:
+        climbed = information.climb(tree.above(start), measured[: start + 1], patterns, highest=1)
+        known, answers = climbed.highest, dict[Query, Answers]()
+        levels = [information.Own.of(measured[0], 1, patterns), *climbed.levels]
+        levels += information.own(tree, measured, patterns, start + 1)
     else:
         levels, known, answers = information.own(tree, measured, patterns), [], measured[1]
     descent = Descent(tree, levels, conditions, patterns, patterns.components.schema.possible_cells(), tree.leaf_counts)
@@ -93,22 +94,23 @@ def above(
     measured: list[dict[Query, Answers]],
     roots: Roots,
     patterns: Patterns,
-    method: Method,
+    start: int,
     limits: Mapping[Query, Limits] | None = None,
 ) -> Descent:
     """What the way down needs above and at the subtrees' ``roots``, which are the leaves of ``tree``.
 
-    ``measured``: of the levels above the roots alone. Raises `Contradiction` as `climb` does.
+    ``measured``: of the levels above the roots alone. ``start``: the level of the whole tree where the upward pass
+    starts. Raises `Contradiction` as `climb` does.
     """
     own = [*measured, roots.answers]
     given = {query: Limits(one.low.copy(), one.high.copy()) for query, one in (limits or {}).items()}
     for query, one in roots.limits.items():
         within = given.setdefault(query, _without_limits(query, tree.n_nodes))
         within.low[tree.leaves], within.high[tree.leaves] = one
-    if method.upward:
+    if start > tree.n_levels - 1:
         levels = information.climb(tree, own, patterns, roots.known).levels
     else:
-        levels = information.own(tree, own, patterns)
+        levels = information.known(tree, own, patterns, start)
     cells = patterns.components.schema.possible_cells()
     return Descent(tree, levels, Conditions.of(tree, own, given), patterns, cells, tree.aggregate(roots.leaves))
 

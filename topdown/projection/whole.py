@@ -18,7 +18,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, Source
 from topdown.noise.randomness import read_exactly
 from topdown.projection.certificate import Certificate
-from topdown.projection.families import Descent, Family, Sparse, descend, solve_compiled
+from topdown.projection.families import Descent, Family, Programs, Sparse, descend, solve_compiled
 from topdown.projection.flow import Network, chain, nearest, network, unbiased
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
@@ -62,6 +62,7 @@ class WholeProjection(NamedTuple):
     weights: str
     certificate: Certificate
     nonnegative: bool = True
+    programs: Programs | None = None
 
 
 def whole_histograms(
@@ -72,20 +73,21 @@ def whole_histograms(
     source: Source,
     limits: AnswerLimits | None = None,
     workers: int | None = None,
+    upward: str | None = None,
 ) -> Whole:
     """Non-negative whole histograms of every node, within ``limits``; every family adds up in every cell.
 
     A child's total, and its sums along a chain of nested queries (`flow.chain`) in which all exact ones are, are the
     floor or the ceiling of what its program says. ``source``: a key is drawn from it, and every family's randomness
     comes from its own stream under that key, so that nothing depends on who works when. ``workers``: threads.
-    Raises `ConfigError` for a method that does not go by families, `ProjectionError` naming the node where exact
-    answers contradict each other.
+    ``upward``: where the upward pass starts (`upward_start`). Raises `ConfigError` for a method that does not go by
+    families, `ProjectionError` naming the node where exact answers contradict each other.
     """
     require_by_family(method, measurements)
     geography = measurements.geography
     ties = KeyedSource(read_exactly(source, 32))
     try:
-        descent = descent_of(measurements, method, weights, limits)
+        descent = descent_of(measurements, method, weights, limits, upward)
         with thread_pool(workers) as pool:
             found, checks = descend(descent, solve_compiled, pool, settler(descent, rounding, ties))
     except Contradiction as contradiction:

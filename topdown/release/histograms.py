@@ -176,6 +176,7 @@ def project_whole(
     limits: AnswerLimits | None = None,
     source: Source | None = None,
     workers: int | None = None,
+    upward: str | None = None,
 ) -> HistogramRelease:
     """Whole, non-negative, consistent histograms from the root down, from what was measured of any queries.
 
@@ -185,6 +186,8 @@ def project_whole(
     ``rounding``: "nearest" (least sum of squares; ties by ``source``) or "unbiased" (random, with the mean of the
     fractional solution). ``limits``: of queries' answers by node, kept exactly. ``source``: operating-system entropy
     where it is left out. ``workers``: threads, by default one per processor; the release does not depend on it.
+    ``upward``: "from LEVEL", where the upward pass of "gls-top-down" starts: what is measured below that level shares
+    out its counts and tells nothing of them; from the leaves where it is left out.
 
     Raises `ConfigError` for an unknown name or a method that does not go by families, `ProjectionError` naming the node
     where exact answers contradict each other or are not whole, or a certificate does not hold.
@@ -195,7 +198,7 @@ def project_whole(
     source = SecureSource() if source is None else source
     require_whole(measurements)
     whole = whole_histograms(
-        measurements, METHODS[method], FAMILY_ROUNDINGS[rounding], weights, source, limits, workers
+        measurements, METHODS[method], FAMILY_ROUNDINGS[rounding], weights, source, limits, workers, upward
     )
     return release_of(measurements, method, whole, source)
 

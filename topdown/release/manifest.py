@@ -137,6 +137,7 @@ def describe_release(
                 "weights": estimate.weights,
                 "certificate": _residuals(estimate),
                 "cross_check": asdict(checks[name]) if name in checks else None,
+                **_programs(estimate),
             }
             for name, estimate in estimates.items()
         },
@@ -193,6 +194,12 @@ def described_file(path: Path) -> dict[str, Any]:
     """SHA-256 and size of a file, and of a CSV file how its text is to be read."""
     facts = {"sha256": file_digest(path), "bytes": path.stat().st_size}
     return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
+
+
+def _programs(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:
+    """How many programs of families were solved, where that was counted."""
+    programs = estimate.programs if isinstance(estimate, WholeProjection) else None
+    return {} if programs is None else {"programs": programs._asdict()}
 
 
 def _residuals(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:

@@ -97,9 +97,9 @@ def begun(
     """A folder for a release of ``measurements`` and ``limits``, which takes the name ``public`` when the block ends,
     and vanishes when it fails.
 
-    Measurements of several queries are written by ``executor`` in the meantime: they are the largest file, and the
-    solution leaves processors idle. ``fit_for_release``: whether the release will be. Raises `DataError` when
-    something cannot be written; nothing then has a final name.
+    Measurements and units, which are known, are written by ``executor`` in the meantime: the solution leaves processors
+    idle. ``fit_for_release``: whether the release will be. Raises `DataError` when something cannot be written; nothing
+    then has a final name.
     """
     writing: dict[str, Future[Exception | None]] = {}
     abandoned = Event()
@@ -117,9 +117,11 @@ def begun(
         found = Begun(
             public, staging, measurements, marks_of(fit_for_release=fit_for_release), limits, writing, executor
         )
-        if executor is not None and measurements.others:
-            batches = takewhile(lambda _: not abandoned.is_set(), measurements.batches())
-            writing[MEASUREMENTS] = executor.submit(_failure, found.parquet(MEASUREMENTS, batches))
+        if executor is not None:
+            known = {MEASUREMENTS: measurements.batches(), GEOGRAPHY: geography_batches(measurements.geography)}
+            for name, batches in known.items():
+                wanted = takewhile(lambda _: not abandoned.is_set(), batches)
+                writing[name] = executor.submit(_failure, found.parquet(name, wanted))
         yield found
         with named_failures(public):
             held.pop_all().close()

@@ -18,7 +18,6 @@ from topdown.projection.families import descend, solve_compiled
 from topdown.projection.histograms import solve
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
 from topdown.projection.problem import Problem
 from topdown.projection.several import descent_of_answers
@@ -135,7 +134,8 @@ def _by_families(
     if study.patterns is None:  # not where more than the cells are measured
         raise ValueError("families of histograms need the patterns of their queries")
     mine = [{q: Answers(one.values[row], one.variance) for q, one in level.items()} for level in measured]
-    descent = descent_of_answers(study.tree, mine, study.patterns, METHODS[method.projection], study.limits)
+    start = study.tree.n_levels - 1 if method.upward else 0
+    descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
     try:
         histograms, _ = descend(descent, solve_compiled, settle=settle)

@@ -1,6 +1,6 @@
 """How often published intervals hold the true count, on real tables, by size of the count; and how long they are.
 
-``python benchmarks/coverage.py CASE [--blocks TABLE] [--replicates N] [--confidence 0.9] [--json FILE]``
+``python benchmarks/interval_coverage.py CASE [--blocks TABLE] [--replicates N] [--confidence 0.9] [--json FILE]``
 
 CASE is one of ``CASES``: counties of the United States by labour force, blocks of Rhode Island by race (of which the
 repository has some; ``--blocks`` names a table of all, by GEOID, with columns pop_*). Every replicate draws, projects,

@@ -1,0 +1,67 @@
+"""Where the upward pass of a projection starts: at the leaves, or at a level that is named, as ``upward`` says.
+
+"from tract": every node down to the tracts is estimated from what was measured at and below it, down to the tracts;
+below them every family is projected with its own answers alone. That is least squares of the tree down to the tracts,
+and then family by family: the limit of whole-tree least squares in which the variances of each level below grow beyond
+all those above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from topdown.errors import ConfigError, require_known
+from topdown.projection.method import METHODS, Method
+from topdown.wording import shown
+from topdown.workload import Query
+
+_FROM = "from "
+
+
+def start_of(levels: Sequence[str], method: Method, upward: str | None = None) -> int:
+    """The number of the level whose nodes tell of themselves by their own answers alone, and of those above: that of
+    the leaves where nothing is said; the root's, 0, for a method that has no upward pass.
+
+    ``upward``: "from LEVEL". Raises `ConfigError` for a level that there is not or that leaves nothing to choose, and
+    for a method that has no upward pass by families.
+    """
+    if upward is None:
+        return len(levels) - 1 if method.upward else 0
+    asked = f"upward = {shown(upward)}"
+    if not upward.startswith(_FROM):
+        raise ConfigError(
+            f'{asked} names no level; write "from" before it, such as "from {levels[-2]}", or leave it out'
+        )
+    if not (method.upward and method.by_family):
+        able = " or ".join(repr(one.name) for one in METHODS.values() if one.upward and one.by_family)
+        raise ConfigError(
+            f"{asked}: method {method.name!r} ({method.words}) has no upward pass before it goes down by families; "
+            f"take method {able}, or leave upward out"
+        )
+    level = upward.removeprefix(_FROM)
+    require_known(level, levels, "level of upward")
+    start = list(levels).index(level)
+    if start == 0:
+        raise ConfigError(f"{asked}: nothing would go up to the root; that is method 'top-down', take it instead")
+    if start == len(levels) - 1:
+        raise ConfigError(
+            f"{asked}: {shown(level)} is the lowest level, from which everything goes up; leave upward out"
+        )
+    return start
+
+
+def require_determined(levels: Sequence[str], asked: Sequence[Iterable[Query]], start: int) -> None:
+    """Refuse a start at a level that says nothing of what levels below it are asked: ``asked``, by level. What alone
+    tells it would not go up. Raises `ConfigError`.
+    """
+    if start == 0:
+        return  # a method without an upward pass: whose levels each tell of themselves
+    own = list(asked[start])
+    for level, queries in zip(levels[start + 1 :], asked[start + 1 :], strict=True):
+        for query in queries:
+            if not any(query.is_part_of(mine) for mine in own):
+                raise ConfigError(
+                    f"upward = {shown(_FROM + levels[start])}: level {shown(level)} measures {shown(query.name)}, "
+                    f"which nothing that level {shown(levels[start])} measures tells, and what is measured below it "
+                    f"does not go up; give {shown(levels[start])} a share of {shown(query.name)}, or leave upward out"
+                )
