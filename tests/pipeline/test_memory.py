@@ -144,6 +144,11 @@ def test_the_peak_is_never_less_than_what_was_held_already() -> None:
     assert peak_memory(TREE, work(), held=1 << 40, most=0) > 1 << 40
 
 
+def test_a_compiler_of_loops_is_counted() -> None:
+    without, with_it = (peak_memory(TREE, work(compiled=one), held=0, most=0) for one in (False, True))
+    assert with_it - without > 200 << 20
+
+
 def test_every_whole_table_is_counted() -> None:
     """At the end there are the measurements, two estimates and the release."""
     many, few = (needed_by_stage(TREE, work(cells=cells))["writing"] for cells in (3_000, 2_000))

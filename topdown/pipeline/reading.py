@@ -379,6 +379,7 @@ def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers:
         open_leaves=bool(np.isinf(variances[-1:]).any() or given[geography.tree.leaves].any()),
         margins=not plan.bounds.any and not config.by_family,
         threads=available_workers() if workers is None else workers,
+        compiled=config.by_family,
         redistricting=not is_read,
     )
 

@@ -178,11 +178,10 @@ def _enter(
     terms: MainTerms, nodes: slice, kind: IntArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
 ) -> None:
     """Put a candidate in its place among the largest of ``nodes``, some of them at a time."""
-    candidate = (kind, number, coefficient)
     for begin in range(nodes.start, nodes.stop, _NODES_AT_ONCE):
         stop = min(begin + _NODES_AT_ONCE, nodes.stop)
         some = slice(begin - nodes.start, stop - nodes.start)
-        _enter_some(terms, slice(begin, stop), *(column[some] for column in candidate), variance)
+        _enter_some(terms, slice(begin, stop), kind[some], number[some], coefficient[some], variance)
 
 
 def _enter_some(
