@@ -201,7 +201,7 @@ def _watched(command: list[str], log: Path, told: Path) -> dict[str, Any]:
 def _rows(public: Path) -> int:
     """Rows of the release, which are a node's cells above 0."""
     whole = public / "release.parquet"
-    files = [whole] if whole.is_file() else list((public / "release").rglob("*.parquet"))
+    files = [whole] if whole.is_file() else list(whole.rglob("*.parquet"))
     return sum(pq.read_metadata(file).num_rows for file in files)
 
 

@@ -30,8 +30,8 @@ _DEVIATIONS = [1, 4]
 EPSILONS = ("1/4", "1/2", 1, 2, 4)
 
 _STEP = (0.5, 0.4, 0.15, 0.015, 0.1)
-"""Widths of the random walk's step at epsilon = 4, about half the spread of the parameters in its law. Of steps from the
-truth 19 % were accepted, of steps two to three times as wide in the last three 7 %."""
+"""Widths of the random walk's step at epsilon = 4, about half the spread of the parameters in its law. Of steps from
+the truth 19 % were accepted, of steps two to three times as wide in the last three 7 %."""
 
 
 def pmse_options(description: str | None, repeats: int) -> argparse.Namespace:

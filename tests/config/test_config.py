@@ -24,6 +24,7 @@ def test_defaults_are_filled_in_and_resolved(tmp_path: Path) -> None:
         "weights": "variance",
         "cross_check": True,
         "solver": "OSQP",
+        "upward": None,
     }
     assert resolved["privacy"]["mechanism"] == "geometric"
     assert resolved["privacy"]["neighbours"] == "add-remove"

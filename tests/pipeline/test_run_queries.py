@@ -254,18 +254,29 @@ def test_under_geometric_noise_margins_in_tables_are_not_those_of_the_normal_law
     assert "between which its law lies" in (public / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("at_once", [7, 1 << 16])
 @pytest.mark.parametrize(
-    ("file", "said"),
+    ("file", "row", "said"),
     [
-        ("age_race.parquet", "nation '.*', column 'minor_a': it has .* add up to"),
-        ("age_race_estimates.parquet", "column"),
+        ("age_race.parquet", 0, "nation '.*', column 'minor_a': it has .* add up to"),
+        ("age_race.parquet", 8, "block '0004', column 'minor_a': it has .* add up to"),
+        ("age_race_estimates.parquet", 50, "block '0003', column 'minor_b': it has"),
+        ("age_race_estimates.parquet", None, "its rows are not the units"),
+        ("age_race.parquet", None, "its rows are not the units"),
     ],
 )
-def test_a_table_that_is_not_of_the_release_is_found(folder: Path, file: str, said: str) -> None:
+def test_a_table_that_is_not_of_the_release_is_found(
+    folder: Path, file: str, row: int | None, said: str, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topdown.release.verify_counts._ROWS_AT_ONCE", at_once)
     public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
+    td.verify_release(public)
     path = public / "tables" / file
     table = pd.read_parquet(path)
-    table.loc[0, "value" if "value" in table else "minor_a"] += 1
+    if row is None:
+        table = table.iloc[:-1]
+    else:
+        table.loc[row, "value" if "value" in table else "minor_a"] += 1
     table.to_parquet(path)
     manifest = json.loads((public / "manifest.json").read_text())
     manifest["files"][f"tables/{file}"] |= {"sha256": file_digest(path), "bytes": path.stat().st_size}

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.errors import DataError
-from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.projection.limits import AnswerLimits
 from topdown.release.answer_tables import paths_of, table_counts
@@ -28,6 +27,9 @@ from topdown.workload import Schema
 from topdown.workload.answer_tables import AnswerTable, answer_tables
 
 FETCH = "get the release again from whoever published it"
+
+_ROWS_AT_ONCE = 1 << 16
+"""Of a table, when it is compared with the counts."""
 
 
 def require_counts(folder: Path, manifest: dict[str, Any]) -> None:
@@ -86,26 +88,56 @@ def _require_limits(path: Path, release: Release | HistogramRelease, schema: Sch
 def _require_table(path: Path, table: AnswerTable, release: Release | HistogramRelease, column: str | None) -> None:
     """Refuse a table that is not of the release's counts; ``column``: where they stand, None where each has its own."""
     names = [one.name for one in table.columns]
-    found = pq.read_table(path, columns=["geoid", *(names if column is None else ["column", column])])
-    geography: Geography = release.geography
-    every = slice(0, geography.n_nodes)
-    expected = table_counts(table, release, every)
     times = 1 if column is None else len(names)
-    units = geography.identifiers.take(pa.array(np.repeat(np.arange(geography.n_nodes), times)))
-    same = found["geoid"].cast(pa.string()).combine_chunks().equals(units.cast(pa.string()))
+    with pq.ParquetFile(path) as file:
+        n_rows = file.metadata.num_rows
+        begin, wanted = 0, ["geoid", *(names if column is None else ["column", column])]
+        # Some rows at a time: of a nation the answers of every unit would fill the memory.
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=wanted):
+            _require_rows(path, table, release, column, begin, batch)
+            begin += len(batch)
+    if n_rows != release.geography.n_nodes * times:
+        raise DataError(_not_its_units(path))
+
+
+def _require_rows(
+    path: Path,
+    table: AnswerTable,
+    release: Release | HistogramRelease,
+    column: str | None,
+    begin: int,
+    rows: pa.RecordBatch,
+) -> None:
+    """`_require_table` of consecutive ``rows``, of which ``begin`` is the first's number."""
+    geography, names = release.geography, [one.name for one in table.columns]
+    times = 1 if column is None else len(names)
+    numbers = np.arange(begin, begin + len(rows))
+    if begin + len(rows) > geography.n_nodes * times:
+        raise DataError(_not_its_units(path))
+    first, stop = begin // times, -(-(begin + len(rows)) // times)
+    units = geography.identifiers.take(pa.array(numbers // times))
+    same = rows["geoid"].cast(pa.string()).equals(units.cast(pa.string()))
     if same and column is not None:
-        same = found["column"].cast(pa.string()).to_pylist() == names * geography.n_nodes
+        same = rows["column"].cast(pa.string()).equals(pa.array(names).take(pa.array(numbers % times)))
     if not same:
-        raise DataError(f"{shown_path(path)}: its rows are not the units of {RELEASE}; {FETCH}")
-    given = [found[name].to_numpy() for name in (names if column is None else [column])]
-    numbers = np.stack(given, axis=1).reshape(expected.shape)
-    wrong = np.argwhere(numbers != expected)
+        raise DataError(_not_its_units(path))
+    expected = table_counts(table, release, slice(first, stop))
+    if column is None:
+        given = np.stack([rows[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
+    else:
+        given, expected = rows[column].to_numpy(zero_copy_only=False), expected.reshape(-1)[numbers - first * times]
+    wrong = np.argwhere(given != expected)
     if len(wrong):
-        node, k = (int(one) for one in wrong[0])
+        place = tuple(int(one) for one in wrong[0])
+        row, k = begin + place[0], place[1] if column is None else (begin + place[0]) % times
         raise DataError(
-            f"{shown_path(path)}: {geography.describe(node)}, column {shown(names[k])}: it has {numbers[node, k]}, and "
-            f"the cells of {RELEASE} add up to {expected[node, k]}; {FETCH}"
+            f"{shown_path(path)}: {geography.describe(row // times)}, column {shown(names[k])}: it has {given[place]}, "
+            f"and the cells of {RELEASE} add up to {expected[place]}; {FETCH}"
         )
+
+
+def _not_its_units(path: Path) -> str:
+    return f"{shown_path(path)}: its rows are not the units of {RELEASE}; {FETCH}"
 
 
 def _require_sums(folder: Path, manifest: dict[str, Any]) -> tuple[pa.Array, IntArray]:
