@@ -109,14 +109,14 @@ def test_the_same_from_a_file(geography: td.Geography, limits: td.AnswerLimits, 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"geoid": "a9"}, r"row 1: no unit 'a9' in the geography"),
-        ({"query": "hom"}, r"row 1: unknown part of query 'hom'.*did you mean 'home'"),
-        ({"answer": "prisn"}, r"row 1: unknown answer of query 'home'.*did you mean 'prison'"),
-        ({"lower": -1}, r"row 1: '-1' is no whole number"),
-        ({"lower": 1.5}, r"row 1: '1.5' is no whole number"),
-        ({"lower": "two"}, r"row 1: 'two' is no whole number"),
-        ({"lower": 5, "upper": 4}, r"row 1: block 'a1', 'prison': the lower limit is above the upper"),
-        ({"geoid": "b2", "answer": "dorm"}, r"row 2: block 'b2', 'dorm' has a row before"),
+        ({"geoid": "a9"}, r"row 0: no unit 'a9' in the geography"),
+        ({"query": "hom"}, r"row 0: unknown part of query 'hom'.*did you mean 'home'"),
+        ({"answer": "prisn"}, r"row 0: unknown answer of query 'home'.*did you mean 'prison'"),
+        ({"lower": -1}, r"row 0: '-1' is no whole number"),
+        ({"lower": 1.5}, r"row 0: '1.5' is no whole number"),
+        ({"lower": "two"}, r"row 0: 'two' is no whole number"),
+        ({"lower": 5, "upper": 4}, r"row 0: block 'a1', 'prison': the lower limit is above the upper"),
+        ({"geoid": "b2", "answer": "dorm"}, r"row 1: block 'b2', 'dorm' has a row before"),
     ],
 )
 def test_what_cannot_be_a_limit_is_named(geography: td.Geography, changes: dict[str, Any], says: str) -> None:
