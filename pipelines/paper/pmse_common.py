@@ -29,10 +29,6 @@ _DEVIATIONS = [1, 4]
 
 EPSILONS = ("1/4", "1/2", 1, 2, 4)
 
-_STEP = (0.5, 0.4, 0.15, 0.015, 0.1)
-"""Widths of the random walk's step at epsilon = 4, about half the spread of the parameters in its law. Of steps from
-the truth 19 % were accepted, of steps two to three times as wide in the last three 7 %."""
-
 
 def pmse_options(description: str | None, repeats: int) -> argparse.Namespace:
     """The command line: the defaults take a few minutes, the paper's own numbers of repeats some hours."""
@@ -118,7 +114,7 @@ def walked(arguments: argparse.Namespace) -> pd.DataFrame:
             }
         ]
 
-    settings = settings_of(arguments) | {"steps": arguments.steps, "step": _STEP}
+    settings = settings_of(arguments) | {"steps": arguments.steps}
     del settings["candidates"]
     return repeats_of("pmse_walk", arguments.walks * len(EPSILONS), settings, repeat)
 
@@ -144,7 +140,7 @@ def random_walk(arguments: argparse.Namespace, data: np.ndarray, epsilon: object
         quality=ExpectedPMSE(judge(arguments), sets=1, bound="paper"),
         steps=arguments.steps,
         starts=TRUTH + rng.choice([-2.0, 2.0], (4, len(TRUTH))) * np.abs(TRUTH),
-        step=np.array(_STEP) * np.sqrt(4 / float(factor)),
+        step=np.array([0.5, 0.5, 0.3, 0.05, 0.3]) * np.sqrt(4 / float(factor)),
     )
     later = walk.parameters[:, arguments.steps // 2 :].copy()
     later[..., _DEVIATIONS] = np.abs(later[..., _DEVIATIONS])
