@@ -150,20 +150,26 @@ tables = ["P1", "P2", "P3", "P4", "P5"]
 """
 
 
+def write_state(folder: Path, counts: td.Counts) -> np.ndarray:
+    """The counts as long rows in records.parquet, and the list of units in units.parquet; gives the rows' counts."""
+    leaves = counts.geography.tree.leaves
+    codes = counts.geography.geoid[leaves.start :]
+    block, cell = np.nonzero(counts.values[leaves])
+    rows: dict[str, pa.Array] = {"block": pa.array(codes[block])}
+    for attribute, place in zip(PERSONS.attributes, np.unravel_index(cell, PERSONS.shape), strict=True):
+        rows[attribute.name] = pa.array(np.array(attribute.categories)[place])
+    persons = counts.values[leaves][block, cell]
+    pq.write_table(pa.table({**rows, "persons": pa.array(persons)}), folder / "records.parquet")
+    pq.write_table(pa.table({"block": pa.array(codes)}), folder / "units.parquet")
+    return persons
+
+
 def run(blocks: int) -> None:
     """The synthetic state from files to files: seconds and peak memory of the command as a whole."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         counts = synthetic_state(blocks, PERSONS, np.random.default_rng(1))
-        leaves = counts.geography.tree.leaves
-        codes = counts.geography.geoid[leaves.start :]
-        block, cell = np.nonzero(counts.values[leaves])
-        rows: dict[str, pa.Array] = {"block": pa.array(codes[block])}
-        for attribute, place in zip(PERSONS.attributes, np.unravel_index(cell, PERSONS.shape), strict=True):
-            rows[attribute.name] = pa.array(np.array(attribute.categories)[place])
-        persons = counts.values[leaves][block, cell]
-        pq.write_table(pa.table({**rows, "persons": pa.array(persons)}), folder / "records.parquet")
-        pq.write_table(pa.table({"block": pa.array(codes)}), folder / "units.parquet")
+        persons = write_state(folder, counts)
         (folder / "run.toml").write_text(TOML)
         topdown = str(Path(sys.executable).with_name("topdown"))
         figures = command_figures([topdown, "run", str(folder / "run.toml"), "-q"])

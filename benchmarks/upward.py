@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
-from histograms import LEVELS, TOML, synthetic_state
+from histograms import LEVELS, TOML, synthetic_state, write_state
 from record import save
 
 import topdown as td
@@ -57,20 +56,6 @@ class Timed(Silent):
         self.seconds[title] += time.process_time() - before
 
 
-def write_input(folder: Path, counts: td.Counts) -> None:
-    """The counts as long rows, and the list of units."""
-    leaves = counts.geography.tree.leaves
-    codes = counts.geography.geoid[leaves.start :]
-    block, cell = np.nonzero(counts.values[leaves])
-    rows: dict[str, pa.Array] = {"block": pa.array(codes[block])}
-    for attribute, place in zip(PERSONS.attributes, np.unravel_index(cell, PERSONS.shape), strict=True):
-        rows[attribute.name] = pa.array(np.array(attribute.categories)[place])
-    pq.write_table(
-        pa.table({**rows, "persons": pa.array(counts.values[leaves][block, cell])}), folder / "records.parquet"
-    )
-    pq.write_table(pa.table({"block": pa.array(codes)}), folder / "units.parquet")
-
-
 def errors(public: Path, counts: td.Counts) -> dict[str, tuple[float, float]]:
     """By level the mean error of a node's total, and the mean sum of those of its cells."""
     table = pq.read_table(public / "release.parquet")
@@ -103,7 +88,7 @@ def main() -> None:
     figures: dict[str, Any] = {"blocks": arguments.blocks, "runs": arguments.seeds}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_input(folder, counts)
+        write_state(folder, counts)
         for variant, upward in VARIANTS.items():
             seconds: dict[str, list[float]] = defaultdict(list)
             apart: dict[str, list[tuple[float, float]]] = defaultdict(list)

@@ -170,7 +170,12 @@ def projected(
         method, weights, upward = METHODS[options.method], options.weights, options.upward
         found = whole_histograms(measurements, method, rule, weights, ties, limits, workers, upward)
         # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
-        return found, started(lambda: families_again(config, found, ties), meanwhile)
+        return found, started(lambda: again_beneath(found), meanwhile)
+
+    def again_beneath(found: Whole) -> dict[str, CrossCheck]:
+        if not options.cross_check:
+            return {}
+        return {"non_negative": families_again(found.descent, found.histograms, options.solver, ties)}
 
     def of_tables() -> tuple[LinearAnswers, dict[str, AnswerIntervals]]:
         # Bounded noise is for the detailed query alone, so that least squares is unbiased here.

@@ -32,7 +32,7 @@ from topdown.parts.job import Folder, Record, held, named, part_of_arrays
 from topdown.parts.steps import Part
 from topdown.parts.store import put_durably, take
 from topdown.pipeline.part_cut import entries_of_arrays
-from topdown.pipeline.second_solutions import generator, require_agreement
+from topdown.pipeline.second_solutions import families_again
 from topdown.privacy.plan import MOVE_UP
 from topdown.projection.certificate import require_certificate
 from topdown.projection.families import Programs, Sparse
@@ -86,7 +86,7 @@ def top(root: Path) -> str:
     certificate = _certificate(folder, record, part, whole, [*measured, roots.answers])
     for number, (start, stop) in enumerate(record.siblings):
         put_durably(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
-    checked = _solved_again(record, begun, whole, above)
+    checked = _solved_again(record, begun, whole)
     made = {
         **histograms_as_arrays("above", whole.histograms),
         "certificate": certificate,
@@ -256,16 +256,11 @@ def _require_sums(record: Record, part: Part, whole: steps.Whole, number: int) -
         raise ProjectionError(f"part {named(number)}: its histograms do not add up; please report this") from None
 
 
-def _solved_again(record: Record, begun: Begun, whole: steps.Whole, tree: Tree) -> npt.NDArray[Any]:
+def _solved_again(record: Record, begun: Begun, whole: steps.Whole) -> npt.NDArray[Any]:
     """A second solution above the parts, where one is asked for, as an array. Raises `ProjectionError`."""
     if record.solver is None:
         return np.array("null")
-    from topdown.projection.family_crosscheck import cross_check_families
-
-    rng = generator(begun.ties.spawn("cross-check", "non_negative"))
-    inner = whole.histograms[: tree.n_families]
-    found = cross_check_families(whole.descent, inner, solver=record.solver, rng=rng)
-    require_agreement({"non_negative": found})
+    found = families_again(whole.descent, whole.histograms, record.solver, begun.ties)
     levels = ", ".join(record.levels[: record.level + 1])
     return np.array(json.dumps(asdict(replace(found, scope=f"{found.scope} of {levels}"))))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource
 from topdown.projection.crosscheck import CrossCheck, cross_check
 from topdown.projection.estimate import Estimate
+from topdown.projection.families import Descent, Sparse
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.whole import Whole
 
 
 def solved_again(
@@ -47,17 +47,17 @@ def solved_again(
     return checks
 
 
-def families_again(config: DerivationConfig, whole: Whole, ties: KeyedSource) -> dict[str, CrossCheck]:
-    """A second solution by cvxpy of families beneath ``whole`` histograms, as `solved_again` of estimates."""
-    if not config.projection.cross_check:
-        return {}
+def families_again(descent: Descent, histograms: Sequence[Sparse], solver: str, ties: KeyedSource) -> CrossCheck:
+    """A second solution by cvxpy of families beneath whole ``histograms``, root first, as `solved_again` of estimates.
+
+    Raises `ProjectionError` where they disagree.
+    """
     from topdown.projection.family_crosscheck import cross_check_families
 
     rng = generator(ties.spawn("cross-check", "non_negative"))
-    inner = whole.histograms[: whole.descent.tree.n_families]
-    checks = {"non_negative": cross_check_families(whole.descent, inner, solver=config.projection.solver, rng=rng)}
-    require_agreement(checks)
-    return checks
+    check = cross_check_families(descent, histograms[: descent.tree.n_families], solver=solver, rng=rng)
+    require_agreement({"non_negative": check})
+    return check
 
 
 def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
