@@ -17,7 +17,6 @@ from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection import diffuse
 from topdown.projection.components import Block, Component, Components
-from topdown.projection.grouping import grouped
 from topdown.projection.patterns import Patterns
 from topdown.workload import DETAILED, Query
 
@@ -100,23 +99,15 @@ class Own:
         """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
         if not self.precision:
             return np.zeros_like(x), np.zeros_like(x)
-        # All queries at once: the answers of each are groups of cells of their own.
-        first, labels = 0, []
-        for query in self.precision:
-            labels.append(first + query.answers_of(cells))
-            first += query.n_answers
-        answer, place, order, starts = grouped(np.concatenate(labels))
-        place = place.reshape(len(labels), -1)
-        summed = np.add.reduceat(x[:, order % len(cells)], starts, axis=1)
-        bounds = [0, *(int(one.max()) + 1 for one in place)]
-        found, size = np.empty_like(summed), np.empty_like(summed)
-        before = 0
-        for (query, precision), lo, hi in zip(self.precision.items(), bounds[:-1], bounds[1:], strict=True):
-            said = _said(self.answers[query], nodes, answer[lo:hi] - before)
-            before += query.n_answers
-            found[:, lo:hi] = precision[nodes, None] * (summed[:, lo:hi] - said)
-            size[:, lo:hi] = precision[nodes, None] * (summed[:, lo:hi] + np.abs(said))
-        return found[:, place].sum(axis=1), size[:, place].sum(axis=1)
+        from topdown.projection.information_kernel import add_slope
+
+        x = np.ascontiguousarray(x)
+        found, size = np.zeros(x.shape), np.zeros(x.shape)
+        for query, precision in self.precision.items():
+            answer = query.answers_of(cells)
+            said = np.ascontiguousarray(_said(self.answers[query], nodes, answer), np.float64)
+            add_slope(x, answer, np.empty(query.n_answers), said, precision[nodes], found, size)
+        return found, size
 
 
 def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[Any]:
