@@ -78,10 +78,9 @@ def test_a_family_that_cycles_goes_on_by_falling_objectives() -> None:
         table, pattern, g, total, allowed = family
         none = np.zeros((0, len(total)), np.bool_), np.zeros((len(g), 0), np.int8), np.zeros((len(g), 0))
         x, multipliers, free = np.zeros_like(g), np.zeros(len(total)), allowed.copy()
-        weights, which = np.zeros(len(g)), np.zeros(len(g), np.int64)
-        information = family_kernel._information(table, pattern, which)
+        information = family_kernel._information(table, pattern)
         ended, _ = family_kernel._primal(
-            information, which, g, total, allowed, *none, none[2], weights, none[2], free, x, multipliers
+            information, g, total, allowed, *none, none[2], np.zeros(len(g)), none[2], free, x, multipliers
         )
         assert ended == family_kernel.SOLVED
         assert lacking(family, x, multipliers) < 1e-8
