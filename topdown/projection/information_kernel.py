@@ -1,4 +1,4 @@
-"""What a query's answers say of histograms, compiled: of a family's few cells interpreted loops take longer than work."""
+"""What a query's answers say of histograms, compiled: of few cells an interpreter takes longer than the work."""
 
 from __future__ import annotations
 
