@@ -29,6 +29,7 @@ def benchmark() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_a_small_nation_is_made_and_released_from_the_block_groups(benchmark: ModuleType, tmp_path: Path) -> None:
     benchmark.make(tmp_path, 3_000)
     found = benchmark.run(tmp_path, workers=1, options=("--part-size", "1500"), upward=True)

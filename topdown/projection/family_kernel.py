@@ -273,7 +273,7 @@ def _matrix(information: Any, c: int) -> Any:
 def _diagonal(information: Any, c: int, k: int) -> float:
     """An entry of its diagonal."""
     table, pattern, _, _, _ = information
-    return table[c, pattern[k, k]]
+    return float(table[c, pattern[k, k]])
 
 
 @compiled
