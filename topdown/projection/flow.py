@@ -99,9 +99,10 @@ def network(x: FloatArray, total: FloatArray | None, groups: Sequence[IntArray])
     from topdown.projection.flow_kernel import arcs_of
 
     given = x.sum(axis=0) if total is None else total
-    *arcs, base = arcs_of(np.ascontiguousarray(x), np.stack(groups), given, total is not None)
-    first = len(arcs[0]) - x.size - x.shape[1]  # after the groups' arcs, before those that close the circulation
-    return Network(*arcs, first + np.arange(x.size).reshape(x.shape), base)
+    tied = total is not None
+    tail, head, low, high, flow, base = arcs_of(np.ascontiguousarray(x), np.stack(groups), given, tied)
+    first = len(tail) - x.size - x.shape[1]  # after the groups' arcs, before those that close the circulation
+    return Network(tail, head, low, high, flow, first + np.arange(x.size).reshape(x.shape), base)
 
 
 def nearest(given: Network, source: Source) -> IntArray:

@@ -18,7 +18,7 @@ def _floor(x: float) -> int:
 
 @compiled
 def _is_fractional(x: float) -> bool:
-    return abs(x - np.rint(x)) > SNAP
+    return bool(abs(x - np.rint(x)) > SNAP)
 
 
 @compiled
