@@ -2,6 +2,7 @@
 
 Measured by what the processes held of a state of 25,000 blocks in parts of 5,000, and of nations of 81,330 and (reading
 and above the parts) 8,132,968 blocks in parts of 25,000, with 2,016 cells and the production run's queries; rounded up.
+What programs hold of a family's children is counted: two tables of the cells in which each has records.
 How many cells have records follows from the counts, and is assumed to be as in these.
 """
 
