@@ -25,8 +25,8 @@ from topdown.pipeline.part_files import Written, write
 from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publish_parts
 from topdown.pipeline.part_plan import Cut
 from topdown.pipeline.part_steps import At
-from topdown.release.answer_tables import FOLDER as TABLES
 from topdown.release.manifest import Origin
+from topdown.release.partition import is_part
 
 Task = TypeVar("Task")
 
@@ -88,9 +88,9 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
     with stages.stage("writing"):
         release = finished(cut)
         names = files_of(record, release)
-        # A table is of all units and takes longest: where it comes last, one worker is at it and the others at nothing.
-        tables_first = sorted(names, key=lambda name: not name.startswith(f"{TABLES}/"))
-        work.all(write, [Written(folder.root, name) for name in tables_first], len(names), lambda one: one.name)
+        # What is of all units takes longest: where it comes last, one worker is at it and the others at nothing.
+        longest_first = sorted(names, key=is_part)
+        work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
         publish_parts(config, cut, names, public, origin)
     stages.say(f"wrote     {public}")
 
