@@ -5,6 +5,7 @@ python benchmarks/nation_histogram.py make build/small --scale 0.01             
 python benchmarks/nation_histogram.py make build/two --states 2                 two states of the whole nation
 python benchmarks/nation_histogram.py run build/nation-histogram                from these to a release with P1 to P5
 python benchmarks/nation_histogram.py run build/nation-histogram --go-on        the same, from where it was stopped
+python benchmarks/nation_histogram.py run build/nation-histogram --upward       upward pass from the block groups
 python benchmarks/nation_histogram.py growth build/growth                       time against blocks, cells and workers
 
 A run is the installed command, watched from outside: seconds of every step, and the most memory that its processes held
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from record import save
+from record import RESULTS, machine, save
 from synthetic import BLOCKS, STATES
 from synthetic_histograms import write_nation, write_nation_of
 
@@ -48,11 +49,13 @@ widths = {{ state = 2, county = 5, tract = 11, "block group" = 12, block = 15 }}
 {privacy}
 [projection]
 method = "{method}"
+{upward}
 [output]
 csv = false
 {tables}
 """
 PRESET = '[privacy]\npreset = "pl94-2020-us"'
+UPWARD = 'upward = "from block group"'
 TABLES = 'tables = ["P1", "P2", "P3", "P4", "P5"]'
 _EVERY = 0.25
 """Seconds between two looks at the processes' memory."""
@@ -143,10 +146,12 @@ def run(
     tables: str = TABLES,
     options: tuple[str, ...] = (),
     go_on: bool = False,
+    upward: bool = False,
 ) -> dict[str, Any]:
     """A release of the nation in ``folder``, and what it took; ``go_on``: with what is there of one that was stopped,
-    and what that took."""
-    (folder / "run.toml").write_text(TOML.format(privacy=privacy, method=method, tables=tables))
+    and what that took; ``upward``: with an upward pass from the block groups."""
+    start = UPWARD if upward else ""
+    (folder / "run.toml").write_text(TOML.format(privacy=privacy, method=method, tables=tables, upward=start))
     output, told_before, log = folder / "out", folder / "took.json", folder / "run.log"
     if not go_on:
         shutil.rmtree(output, ignore_errors=True)
@@ -164,6 +169,7 @@ def run(
         "cells above 0 in the release": _rows(public),
         **{key: told[key] for key in ("blocks", "cells", "rows", "persons")},
         "method": method,
+        "upward": manifest["configuration"]["projection"].get("upward") or "from block",
     }
     for name, projection in manifest["projections"].items():
         for part in ("certificate", "programs"):
@@ -210,6 +216,19 @@ def make(folder: Path, blocks: int = BLOCKS, states: int = STATES, cells: int = 
     told = write_nation(folder, blocks, states) if cells == PERSONS.n_cells else write_nation_of(folder, blocks, cells)
     (folder / "made.json").write_text(json.dumps(told | {"cells": cells}) + "\n")
     print(f"{folder}: " + ", ".join(f"{value:,} {name}" for name, value in told.items()))
+
+
+VARIANT = "upward from block group, "
+"""What the figures of the variant begin with, beside those of the run from the blocks."""
+
+
+def keep(name: str, figures: dict[str, Any], path: Path, *, upward: bool) -> None:
+    """Keep the figures of a run, with their date, at ``path``; those of the other variant stay there."""
+    before = json.loads(path.read_text())["figures"] if path.exists() else {}
+    others = {title: value for title, value in before.items() if title.startswith(VARIANT) != upward}
+    start = VARIANT if upward else ""
+    mine = {f"{start}{title}": value for title, value in {"date": machine()["date"], **figures}.items()}
+    save(name, others | mine if upward else mine | others, path)
 
 
 _ALSO_ALONE = 300_000
@@ -259,6 +278,7 @@ def main() -> None:
     parser.add_argument("--method", default="gls-top-down")
     parser.add_argument("--largest", type=int, default=1_000_000, help="growth: the largest number of blocks")
     parser.add_argument("--go-on", action="store_true", help="run: with what is there of a run that was stopped")
+    parser.add_argument("--upward", action="store_true", help="run: with an upward pass from the block groups")
     parser.add_argument("--keep", default="nation-histogram", help="the name under which a run's figures are kept")
     arguments = parser.parse_args()
     if arguments.job == "make":
@@ -266,10 +286,16 @@ def main() -> None:
     elif arguments.job == "growth":
         growth(arguments.folder, arguments.largest)
     else:
-        figures = run(arguments.folder, method=arguments.method, workers=arguments.workers, go_on=arguments.go_on)
+        figures = run(
+            arguments.folder,
+            method=arguments.method,
+            workers=arguments.workers,
+            go_on=arguments.go_on,
+            upward=arguments.upward,
+        )
         for title, value in figures.items():
             print(f"  {title:50s} {value:,.4g}" if isinstance(value, int | float) else f"  {title:50s} {value}")
-        save(arguments.keep, figures)
+        keep(arguments.keep, figures, RESULTS / f"{arguments.keep}.json", upward=arguments.upward)
 
 
 if __name__ == "__main__":

@@ -78,13 +78,27 @@ def test_a_family_that_cycles_goes_on_by_falling_objectives() -> None:
         table, pattern, g, total, allowed = family
         none = np.zeros((0, len(total)), np.bool_), np.zeros((len(g), 0), np.int8), np.zeros((len(g), 0))
         x, multipliers, free = np.zeros_like(g), np.zeros(len(total)), allowed.copy()
-        weights, which = np.zeros(len(g)), np.zeros(len(g), np.int64)
-        information = family_kernel._information(table, pattern, which)
+        information = family_kernel._information(table, pattern)
         ended, _ = family_kernel._primal(
-            information, which, g, total, allowed, *none, none[2], weights, none[2], free, x, multipliers
+            information, g, total, allowed, *none, none[2], np.zeros(len(g)), none[2], free, x, multipliers
         )
         assert ended == family_kernel.SOLVED
         assert lacking(family, x, multipliers) < 1e-8
+
+
+def test_matrices_that_are_made_when_they_are_needed_are_those_that_are_held() -> None:
+    rng = np.random.default_rng(7)
+    # So many differing siblings that their matrices are more than is held.
+    cells = 40
+    children = family_kernel._HELD // cells**2 + 1
+    table, pattern = rng.normal(size=(children, 5)), rng.integers(0, 5, (cells, cells), dtype=np.int32)
+    alike = np.repeat(rng.normal(size=(3, 5)), [4, 1, 2], axis=0)
+    for each, room in ((table, 1), (alike, 3)):
+        information = family_kernel._information(each, pattern)
+        assert len(information[3]) == room
+        for child in rng.permutation(len(each))[:20]:
+            assert (family_kernel._matrix(information, child) == each[child][pattern]).all()
+            assert family_kernel._diagonal(information, child, 3) == each[child][pattern][3, 3]
 
 
 def test_another_solver_finds_the_same() -> None:

@@ -43,6 +43,7 @@ class FiledRelease:
     starts: IntArray
     blocks: Sequence[_Block]
     _last: dict[Path, Arrays] = field(default_factory=dict, repr=False)
+    _asked: dict[tuple[int, int], tuple[IntArray, IntArray]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, folder: Folder, record: Record, geography: Geography) -> FiledRelease:
@@ -52,6 +53,16 @@ class FiledRelease:
 
     def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
         """The cells and counts of some entries. Raises `Torn`."""
+        # A table asks for the same entries once for every query that it has.
+        asked = numbers.start, numbers.stop
+        found = self._asked.get(asked)
+        if found is None:
+            found = self._read(numbers)
+            self._asked.clear()  # one at a time, also where several threads read
+            self._asked[asked] = found
+        return found
+
+    def _read(self, numbers: slice) -> tuple[IntArray, IntArray]:
         first = int(np.searchsorted(self._stops, numbers.start, side="right"))
         found = []
         for block in self.blocks[first:]:

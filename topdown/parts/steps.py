@@ -7,6 +7,7 @@ parts' uppermost nodes. Down: a part goes down from these. Nothing depends on wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import Tree
+from topdown.machine.parallel import available_workers, thread_pool
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
 from topdown.privacy.plan import Plan
@@ -103,13 +105,18 @@ def up(job: Job, part: Part, measured: Measured) -> subtrees.Roots:
     return found._replace(leaves=part.tree.leaf_counts[part.tree.level(1)])
 
 
+FAMILIES_AT_ONCE = 2
+"""Families above the parts that are solved at the same time, at most: each may take gigabytes."""
+
+
 def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots) -> Whole:
     """Whole histograms above the cut and of the parts' uppermost nodes, ``roots``, which are the leaves of ``tree``.
 
-    ``measured``: of the levels above the leaves. Raises `Contradiction`.
+    ``measured``: of the levels above the leaves. Some families are solved at once, by threads. Raises `Contradiction`.
     """
     descent = subtrees.above(tree, measured, roots, job.patterns, job.start)
-    return _whole(job, Part(tree, 0, (0,) * tree.n_levels), descent, None)
+    with thread_pool(min(FAMILIES_AT_ONCE, available_workers())) as pool:
+        return _whole(job, Part(tree, 0, (0,) * tree.n_levels), descent, None, pool)
 
 
 def down(job: Job, part: Part, measured: Measured, histograms: Sequence[Sparse]) -> Whole:
@@ -122,9 +129,11 @@ def _climbed(job: Job, part: Part, measured: Measured) -> subtrees.Climbed:
     return subtrees.climb(part.tree, measured, job.patterns, job.start - part.top)
 
 
-def _whole(job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None) -> Whole:
+def _whole(
+    job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None, executor: Executor | None = None
+) -> Whole:
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.places)
-    return Whole(*descend(descent, solve_compiled, None, settle, roots), descent)
+    return Whole(*descend(descent, solve_compiled, executor, settle, roots), descent)
 
 
 def roots_as_arrays(roots: subtrees.Roots) -> Arrays:

@@ -26,6 +26,7 @@ from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publi
 from topdown.pipeline.part_plan import Cut
 from topdown.pipeline.part_steps import At
 from topdown.release.manifest import Origin
+from topdown.release.partition import is_part
 
 Task = TypeVar("Task")
 
@@ -87,7 +88,9 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
     with stages.stage("writing"):
         release = finished(cut)
         names = files_of(record, release)
-        work.all(write, [Written(folder.root, name) for name in names], len(names), lambda one: one.name)
+        # What is of all units takes longest: where it comes last, one worker is at it and the others at nothing.
+        longest_first = sorted(names, key=is_part)
+        work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
         publish_parts(config, cut, names, public, origin)
     stages.say(f"wrote     {public}")
 

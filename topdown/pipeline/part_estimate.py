@@ -2,6 +2,7 @@
 
 Measured by what the processes held of a state of 25,000 blocks in parts of 5,000, and of nations of 81,330 and (reading
 and above the parts) 8,132,968 blocks in parts of 25,000, with 2,016 cells and the production run's queries; rounded up.
+What programs hold of a family's children is counted: two tables of the cells in which each has records.
 How many cells have records follows from the counts, and is assumed to be as in these.
 """
 
@@ -18,6 +19,7 @@ from topdown.errors import DataError
 from topdown.geography.tree import Tree
 from topdown.machine.memory import gibibytes
 from topdown.parts.cut import parts_of
+from topdown.parts.steps import FAMILIES_AT_ONCE
 from topdown.privacy.plan import Plan
 from topdown.wording import shown_path
 from topdown.workload import Query, Schema
@@ -36,8 +38,9 @@ _ROOT_ARRAYS = 6
 _SQUARE_ARRAYS, _ARRAYS_OF_CHILD = 3, 2
 """Tables of cells x cells that a family's program takes: of all cells, and of every child's that have records."""
 
-_OF_CHILD, _OF_NODE = 2, 16
-"""One cell in so many has records in a child of a family above the parts, and in an inner node anywhere, at most."""
+_OF_ROOTS_CHILD, _OF_CHILD, _OF_NODE = 2, 4, 16
+"""One cell in so many has records in a child of the root, in one of another family above the parts, and in a node
+anywhere, at most."""
 
 _BYTES_OF_ROW = 28
 """Of a row of the input, when its counts are read and summed."""
@@ -103,15 +106,23 @@ def needed(
     disk = rows * _ENTRY + 2 * roots + entries * (_ENTRY + _ENTRY_AS_ROW + csv * _ENTRY_AS_TEXT)
     disk += tree.n_nodes * (_NODE_ON_DISK + columns * (_NUMBER + csv * _NUMBER_AS_TEXT)) + _BOOKS
     by_node = _BYTES_OF_NODE * tree.n_nodes
-    children = max(int(tree.families(index).sizes.max()) for index in range(level))
-    wide, there = min(possible, rows), min(possible // _OF_CHILD + 1, rows)
-    family = _WORD * (_SQUARE_ARRAYS * wide**2 + _ARRAYS_OF_CHILD * children * there**2)
+    squares = FAMILIES_AT_ONCE * _SQUARE_ARRAYS * min(possible, rows) ** 2 * _WORD
+    there = [min(possible // (_OF_CHILD if index else _OF_ROOTS_CHILD) + 1, rows) for index in range(level)]
+    families = max(_of_children(tree, index, FAMILIES_AT_ONCE, cells) for index, cells in enumerate(there))
+    below = [_of_children(tree, k, 1, min(possible // _OF_NODE + 1, rows)) for k in range(level, tree.n_levels - 1)]
     return Needed(
         reading=_FIRST + rows * _BYTES_OF_ROW + by_node,
-        above=_ABOVE + _ROOT_ARRAYS * roots + family + by_node,
-        worker=_WORKER + int(_BYTES_OF_ANSWER * most),
+        above=_ABOVE + _ROOT_ARRAYS * roots + squares + families + by_node,
+        worker=_WORKER + int(_BYTES_OF_ANSWER * most) + max(below),
         disk=int(disk),
     )
+
+
+def _of_children(tree: Tree, index: int, at_once: int, there: int) -> int:
+    """Bytes of what the programs of the largest families below a level hold of every child, which has records in so
+    many cells (``there``), where so many families are solved at once."""
+    children = int(np.sort(tree.families(index).sizes)[-at_once:].sum())
+    return _WORD * _ARRAYS_OF_CHILD * children * there**2
 
 
 def require_disk(directory: Path, size: int) -> None:

@@ -267,4 +267,7 @@ def _one(
         raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
     check = descent.check(index, nodes, family, solved)
     x = solved.x if settle is None else settle(index, nodes, family, solved.x)
-    return [Sparse(family.cells[row > 0], row[row > 0]) for row in x], check
+    kept = x > 0
+    cells, values = family.cells[np.nonzero(kept)[1]], x[kept]
+    ends = np.cumsum(kept.sum(axis=1)).tolist()
+    return [Sparse(cells[a:b], values[a:b]) for a, b in zip([0, *ends], ends, strict=False)], check

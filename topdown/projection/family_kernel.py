@@ -62,6 +62,10 @@ _MOST_REFINEMENTS = 8
 _LARGE = 300
 """Matrices beyond this size are inverted by halves, whose products BLAS computes."""
 
+_HELD = 1 << 23
+"""Entries of the siblings' different information matrices that are held: of more, one matrix is, and each is made when
+it is needed. Those of a county of thousands of tracts would be gigabytes."""
+
 _WEIGHT = 1e2
 """What a held row adds along itself, in units of the child's largest information."""
 
@@ -213,13 +217,12 @@ def _no_responses(children: int) -> Any:
 
 
 @compiled
-def _refresh(
-    information: Any, which: Any, free: Any, rows: Any, side: Any, weights: Any, stale: Any, responses: Any
-) -> bool:
+def _refresh(information: Any, free: Any, rows: Any, side: Any, weights: Any, stale: Any, responses: Any) -> bool:
     """The responses of the children whose free cells or held rows have changed; False where one has none.
 
     A child that is like the one before it has the same, and not a copy.
     """
+    which = information[2]
     for c in range(len(which)):
         if not stale[c]:
             continue
@@ -228,7 +231,7 @@ def _refresh(
         if alike and (free[c] == free[c - 1]).all() and (side[c] == side[c - 1]).all():
             responses[c] = responses[c - 1]
             continue
-        index, own, inverse, definite = _response(information[which[c]], free[c], rows, side[c] != 0, weights[c])
+        index, own, inverse, definite = _response(_matrix(information, c), free[c], rows, side[c] != 0, weights[c])
         if not definite:
             return False
         responses[c] = index, own, inverse
@@ -236,24 +239,41 @@ def _refresh(
 
 
 @compiled
-def _information(table: Any, pattern: Any, which: Any) -> Any:
-    """The different information matrices of the children, and in ``which`` (children,) which one is whose.
+def _information(table: Any, pattern: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """The information matrices of the children, as `_matrix` and `_diagonal` take them: ``table``, ``pattern``, of
+    every child (children,) ``which`` of the different matrices it has, room for these, and which one is in it.
 
     Siblings mostly have one; a child is compared with the one before it.
     """
     children, cells = len(table), len(pattern)
-    count = 0
+    which, count = np.empty(children, np.int64), 0
     for c in range(children):
         if c == 0 or (table[c] != table[c - 1]).any():
             count += 1
         which[c] = count - 1
-    found = np.empty((count, cells, cells))
-    for c in range(children):
-        if c == 0 or which[c] != which[c - 1]:
-            for j in range(cells):
-                for k in range(cells):
-                    found[which[c], j, k] = table[c, pattern[j, k]]
-    return found
+    room = count if count * cells * cells <= _HELD else 1
+    return table, pattern, which, np.empty((room, cells, cells)), np.full(room, -1)
+
+
+@compiled
+def _matrix(information: Any, c: int) -> Any:
+    """The information matrix (cells x cells) of one child, until another's is asked for."""
+    table, pattern, which, room, inside = information
+    place = which[c] % len(room)
+    if inside[place] != which[c]:
+        matrix, entries = room[place], table[c]
+        for j in range(len(pattern)):
+            for k in range(len(pattern)):
+                matrix[j, k] = entries[pattern[j, k]]
+        inside[place] = which[c]
+    return room[place]
+
+
+@compiled
+def _diagonal(information: Any, c: int, k: int) -> float:
+    """An entry of its diagonal."""
+    table, pattern, _, _, _ = information
+    return float(table[c, pattern[k, k]])
 
 
 @compiled
@@ -339,7 +359,6 @@ def _solve_free(
     tied: bool,
     total: Any,
     information: Any,
-    which: Any,
     g: Any,
     rows: Any,
     side: Any,
@@ -395,7 +414,7 @@ def _solve_free(
         for c in range(children):
             for k in responses[c][0]:
                 x[c, k] += change[c, k]
-                worst = max(worst, abs(change[c, k]) * np.sqrt(information[which[c], k, k]))
+                worst = max(worst, abs(change[c, k]) * np.sqrt(_diagonal(information, c, k)))
         if worst < SIGN / 10 or worst > last / 4:
             break
         last = worst
@@ -413,7 +432,7 @@ def _give_back(allowed: Any, free: Any, stale: Any) -> None:
 
 
 @compiled
-def _guess(information: Any, which: Any, g: Any, total: Any, allowed: Any, free: Any) -> bool:
+def _guess(information: Any, g: Any, total: Any, allowed: Any, free: Any) -> bool:
     """Which cells may well be ``free``, in place: those that have something where nothing but the sums must hold.
 
     Each child's own system by conjugate gradients after the inverse of the first one's matrix, which siblings mostly
@@ -421,12 +440,12 @@ def _guess(information: Any, which: Any, g: Any, total: Any, allowed: Any, free:
     not positive definite.
     """
     children, cells = g.shape
-    inverse = information[0].copy()
+    inverse = _matrix(information, 0).copy()
     if not invert(inverse):
         return False
     x, missing, share = np.zeros((children, cells)), total.copy(), np.empty(children)
     for c in range(children):
-        matrix, mine = information[which[c]], x[c]
+        matrix, mine = _matrix(information, c), x[c]
         share[c] = 1 / np.trace(matrix)
         left = g[c].copy()
         towards = np.dot(inverse, left)
@@ -446,7 +465,7 @@ def _guess(information: Any, which: Any, g: Any, total: Any, allowed: Any, free:
     missing /= share.sum()
     for c in range(children):
         for k in range(cells):
-            found = (x[c, k] + share[c] * missing[k]) * np.sqrt(information[which[c], k, k])
+            found = (x[c, k] + share[c] * missing[k]) * np.sqrt(_diagonal(information, c, k))
             free[c, k] = allowed[c, k] and found >= _SMALL
     return True
 
@@ -478,7 +497,6 @@ def _row_side(side: int, answer: float, low: float, high: float, push: float, sl
 @compiled
 def _change_minds(
     information: Any,
-    which: Any,
     g: Any,
     allowed: Any,
     rows: Any,
@@ -499,7 +517,7 @@ def _change_minds(
     wrong, last_child, last_cell, last_row, last_side = 0, -1, -1, -1, 0
     for c in range(children):
         _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-        matrix = information[which[c]]
+        matrix = _matrix(information, c)
         _slope(matrix, x[c], g[c], rows, push, slope)
         _sizes(matrix, x[c], g[c], rows, push, size)
         most, strongest = np.abs(x[c]).max(), 0.0
@@ -547,7 +565,6 @@ def _change_minds(
 @compiled
 def _primal(
     information: Any,
-    which: Any,
     g: Any,
     total: Any,
     allowed: Any,
@@ -578,11 +595,9 @@ def _primal(
     aim = np.empty_like(x)
     slope, size, push = np.empty(cells), np.empty(cells), np.empty(len(rows))
     for step in range(20 * children * cells + 1000):
-        if not _refresh(information, which, free, rows, side, weights, stale, responses):
+        if not _refresh(information, free, rows, side, weights, stale, responses):
             return SINGULAR, step
-        _solve_free(
-            True, total, information, which, g, rows, side, low, high, weights, others, responses, aim, multiplier
-        )
+        _solve_free(True, total, information, g, rows, side, low, high, weights, others, responses, aim, multiplier)
         length = 1.0
         for c in range(children):
             for k in range(cells):
@@ -602,7 +617,7 @@ def _primal(
         worst, child, cell = 1.0, -1, -1
         for c in range(children):
             _pushes(x[c], rows, side[c], low[c], high[c], weights[c], others[c], push)
-            matrix = information[which[c]]
+            matrix = _matrix(information, c)
             _slope(matrix, x[c], g[c], rows, push, slope)
             _sizes(matrix, x[c], g[c], rows, push, size)
             for k in range(cells):
@@ -633,17 +648,16 @@ def solve_family(
     children, cells = g.shape
     free, side = allowed.copy(), np.zeros(low.shape, np.int8)
     x, multiplier, others = np.zeros_like(g), np.zeros(cells), np.zeros(low.shape)
-    which = np.zeros(children, np.int64)
-    information = _information(table, pattern, which)
+    information = _information(table, pattern)
     weights = np.zeros(children)
     for c in range(children):
         for k in range(cells):
-            weights[c] = max(weights[c], _WEIGHT * information[which[c], k, k])
+            weights[c] = max(weights[c], _WEIGHT * _diagonal(information, c, k))
         for j in range(low.shape[1]):
             side[c, j] = 2 if low[c, j] == high[c, j] else 0
     responses, stale, push = _no_responses(children), np.ones(children, np.bool_), np.empty(len(rows))
     if tied and not len(rows):
-        if not _guess(information, which, g, total, allowed, free):
+        if not _guess(information, g, total, allowed, free):
             return x, multiplier, others, SINGULAR, 0
         _give_back(allowed, free, stale)
     rounds, passes, fewest, patience = 0, 0, np.iinfo(np.int64).max, _PATIENCE
@@ -653,21 +667,18 @@ def solve_family(
             if not tied:
                 return x, multiplier, others, GIVEN_UP, rounds
             ended, _ = _primal(
-                information, which, g, total, allowed, rows, side, low, high, weights, others, free, x, multiplier
+                information, g, total, allowed, rows, side, low, high, weights, others, free, x, multiplier
             )
             if ended != SOLVED:
                 return x, multiplier, others, ended, rounds
             stale[:] = True
             fewest, patience = np.iinfo(np.int64).max, _PATIENCE
         rounds += 1
-        if not _refresh(information, which, free, rows, side, weights, stale, responses):
+        if not _refresh(information, free, rows, side, weights, stale, responses):
             return x, multiplier, others, SINGULAR, rounds
-        _solve_free(
-            tied, total, information, which, g, rows, side, low, high, weights, others, responses, x, multiplier
-        )
+        _solve_free(tied, total, information, g, rows, side, low, high, weights, others, responses, x, multiplier)
         wrong = _change_minds(
             information,
-            which,
             g,
             allowed,
             rows,

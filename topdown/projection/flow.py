@@ -20,16 +20,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise.randomness import Source, read_exactly
-from topdown.projection.grouping import grouped
-from topdown.projection.rounding import SNAP
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 from topdown.workload.schema import TIMES, TOTAL
@@ -94,72 +90,28 @@ class Network:
         return int(max(self.tail.max(), self.head.max())) + 1
 
 
-class _Arcs(NamedTuple):
-    tail: IntArray
-    head: IntArray
-    flow: FloatArray
-    floor: IntArray
-
-
 def network(x: FloatArray, total: FloatArray | None, groups: Sequence[IntArray]) -> Network:
     """The network of children's histograms ``x`` (children x cells), which add up to the whole ``total`` (cells,).
 
     ``groups``: for every query of the chain, the coarsest first, the group of each cell (cells,); the last has every
     cell in a group of its own. Without ``total`` there is one child and no sums: a root.
     """
-    count, n_cells = x.shape
-    base = _floor(x)
-    arcs: list[_Arcs] = []
-    above = np.zeros((count, n_cells), np.int64)  # the node from which each cell's next arc leads
-    nodes = 1  # node 0 is where everything begins and ends
-    for group in groups:
-        names, place, order, starts = grouped(group)
-        sums = np.add.reduceat(x[:, order], starts, axis=1)
-        floors = np.add.reduceat(base[:, order], starts, axis=1)
-        tail = above[:, order[starts]]
-        head = nodes + np.arange(count * len(names)).reshape(count, -1)
-        nodes += count * len(names)
-        arcs.append(_Arcs(tail.ravel(), head.ravel(), (sums - floors).ravel(), (_floor(sums) - floors).ravel()))
-        above = head[:, place]
-    sinks = nodes + np.arange(n_cells)
-    every = np.broadcast_to(sinks, (count, n_cells))
-    # The last query's arcs are the cells'; they go on to the cell's own node, where children meet.
-    arcs.append(_Arcs(above.ravel(), every.ravel(), arcs[-1].flow, arcs[-1].floor))
-    column = np.rint(x.sum(axis=0) if total is None else total).astype(np.int64) - base.sum(axis=0)
-    last = (x - base).sum(axis=0)
-    closing = _Arcs(sinks, np.zeros(n_cells, np.int64), last, column)
-    low = np.concatenate([*(arc.floor for arc in arcs), np.zeros_like(column) if total is None else column])
-    fractional = np.concatenate([_is_fractional(arc.flow) for arc in arcs])
-    high = low + np.concatenate([fractional, np.full(n_cells, total is None)])
-    first = sum(len(arc.tail) for arc in arcs[:-1])
-    return Network(
-        np.concatenate([*(arc.tail for arc in arcs), closing.tail]),
-        np.concatenate([*(arc.head for arc in arcs), closing.head]),
-        low,
-        high,
-        np.concatenate([*(arc.flow for arc in arcs), closing.flow]),
-        first + np.arange(count * n_cells).reshape(count, n_cells),
-        base,
-    )
+    from topdown.projection.flow_kernel import arcs_of
 
-
-def _floor(x: FloatArray) -> IntArray:
-    return np.floor(x + SNAP).astype(np.int64)
-
-
-def _is_fractional(x: FloatArray) -> npt.NDArray[np.bool_]:
-    return np.asarray(np.abs(x - np.rint(x)) > SNAP)
+    given = x.sum(axis=0) if total is None else total
+    tied = total is not None
+    tail, head, low, high, flow, base = arcs_of(np.ascontiguousarray(x), np.stack(groups), given, tied)
+    first = len(tail) - x.size - x.shape[1]  # after the groups' arcs, before those that close the circulation
+    return Network(tail, head, low, high, flow, first + np.arange(x.size).reshape(x.shape), base)
 
 
 def nearest(given: Network, source: Source) -> IntArray:
     """The whole histograms (children x cells) nearest to the fractional ones; ``source`` breaks ties."""
-    cost = np.zeros(len(given.tail), np.int64)
-    cells = given.cells.ravel()
-    fraction = np.clip(given.flow[cells], 0.0, 1.0)
-    cost[cells] = np.rint((1.0 - 2.0 * fraction) * (1 << _COST_BITS)).astype(np.int64) << _COIN_BITS
-    coins = np.frombuffer(read_exactly(source, 4 * len(cells)), np.uint32) >> np.uint32(32 - _COIN_BITS)
-    cost[cells] += coins.astype(np.int64)
-    return _made_whole(given, cost, np.zeros(0))
+    from topdown.projection.flow_kernel import costs
+
+    coins = np.frombuffer(read_exactly(source, 4 * given.cells.size), np.uint32) >> np.uint32(32 - _COIN_BITS)
+    scales = 1 << _COST_BITS, 1 << _COIN_BITS
+    return _made_whole(given, costs(given.flow, int(given.cells[0, 0]), coins, *scales), np.zeros(0))
 
 
 def unbiased(given: Network, source: Source) -> IntArray:
@@ -174,20 +126,7 @@ def unbiased(given: Network, source: Source) -> IntArray:
 
 def _made_whole(given: Network, cost: IntArray, coins: FloatArray) -> IntArray:
     """Whole histograms: by ``coins`` where there are any, else those of least ``cost``."""
-    from topdown.projection.flow_kernel import cancel_cycles, round_cycles, straighten
+    from topdown.projection.flow_kernel import made_whole
 
-    fractional = np.flatnonzero(_is_fractional(given.flow) & (given.high > given.low))
-    flow = np.clip(np.rint(given.flow).astype(np.int64), given.low, given.high)
-    if len(fractional):
-        chain, along, tail, head, count = straighten(given.tail[fractional], given.head[fractional], given.nodes)
-        low = np.floor(given.flow[fractional])
-        fraction = given.flow[fractional] - low
-        part, of_chain = np.empty(len(tail)), np.zeros(len(tail), np.int64)
-        part[chain] = np.where(along, fraction, 1.0 - fraction)
-        np.add.at(of_chain, chain, np.where(along, cost[fractional], -cost[fractional]))
-        round_cycles(tail, head, part, of_chain, coins, count)
-        up = np.rint(part).astype(np.int64)
-        if not len(coins):
-            cancel_cycles(tail, head, np.zeros_like(up), of_chain, up, count)
-        flow[fractional] = low.astype(np.int64) + np.where(along, up[chain], 1 - up[chain])
+    flow = made_whole(given.tail, given.head, given.low, given.high, given.flow, cost, coins, given.nodes)
     return np.asarray(given.base + flow[given.cells])

@@ -1,4 +1,5 @@
-"""Cycles in a family's network, compiled: pushed until every arc is whole, and while they have a negative cost."""
+"""A family's network, compiled: its arcs, and its cycles, pushed until every arc is whole, and while they have a
+negative cost."""
 
 from __future__ import annotations
 
@@ -8,6 +9,100 @@ import numpy as np
 
 from topdown.machine.compiled import compiled
 from topdown.projection.rounding import SNAP
+
+
+@compiled
+def _floor(x: float) -> int:
+    return int(np.floor(x + SNAP))
+
+
+@compiled
+def _is_fractional(x: float) -> bool:
+    return bool(abs(x - np.rint(x)) > SNAP)
+
+
+@compiled
+def _places(labels: Any, place: Any, first: Any) -> int:
+    """How many groups there are of cells with the same of ``labels`` (cells,); the ``place`` of each cell's group among
+    them, and the ``first`` cell of each."""
+    order = np.argsort(labels, kind="mergesort")
+    groups = 0
+    for k in range(len(order)):
+        if k == 0 or labels[order[k]] != labels[order[k - 1]]:
+            first[groups] = order[k]
+            groups += 1
+        place[order[k]] = groups - 1
+    return groups
+
+
+@compiled
+def arcs_of(x: Any, groups: Any, total: Any, tied: bool) -> tuple[Any, Any, Any, Any, Any, Any]:
+    """The network of histograms ``x`` (children x cells): of its arcs the nodes from which and to which they lead, the
+    least and the most that they may carry and what they do; and the floors (children x cells) beside which cells are.
+
+    ``groups`` (queries x cells): the group of each cell, the coarsest first; ``total`` (cells,): where the children are
+    ``tied``, what they add up to. Node 0 is where everything begins and ends. The arcs are those of every query, child
+    by child and group by group; the cells', child by child; and those that go from the cells' own nodes to node 0.
+    """
+    (children, cells), depth = x.shape, len(groups)
+    place, first = np.empty((depth, cells), np.int64), np.empty((depth, cells), np.int64)
+    counts = np.empty(depth, np.int64)
+    for query in range(depth):
+        counts[query] = _places(groups[query], place[query], first[query])
+    arcs = children * counts.sum() + children * cells + cells
+    tail, head, flow = np.empty(arcs, np.int64), np.empty(arcs, np.int64), np.empty(arcs)
+    low, high = np.empty(arcs, np.int64), np.empty(arcs, np.int64)
+    base = np.empty((children, cells), np.int64)
+    for c in range(children):
+        for k in range(cells):
+            base[c, k] = _floor(x[c, k])
+    above = np.zeros((children, cells), np.int64)  # the node from which each cell's next arc leads
+    sums, floors = np.empty(cells), np.empty(cells, np.int64)
+    arc, nodes = 0, 1
+    for query in range(depth):
+        for c in range(children):
+            sums[:] = 0.0
+            floors[:] = 0
+            for k in range(cells):
+                sums[place[query, k]] += x[c, k]
+                floors[place[query, k]] += base[c, k]
+            for group in range(counts[query]):
+                tail[arc], head[arc] = above[c, first[query, group]], nodes + group
+                flow[arc], low[arc] = sums[group] - floors[group], _floor(sums[group]) - floors[group]
+                high[arc] = low[arc] + _is_fractional(flow[arc])
+                arc += 1
+            for k in range(cells):
+                above[c, k] = nodes + place[query, k]
+            nodes += counts[query]
+    # The last query's arcs are the cells'; they go on to the cell's own node, where children meet.
+    for c in range(children):
+        for k in range(cells):
+            tail[arc], head[arc], flow[arc] = above[c, k], nodes + k, x[c, k] - base[c, k]
+            low[arc] = 0
+            high[arc] = _is_fractional(flow[arc])
+            arc += 1
+    for k in range(cells):
+        tail[arc], head[arc] = nodes + k, 0
+        last, column = 0.0, int(np.rint(total[k]))
+        for c in range(children):
+            last += x[c, k] - base[c, k]
+            column -= base[c, k]
+        flow[arc] = last
+        low[arc] = column if tied else 0
+        high[arc] = low[arc] + (not tied)
+        arc += 1
+    return tail, head, low, high, flow, base
+
+
+@compiled
+def costs(flow: Any, first: int, coins: Any, unit: int, coin: int) -> Any:
+    """What a unit more on every arc costs (arcs,): on the cells' arcs, from ``first`` on, 1 - 2 x its fraction in
+    ``unit`` steps, and then by ``coins``, of which there are ``coin``; on others nothing."""
+    found = np.zeros(len(flow), np.int64)
+    for k in range(len(coins)):
+        fraction = min(max(flow[first + k], 0.0), 1.0)
+        found[first + k] = int(np.rint((1.0 - 2.0 * fraction) * unit)) * coin + coins[k]
+    return found
 
 
 @compiled
@@ -179,3 +274,37 @@ def round_cycles(tail: Any, head: Any, flow: Any, cost: Any, coins: Any, nodes: 
                 if abs(flow[arc] - np.rint(flow[arc])) < SNAP:
                     flow[arc] = np.rint(flow[arc])
                     done[arc] = True
+
+
+@compiled
+def made_whole(tail: Any, head: Any, low: Any, high: Any, flow: Any, cost: Any, coins: Any, nodes: int) -> Any:
+    """Whole flows (arcs,) between ``low`` and ``high`` near the fractional ``flow``: by ``coins`` where there are any,
+    else those of least ``cost``."""
+    found = np.empty(len(flow), np.int64)
+    open_arcs = np.empty(len(flow), np.int64)
+    count = 0
+    for arc in range(len(flow)):
+        found[arc] = min(max(int(np.rint(flow[arc])), low[arc]), high[arc])
+        if _is_fractional(flow[arc]) and high[arc] > low[arc]:
+            open_arcs[count] = arc
+            count += 1
+    if count == 0:
+        return found
+    open_arcs = open_arcs[:count]
+    chain, along, chain_tail, chain_head, ends = straighten(tail[open_arcs], head[open_arcs], nodes)
+    part, of_chain = np.empty(len(chain_tail)), np.zeros(len(chain_tail), np.int64)
+    for k in range(count):
+        arc = open_arcs[k]
+        fraction = flow[arc] - np.floor(flow[arc])
+        part[chain[k]] = fraction if along[k] else 1.0 - fraction
+        of_chain[chain[k]] += cost[arc] if along[k] else -cost[arc]
+    round_cycles(chain_tail, chain_head, part, of_chain, coins, ends)
+    up = np.empty(len(part), np.int64)
+    for k in range(len(part)):
+        up[k] = int(np.rint(part[k]))
+    if not len(coins):
+        cancel_cycles(chain_tail, chain_head, np.zeros_like(up), of_chain, up, ends)
+    for k in range(count):
+        arc = open_arcs[k]
+        found[arc] = int(np.floor(flow[arc])) + (up[chain[k]] if along[k] else 1 - up[chain[k]])
+    return found

@@ -17,7 +17,6 @@ from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection import diffuse
 from topdown.projection.components import Block, Component, Components
-from topdown.projection.grouping import grouped
 from topdown.projection.patterns import Patterns
 from topdown.workload import DETAILED, Query
 
@@ -100,23 +99,15 @@ class Own:
         """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
         if not self.precision:
             return np.zeros_like(x), np.zeros_like(x)
-        # All queries at once: the answers of each are groups of cells of their own.
-        first, labels = 0, []
-        for query in self.precision:
-            labels.append(first + query.answers_of(cells))
-            first += query.n_answers
-        answer, place, order, starts = grouped(np.concatenate(labels))
-        place = place.reshape(len(labels), -1)
-        summed = np.add.reduceat(x[:, order % len(cells)], starts, axis=1)
-        bounds = [0, *(int(one.max()) + 1 for one in place)]
-        found, size = np.empty_like(summed), np.empty_like(summed)
-        before = 0
-        for (query, precision), lo, hi in zip(self.precision.items(), bounds[:-1], bounds[1:], strict=True):
-            said = _said(self.answers[query], nodes, answer[lo:hi] - before)
-            before += query.n_answers
-            found[:, lo:hi] = precision[nodes, None] * (summed[:, lo:hi] - said)
-            size[:, lo:hi] = precision[nodes, None] * (summed[:, lo:hi] + np.abs(said))
-        return found[:, place].sum(axis=1), size[:, place].sum(axis=1)
+        from topdown.projection.information_kernel import add_slope
+
+        x = np.ascontiguousarray(x)
+        found, size = np.zeros(x.shape), np.zeros(x.shape)
+        for query, precision in self.precision.items():
+            answer = query.answers_of(cells)
+            said = np.ascontiguousarray(_said(self.answers[query], nodes, answer), np.float64)
+            add_slope(x, answer, np.empty(query.n_answers), said, precision[nodes], found, size)
+        return found, size
 
 
 def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[Any]:
@@ -125,10 +116,9 @@ def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[Any]
 
 
 class _Part(NamedTuple):
-    """One block of a level's nodes: precision (nodes, m, m) and mean (nodes, copies, m)."""
+    """One component of a level's nodes, its blocks together: precision (nodes, m, m) and mean (nodes, copies, m)."""
 
     component: Component
-    block: Block
     precision: FloatArray
     mean: FloatArray
 
@@ -149,17 +139,23 @@ class FromBelow:
         cls, state: list[diffuse.Known], blocks: list[tuple[Component, Block]], patterns: Patterns
     ) -> FromBelow:
         """From what is known of a level's ``blocks``."""
-        components, parts, is_open = patterns.components, [], np.zeros(len(state[0].mean), np.bool_)
+        components, is_open = patterns.components, np.zeros(len(state[0].mean), np.bool_)
+        table = np.zeros((len(is_open), patterns.count))
+        steps: list[tuple[Component, FloatArray]] = []
+        strengths, parts = [], dict[Component, _Part]()
         for (component, block), known in zip(blocks, state, strict=True):
             precision, left_open = _precision(known)
             is_open |= left_open
-            parts.append(_Part(component, block, precision, known.mean))
-        strengths = [np.diagonal(part.precision, axis1=1, axis2=2) for part in parts]
-        table = np.zeros((len(parts[0].mean), patterns.count))
-        for component, block, precision, _ in parts:
+            strengths.append(np.diagonal(precision, axis1=1, axis2=2))
             table += np.einsum("nij,ijp->np", precision, patterns.of_block(component, block))
-        g = _in_cells(components, [(part.component, part.mean @ part.precision @ part.block.basis.T) for part in parts])
-        return cls(components, patterns, tuple(parts), g, table, _Openness.of(is_open, strengths))
+            steps.append((component, known.mean @ precision @ block.basis.T))
+            part = _Part(component, block.basis @ precision @ block.basis.T, known.mean @ block.basis.T)
+            other = parts.get(component)
+            if other is not None:
+                part = _Part(component, other.precision + part.precision, other.mean + part.mean)
+            parts[component] = part
+        g = _in_cells(components, steps)
+        return cls(components, patterns, tuple(parts.values()), g, table, _Openness.of(is_open, strengths))
 
     def gather(self, nodes: slice, cells: IntArray) -> Gathered:
         """As `Own.gather`."""
@@ -172,9 +168,9 @@ class FromBelow:
         detailed = Query.parse(DETAILED, self.components.schema)
         turned = self.components.rotated(detailed, whole)
         steps = []
-        for component, block, precision, mean in self.parts:
-            gap = self.components.taken(detailed, turned, component) @ block.basis - mean[nodes]
-            steps.append((component, gap @ precision[nodes] @ block.basis.T))
+        for component, precision, mean in self.parts:
+            gap = self.components.taken(detailed, turned, component) - mean[nodes]
+            steps.append((component, gap @ precision[nodes]))
         found = _in_cells(self.components, steps)[:, cells]
         size = np.abs(self.g[nodes]).max(axis=1, keepdims=True) + self.table[nodes].max(axis=1, keepdims=True) * x.sum(
             axis=1, keepdims=True

@@ -26,7 +26,9 @@ FOLDER = "tables"
 ESTIMATED = "_estimates"
 """How the name of a table's file of estimates ends."""
 
-_NUMBERS_AT_ONCE = 1 << 22
+_NUMBERS_AT_ONCE, _NUMBERS_OF_A_GROUP = 1 << 22, 1 << 23
+"""Of estimates, of all cells; and of counts in a group of a table's rows, of the query with the most answers and the
+columns: readers and writers take some time for every group, and a small one is not compressed well."""
 
 
 class Reach(Protocol):
@@ -65,7 +67,8 @@ def paths_of(table: AnswerTable) -> tuple[str, str]:
 
 def table_batches(table: AnswerTable, release: Answering) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name`` and a column of counts for every one of the table's, unit by unit from the root."""
-    for nodes in _parts(release.geography, table):
+    answers = max(query.n_answers for query in table.queries)
+    for nodes in _parts(release.geography, max(1, _NUMBERS_OF_A_GROUP // (answers + len(table.columns)))):
         units = _units(release.geography, nodes, 1)
         counts = table_counts(table, release, nodes)
         arrays = {column.name: pa.array(counts[:, k]) for k, column in enumerate(table.columns)}
@@ -88,7 +91,8 @@ def estimate_batches(
     ``lower`` and ``upper``: the interval of the true count, where ``intervals`` are known.
     """
     names = pa.array([column.name for column in table.columns])
-    for nodes in _parts(release.geography, table):
+    cells = max(query.schema.n_cells for query in table.queries)
+    for nodes in _parts(release.geography, max(1, _NUMBERS_AT_ONCE // (cells + len(names)))):
         values, variance = estimated(table, linear, nodes)
         with np.errstate(invalid="ignore"):
             deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan).reshape(-1)
@@ -116,8 +120,13 @@ def _ends(bounds: tuple[FloatArray, FloatArray]) -> dict[str, pa.Array]:
 
 def table_counts(table: AnswerTable, release: Answering, nodes: slice) -> IntArray:
     """The released counts of the table's columns at ``nodes``; (nodes x columns)."""
-    found = {query: release.answers_of(nodes, query) for query in table.queries}
-    return np.stack([found[column.query][:, column.answer] for column in table.columns], axis=1)
+    counts = np.empty((len(table.columns), nodes.stop - nodes.start), np.int64)
+    for query in table.queries:
+        answers = release.answers_of(nodes, query)
+        for place, column in enumerate(table.columns):
+            if column.query == query:
+                counts[place] = answers[:, column.answer]
+    return counts.T
 
 
 def estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice) -> tuple[FloatArray, FloatArray]:
@@ -134,10 +143,8 @@ def estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice
     )
 
 
-def _parts(geography: Geography, table: AnswerTable) -> Iterator[slice]:
-    """Nodes in their order, so many at once that their answers stay within bounds."""
-    cells = max(query.schema.n_cells for query in table.queries)
-    step = max(1, _NUMBERS_AT_ONCE // (cells + len(table.columns)))
+def _parts(geography: Geography, step: int) -> Iterator[slice]:
+    """Nodes in their order, ``step`` at once."""
     for begin in range(0, geography.n_nodes, step):
         yield slice(begin, min(begin + step, geography.n_nodes))
 

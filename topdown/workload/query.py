@@ -111,7 +111,7 @@ class Query:
         """Number of categories of everything that is kept."""
         return tuple(len(factor.categories) for factor in self.factors)
 
-    @property
+    @cached_property
     def n_answers(self) -> int:
         """Number of answers, the product of ``shape``: 1 for "total"."""
         return math.prod(self.shape)
@@ -139,11 +139,12 @@ class Query:
         A table of all cells is made, and kept, only where there are few: it is asked for some of them very often.
         """
         wanted = np.asarray(cells, dtype=np.int64)
-        return self._answer_of_each[wanted] if self.schema.n_cells <= _FEW_CELLS else self._found_answers(wanted)
+        return self._found_answers(wanted) if self._answer_of_each is None else self._answer_of_each[wanted]
 
     @cached_property
-    def _answer_of_each(self) -> IntArray:
-        return self._found_answers(np.arange(self.schema.n_cells))
+    def _answer_of_each(self) -> IntArray | None:
+        n_cells = self.schema.n_cells
+        return self._found_answers(np.arange(n_cells)) if n_cells <= _FEW_CELLS else None
 
     def _found_answers(self, cells: IntArray) -> IntArray:
         places = np.unravel_index(cells, self.schema.shape)
@@ -176,7 +177,8 @@ class Query:
     ) -> npt.NDArray[Any]:
         """The answers (rows x answers) of a sparse table: ``counts`` of ``cells`` in ``rows``; what is absent is 0."""
         found = np.zeros((n_rows, self.n_answers), np.asarray(counts).dtype)
-        np.add.at(found, (rows, self.answers_of(cells)), counts)
+        # Of one index, for which numpy has a loop of its own.
+        np.add.at(found.reshape(-1), rows * self.n_answers + self.answers_of(cells), counts)
         return found
 
     def spread(self, answers: npt.NDArray[Any]) -> npt.NDArray[Any]:
