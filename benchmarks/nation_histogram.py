@@ -172,8 +172,8 @@ def run(
         "upward": manifest["configuration"]["projection"].get("upward") or "from block",
     }
     for name, projection in manifest["projections"].items():
-        for part in ("certificate", "programs"):
-            found |= {f"{name}, {part}, {key}": value for key, value in projection[part].items()}
+        for part in ("certificate", "programs"):  # A small release is made whole: its programs are not counted.
+            found |= {f"{name}, {part}, {key}": value for key, value in projection.get(part, {}).items()}
     return found
 
 
