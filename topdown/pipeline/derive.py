@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError
