@@ -38,6 +38,7 @@ from topdown.report.results import StudyResults
 from topdown.report.sections.record_quality import records_frame
 from topdown.report.sections.residuals import residual_rows
 from topdown.report.summary import summarise
+from topdown.report.words import many
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed
 from topdown.simulation.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
@@ -114,7 +115,7 @@ def study(
     wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
     if queries is not None:
-        stages.say(f"studies   {len(followed.labels)} answers to {', '.join(queries)}")
+        stages.say(f"studies   {many(len(followed.labels), 'answer')} to {', '.join(queries)}")
     with stages.stage(f"simulating {wanted:,} replicates of {len(config.methods)} methods"):
         try:
             table = simulate(

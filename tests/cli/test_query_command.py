@@ -11,6 +11,7 @@ import pytest
 
 import topdown as td
 from support.places import Command
+from topdown.cli.query import digits_of_shares
 from topdown.config import load_config
 from topdown.pipeline import run as pipeline
 
@@ -44,6 +45,15 @@ def test_differences_shares_and_confidence_reach_the_region(public: Path, topdow
         assert [row["estimate"], row["lower"], row["upper"]] == pytest.approx(
             [expected.estimate, expected.lower, expected.upper]
         )
+
+
+@pytest.mark.parametrize(
+    ("deviations", "digits"),
+    [([0.03, 0.2], 4), ([0.01, 3.1e-5], 6), ([0.0, float("nan"), 0.0009], 5), ([0.0], 4), ([1e-30], 12)],
+    ids=["large", "small", "one exact", "all exact", "next to nothing"],
+)
+def test_shares_have_as_many_decimals_as_their_deviations_need(deviations: list[float], digits: int) -> None:
+    assert digits_of_shares(deviations) == digits
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from scipy import stats
 
 import topdown as td
+from topdown.confidential import measure as measuring
 from topdown.noise import key as keys
 from topdown.noise.key import NoiseKey
 
@@ -150,6 +152,20 @@ def test_single_children_are_told_apart_in_a_chunk(
     assert not given[only].any()
     assert (given != 0).any(axis=1).sum() > len(given) - len(only) - 3
     assert len(set(itertools.chain(*added["state", "age"].tolist()))) > 5
+
+
+def test_queries_are_drawn_side_by_side(counts: td.Counts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where each has so few answers that they are drawn at once."""
+    met, measured = threading.Barrier(2), measuring._measured
+
+    def together(*args):  # type: ignore[no-untyped-def]
+        met.wait(20)
+        return measured(*args)
+
+    monkeypatch.setattr(measuring, "_measured", together)
+    shares = {"nation": {"total": "1/4"}, "state": {"total": "1/4"}, "county": {"total": "1/4", "age": "1/4"}}
+    found = td.measure(counts, td.Plan("discrete-gaussian", rho="1/50", shares=shares), key(), workers=2)
+    assert len(found.keys) == 4
 
 
 @pytest.mark.parametrize("plan", list(plans()))

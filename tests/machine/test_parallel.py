@@ -86,6 +86,20 @@ def test_few_results_wait() -> None:
     assert executor.most_waiting <= 2 * available_workers() + 1
 
 
+def test_a_long_task_keeps_nobody_waiting_where_all_are_given_at_once() -> None:
+    ended = threading.Event()
+
+    def of_task(task: int) -> bool:
+        if task == 0:
+            return ended.wait(20)
+        if task == 9:
+            ended.set()
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(map_ordered(of_task, range(10), pool, at_once=True)) == [True] * 10
+
+
 def one_by_one(task: int) -> int:
     time.sleep(0.01)
     return os.getpid()

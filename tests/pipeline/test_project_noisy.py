@@ -277,4 +277,4 @@ def test_a_field_that_is_not_there_is_refused_with_those_there_are(folder: Path,
     assert done.returncode == 2
     assert "query 'P5' has no cell 'P0050011'; known: 'P0050001', " in done.stderr
     done = topdown("query", public, "--sum", files.BLOCKS[0], "--query", "P5")
-    assert "query 'P5' has 10 answers; name one of them as the cell" in done.stderr
+    assert "query 'P5' has 10 answers; name one of them as the cell: 'P0050001', 'P0050002', " in done.stderr

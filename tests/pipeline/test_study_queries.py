@@ -11,6 +11,7 @@ import pytest
 
 from topdown.config import load_study
 from topdown.errors import ConfigError, CountsError
+from topdown.machine.progress import Silent
 from topdown.report.groupings import SIZE_OF_PLACE
 from topdown.study import study
 
@@ -131,3 +132,19 @@ def test_a_study_keeps_limits_and_refuses_counts_outside_them(tmp_path: Path) ->
     (tmp_path / "limits.csv").write_text(limits.format(first["county"], women + 1, women + 2))
     with pytest.raises(CountsError, match="below its lower limit"):
         study(load_study(path), workers=1)
+
+
+class Said(Silent):
+    """Keeps the lines for the user."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_a_study_says_what_it_is_of(tmp_path: Path) -> None:
+    said = Said()
+    study(load_study(written(tmp_path)), stages=said, workers=1)
+    assert "studies   1 answer to total" in said.lines

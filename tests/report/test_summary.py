@@ -14,6 +14,7 @@ import topdown as td
 from support.reported import METHODS, studied
 from topdown.report import words
 from topdown.report.charts import charts
+from topdown.report.findings import findings
 from topdown.report.numbers import rounded
 from topdown.report.page import render
 from topdown.report.sections import unit_table
@@ -94,6 +95,32 @@ def test_the_findings_are_three_sentences_with_the_summary_s_numbers(study: Mapp
     assert words.within(pair["measured_high"], pair["measured_se_high"]) in gains
     for other in set(METHODS) - {released}:
         assert not re.search(rf"(?<![\w-]){other}(?![\w/-])", " ".join(summary["findings"]))
+
+
+@pytest.mark.parametrize(
+    ("biased", "told"),
+    [
+        ([7, 0, 30], "30 of 50 counties in c; 7 of 50 counties in a"),
+        ([7, 8, 30, 1], "30 of 50 counties in c; 8 of 50 counties in b; 7 of 50 counties in a; 1 of 50 counties in d"),
+        (
+            [7, 8, 30, 1, 7, 0, 9],
+            "30 of 50 counties in c; 9 of 50 counties in g; 8 of 50 counties in b; at most 7 in each of 3 others",
+        ),
+    ],
+    ids=["two", "four", "six"],
+)
+def test_of_many_cells_the_findings_name_those_with_most_biased_units(
+    biased: list[int], told: str, study: Mapping[str, Any]
+) -> None:
+    summary, released = study["summary"], "gls-top-down/rounded"
+    rows = [
+        {"level": "county", "method": released, "cell": cell, "units": 50, "biased": count, "rmse": None}
+        for cell, count in zip("abcdefg", biased, strict=False)
+    ]
+    others = [row for row in summary["overview"] if row["level"] != "county" or row["method"] != released]
+    changed = {**summary, "overview": [*others, *rows], "headline": ["a"]}
+    found = findings(study["table"], released, "gls-top-down", changed)
+    assert f"Of single units, {told} have a clear bias" in found[1]
 
 
 def test_other_methods_are_spoken_of_apart_and_by_name(study: Mapping[str, Any]) -> None:

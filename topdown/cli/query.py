@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -48,6 +50,12 @@ def query(
     elif output is Format.json:
         sys.stdout.write(found.to_json(orient="records", indent=2, double_precision=15) + "\n")
     else:
-        form = "{:z.4f}" if share_of is not None else "{:z,.1f}"  # no -0.0
+        form = f"{{:z.{digits_of_shares(found['sd'])}f}}" if share_of is not None else "{:z,.1f}"  # no -0.0
         shown = found.drop(columns=[] if (found["note"] != "").any() else ["note"])
         sys.stdout.write(shown.to_string(index=False, float_format=form.format) + "\n")
+
+
+def digits_of_shares(deviations: Iterable[float]) -> int:
+    """So many decimals that the smallest of the shares' standard ``deviations`` has two digits: 4 to 12."""
+    least = min((one for one in deviations if 0 < one < math.inf), default=1.0)
+    return min(max(4, 1 - math.floor(math.log10(least))), 12)

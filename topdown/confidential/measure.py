@@ -94,22 +94,25 @@ def measure(
     variance = np.full(geography.n_nodes, np.inf)
     others = {}
     taken = levels_taken(plan, geography)
+    draws: list[Callable[[], None]] = []
+    for level in geography.levels:
+        nodes = geography.level_slice(level)
+        for name in plan.queries(level):
+            query = Query.parse(name, schema)
+            spread = variances(plan, geography, level, name)
+            if name == DETAILED:
+                drawn = values[:, nodes]
+                variance[nodes] = spread
+            else:
+                drawn = np.empty((query.n_answers, nodes.stop - nodes.start), kind)
+                others[level, name] = Answers(drawn.T, spread)
+            law = cache(partial(law_of, plan, geography.levels, level, name))
+            draw = partial(_draw, drawn, counts, plan, level, query, law, taken)
+            draws += (partial(draw, piece) for piece in _pieces(source, geography, level, query))
+    # Pieces of all queries together: most queries have a single one, for which a second thread would wait.
     with thread_pool(workers if isinstance(source, NoiseKey) else 1) as pool:
-        for level in geography.levels:
-            nodes = geography.level_slice(level)
-            for name in plan.queries(level):
-                query = Query.parse(name, schema)
-                spread = variances(plan, geography, level, name)
-                if name == DETAILED:
-                    drawn = values[:, nodes]
-                    variance[nodes] = spread
-                else:
-                    drawn = np.empty((query.n_answers, nodes.stop - nodes.start), kind)
-                    others[level, name] = Answers(drawn.T, spread)
-                law = cache(partial(law_of, plan, geography.levels, level, name))
-                draw = partial(_draw, drawn, counts, plan, level, query, law, taken)
-                for _ in map_ordered(draw, list(_pieces(source, geography, level, query)), pool):
-                    pass
+        for _ in map_ordered(lambda one: one(), draws, pool):
+            pass
     return Measurements(
         geography, counts.cells, values.T, variance, plan, source.fit_for_release, counts.attributes, others
     )

@@ -7,6 +7,7 @@ every thread. With both settled a process holds what is in use and little more, 
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -21,9 +22,18 @@ LARGE = 1 << 24
 Twice what kernels work with at once (`Tree.blocks`): fresh pages for these cost a fifth of the time.
 """
 
+_OBJECTS_BETWEEN_SEARCHES = 50_000
+"""New objects after which Python looks for those that only refer to each other; 700, as it comes.
+
+Libraries make some hundred thousand while they load, of which none goes; each search takes them all, and all threads
+wait for it.
+"""
+
 
 def settle_allocators() -> None:
-    """Let Arrow use the system's allocator unless ARROW_DEFAULT_MEMORY_POOL names another, and settle that one."""
+    """Let Arrow use the system's allocator unless ARROW_DEFAULT_MEMORY_POOL names another, settle that one, and let
+    Python look for cycles less often."""
+    gc.set_threshold(_OBJECTS_BETWEEN_SEARCHES)
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     set_parameter = _of_the_c_library("mallopt")
     if set_parameter is not None:

@@ -230,9 +230,12 @@ def started(job: Callable[[], Result], executor: Executor | None) -> Future[Resu
 
 
 def map_ordered(
-    function: Callable[[Task], Result], tasks: Sequence[Task], executor: Executor | None
+    function: Callable[[Task], Result], tasks: Sequence[Task], executor: Executor | None, *, at_once: bool = False
 ) -> Iterator[Result]:
     """``function`` of every task, in the order of ``tasks``; at most a few results wait in memory at any time.
+
+    ``at_once``: the executor is given all tasks before the first result is asked for. Where results are small nobody
+    then waits until a long task is done before the next one begins.
 
     Where this is left early, by a failure or an interrupt, what threads have begun ends first: they may be writing
     where the caller will tidy up.
@@ -245,7 +248,7 @@ def map_ordered(
     try:
         for task in tasks:
             waiting.append(executor.submit(function, task))
-            if len(waiting) > ahead:
+            if len(waiting) > ahead and not at_once:
                 result = waiting[0].result()
                 waiting.popleft()
                 yield result

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError
@@ -177,20 +177,23 @@ def projected(
             return {}
         return {"non_negative": families_again(found.descent, found.histograms, options.solver, ties)}
 
-    def of_tables() -> tuple[LinearAnswers, dict[str, AnswerIntervals]]:
-        # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
-        linear = linear_answers(measurements, (query for table in tables for query in table.queries))
-        return linear, table_intervals(measurements, linear, config.output.confidence, tables)
-
-    jobs: list[Callable[[], Any]] = [whole_and_again, *([of_tables] if tables else [])]
+    intervals: dict[str, AnswerIntervals] = {}
     with thread_pool(workers) as pool, stages.stage("projecting"):
-        (whole, again), *linear = map_ordered(lambda job: job(), jobs, pool)
+        solving = started(whole_and_again, pool)
+        if tables:
+            queries = [query for table in tables for query in table.queries]
+            # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
+            estimating = started(lambda: linear_answers(measurements, queries), pool)
+            if estimating.exception() is not None:
+                solving.result()  # Of two failures the same one is told, whoever works.
+            linear = estimating.result()
+            # Here, and not in that thread: once the families are solved, two tables are worked on at once.
+            intervals = table_intervals(measurements, linear, config.output.confidence, tables, pool)
+            beside["unbiased"] = linear
+        whole, again = solving.result()
         give_back()
     with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
-    intervals: dict[str, AnswerIntervals] = {}
-    if linear:
-        beside["unbiased"], intervals = linear[0]
     beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
     return Projected(beside, again, release, intervals)
 

@@ -59,7 +59,7 @@ def rehearse(
                 measurements, limits = stand_ins_of_queries(geography, plan, schema, limits)
             else:
                 measurements = stand_ins(geography, plan)
-            projected(config, measurements, KeyedSource(bytes(32)), Silent(), limits, workers=1)
+            projected(config, measurements, KeyedSource(bytes(32)), Silent(), limits)
         except ProjectionError as error:
             raise ProjectionError(
                 f"rehearsed on stand-in counts, before anything was drawn: {error}. Take another projection.method or "

@@ -26,7 +26,7 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_tables import FOLDER, Intervals, Reach, estimate_batches, paths_of, table_batches
+from topdown.release.answer_tables import ESTIMATED, FOLDER, Intervals, Reach, estimate_batches, paths_of, table_batches
 from topdown.release.catalogue import CSVW, DCAT, UNKNOWN, Catalogue, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, Own, answer_table, data_package, in_words, sparse_release
 from topdown.release.histograms import HistogramRelease
@@ -220,9 +220,11 @@ def publish(
             if estimates_csv:
                 writers[f"{beside}.csv"] = text(f"{beside}.csv", beside_table(table))
         begun_before = {name: future.result for name, future in folder.writing.items()}
-        left = [write for name, write in writers.items() if name not in begun_before]
+        # The longest first, so that none of them is left to one thread when all the others are written.
+        left = sorted((name for name in writers if name not in begun_before), key=lambda name: ESTIMATED not in name)
         # Every writer ends before the folder goes away beneath one that is still at work.
-        ended = [*map_ordered(_failure, left, folder.executor), *(result() for result in begun_before.values())]
+        by_now = map_ordered(lambda name: _failure(writers[name]), left, folder.executor, at_once=True)
+        ended = [*by_now, *(result() for result in begun_before.values())]
         for error in ended:
             if error is not None:
                 raise error

@@ -12,6 +12,9 @@ from topdown.simulation.discoveries import at_least
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.methods import StudiedMethod
 
+_MOST_TOLD = 3
+"""Cells that a sentence names."""
+
 
 def findings(table: ErrorTable, primary: str, released: str, summary: dict[str, Any]) -> list[str]:
     """What is found of the method ``primary`` and of no other: how accurate it is, how biased, who gains, and
@@ -103,7 +106,7 @@ def _accuracy(table: ErrorTable, primary: str, summary: dict[str, Any]) -> str:
 def _bias(primary: str, summary: dict[str, Any]) -> str:
     level = summary["levels"][-1]
     units = [r for r in summary["overview"] if r["level"] == level and r["method"] == primary]
-    counted = "; ".join(f"{r['biased']:,} of {many(r['units'], level)} in {r['cell']}" for r in units if r["biased"])
+    counted = _counted(units, level)
     rate = f"false discovery rate {percent(summary['false_discovery_rate'])}"
     rows = [r for r in summary["groups"] if r["method"] == primary and r["grouping"] == SIZE_CLASS]
     clear = [r for r in rows if r["clear"]]
@@ -129,6 +132,17 @@ def _bias(primary: str, summary: dict[str, Any]) -> str:
         f"size classes bias differs by up to {within(gap['alpha'], gap['alpha_se'])} (“{gap['low']}” against "
         f"“{gap['high']}”).{single}"
     )
+
+
+def _counted(units: list[dict[str, Any]], level: str) -> str:
+    """How many units have a clear bias in each cell, the cells with most of them first; of many cells the first three,
+    and what the others do not pass."""
+    found = sorted((r for r in units if r["biased"]), key=lambda r: -int(r["biased"]))
+    told = found if len(found) <= _MOST_TOLD + 1 else found[:_MOST_TOLD]
+    said = [f"{r['biased']:,} of {many(r['units'], level)} in {r['cell']}" for r in told]
+    if len(told) < len(found):
+        said.append(f"at most {found[len(told)]['biased']:,} in each of {len(found) - len(told)} others")
+    return "; ".join(said)
 
 
 def _who_gains(primary: str, summary: dict[str, Any]) -> str:

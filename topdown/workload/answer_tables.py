@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.errors import ConfigError, suggest
-from topdown.wording import shown
+from topdown.wording import listed, shown
 from topdown.workload.query import Query
 from topdown.workload.redistricting import PERSONS, RACES, RESIDENCES, TABLES, UNITS, field_names
 from topdown.workload.schema import DETAILED, TOTAL, Recode, Schema
@@ -117,7 +117,10 @@ def answer_column(query: str, cell: str | None, schema: Schema) -> Column:
         field = None if cell in TABLES else known_columns(cell, schema)
         columns = columns if field is None else field
     if cell is None and len(columns) > 1:
-        raise ConfigError(f"query {shown(query)} has {len(columns)} answers; name one of them as the cell")
+        raise ConfigError(
+            f"query {shown(query)} has {len(columns)} answers; name one of them as the cell: "
+            f"{listed(column.name for column in columns)}"
+        )
     found = next((one for one in columns if cell in (None, one.name)), None)
     if found is None:
         among = [one.name for one in columns] if len(columns) > 1 else schema.cells()
