@@ -146,5 +146,5 @@ class Said(Silent):
 
 def test_a_study_says_what_it_is_of(tmp_path: Path) -> None:
     said = Said()
-    study(load_study(written(tmp_path)), stages=said, workers=1)
+    study(load_study(written(tmp_path, options='queries = ["total"]\n')), stages=said, workers=1)
     assert "studies   1 answer to total" in said.lines
