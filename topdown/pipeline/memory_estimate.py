@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from topdown.geography.tree import Tree
+from topdown.machine.allocation import LARGE
 from topdown.noise.key import nodes_of_chunk
 from topdown.projection.method import GLS, METHODS, Method
 
@@ -27,7 +28,7 @@ _COMPILED = 232 << 20
 """What the compiler of loops takes where they were not compiled before; 130 MiB where they were."""
 
 _FRAGMENTS = 1.12
-"""What the heap holds beside what is in use: pages of which a part is free."""
+"""What the heap holds beside what is in use: pages of which a part is free. An array that is `LARGE` is not in it."""
 
 _BATCH_ROWS = 1 << 18
 _BATCH_TEXT = 1 << 24
@@ -92,8 +93,11 @@ def peak_memory(tree: Tree, work: Work, held: int, most: int) -> int:
     ``held``: what it holds now, ``most``: the most that it has held so far.
     """
     # The system counts pages by the batch, so that the most of now may turn out to be a little more.
-    stages, meanwhile = needed_by_stage(tree, work), _written_meanwhile(tree, work)
-    needed = _FRAGMENTS * max(size + meanwhile * (stage in _WRITES_MEANWHILE) for stage, size in stages.items())
+    beside = _FRAGMENTS * _written_meanwhile(tree, work)
+    needed = max(
+        _fragments(tree, stage) * size + beside * (stage in _WRITES_MEANWHILE)
+        for stage, size in needed_by_stage(tree, work).items()
+    )
     return max(most + most // 32, held + _LOADED + work.compiled * _COMPILED + int(needed))
 
 
@@ -121,6 +125,12 @@ def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
         found = max(_laws(tree), 2 * table + _intervals(tree, work))
         needed["margins of error"] = 4 * table + 2 * kept + found
     return {stage: int(size) for stage, size in needed.items()}
+
+
+def _fragments(tree: Tree, stage: str) -> float:
+    """What a stage holds, to what is in use. Projections work on arrays of all nodes; where each has pages of its own,
+    which go back when it is let go, nothing lies between those in use."""
+    return 1.0 if stage == "projecting" and _WORD * tree.n_nodes >= LARGE else _FRAGMENTS
 
 
 def _widest(tree: Tree) -> int:
