@@ -104,14 +104,19 @@ def needed(
     disk += tree.n_nodes * (_NODE_ON_DISK + columns * (_NUMBER + csv * _NUMBER_AS_TEXT)) + _BOOKS
     by_node = _BYTES_OF_NODE * tree.n_nodes
     children = max(int(tree.families(index).sizes.max()) for index in range(level))
-    wide, there = min(possible, rows), min(possible // _OF_CHILD + 1, rows)
-    family = _WORD * (_SQUARE_ARRAYS * wide**2 + _ARRAYS_OF_CHILD * children * there**2)
+    family = of_a_family(possible, children, rows)
     return Needed(
         reading=_FIRST + rows * _BYTES_OF_ROW + by_node,
         above=_ABOVE + _ROOT_ARRAYS * roots + family + by_node,
         worker=_WORKER + int(_BYTES_OF_ANSWER * most),
         disk=int(disk),
     )
+
+
+def of_a_family(possible: int, children: int, rows: int) -> int:
+    """Bytes of the program of so many ``children`` at the top of a tree, of ``possible`` cells and so many rows."""
+    wide, there = min(possible, rows), min(possible // _OF_CHILD + 1, rows)
+    return _WORD * (_SQUARE_ARRAYS * wide**2 + _ARRAYS_OF_CHILD * children * there**2)
 
 
 def require_disk(directory: Path, size: int) -> None:
