@@ -178,6 +178,15 @@ def test_loops_are_loaded_before_memory_is_weighed(monkeypatch: pytest.MonkeyPat
     assert done == ["loops", "weighed"]
 
 
+def test_nothing_is_compiled_where_a_compiler_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "load_loops", lambda: pytest.fail("a compiler that has no room ends the process"))
+    monkeypatch.setattr(reading, "available_memory", lambda: 300 << 20)
+    with pytest.raises(
+        DataError, match=r"several queries takes, for its compiler alone, .* of memory, and .* are free"
+    ):
+        check(load_config(REPOSITORY / "pipelines" / "age_by_sex.toml"))
+
+
 def test_every_whole_table_is_counted() -> None:
     """At the end there are the measurements, two estimates and the release."""
     many, few = (needed_by_stage(TREE, work(cells=cells))["writing"] for cells in (3_000, 2_000))

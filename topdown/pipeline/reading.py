@@ -40,6 +40,9 @@ from topdown.tables.readers import read_table, require_columns, require_file, ro
 from topdown.wording import reason, shown, shown_path, unquoted
 from topdown.workload.answer_tables import answer_tables
 
+_COMPILING = 400 << 20
+"""What loops take until they are compiled, at most."""
+
 _EXCEL_WIDTH = 16.0
 """Bytes of a value from a workbook, a short text or a number."""
 
@@ -301,6 +304,8 @@ def require_memory(
     """
     in_parts = goes_in_parts(config, geography.n_nodes, part_size)
     if config.by_family and not in_parts and not isinstance(config, StudyConfig):
+        # Where an allocation fails within its compiler, nobody can say so: the process ends.
+        _refuse_beyond(_COMPILING, config, f"several queries takes, for its compiler alone, {gibibytes(_COMPILING)}")
         load_loops()
     give_back()
     work, held = _work(config, geography, path, workers), held_memory()
