@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,3 +34,18 @@ def test_where_nothing_can_be_kept_it_is_compiled_anew(monkeypatch: pytest.Monke
     loop: Any = module.compiled(twice)
     assert loop(3) == 6
     assert loop.signatures
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(650 << 20, MemoryError), (None, ImportError)])
+def test_a_compiler_that_does_not_fit_is_a_want_of_memory(
+    limit: int | None, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under ``ulimit -v`` its library is found and cannot be loaded."""
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr("topdown.machine.system.address_space_limit", lambda: limit)
+    spec = importlib.util.find_spec(module.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    again: ModuleType = importlib.util.module_from_spec(spec)
+    with pytest.raises(expected):
+        spec.loader.exec_module(again)

@@ -17,8 +17,10 @@ from support.places import REPOSITORY
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.geography.tree import Tree
+from topdown.machine.allocation import LARGE
 from topdown.pipeline import reading
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.draw import check
 from topdown.pipeline.memory_estimate import Work, needed_by_stage, peak_memory
 
 
@@ -144,9 +146,45 @@ def test_the_peak_is_never_less_than_what_was_held_already() -> None:
     assert peak_memory(TREE, work(), held=1 << 40, most=0) > 1 << 40
 
 
-def test_a_compiler_of_loops_is_counted() -> None:
-    without, with_it = (peak_memory(TREE, work(compiled=one), held=0, most=0) for one in (False, True))
-    assert with_it - without > 200 << 20
+def test_projections_of_arrays_with_pages_of_their_own_hold_what_they_use() -> None:
+    """From 8 bytes times 2^21 nodes on; below that the heap has gaps."""
+    fewer, more = (
+        peak_memory(Tree.from_family_sizes([[nodes - 1]]), work(cells=1, threads=1, rows=0), held=0, most=0)
+        for nodes in (LARGE // 8 - 1, LARGE // 8)
+    )
+    assert 1.05 * more < fewer
+
+
+def test_tables_of_many_columns_need_more_to_be_written() -> None:
+    none, some = (needed_by_stage(TREE, work(by_family=True, columns=one)) for one in ((), (60, 12)))
+    assert some["writing"] - none["writing"] > TREE.n_nodes * (60 * 170 + 72 * 16) - 2
+    assert some["projecting"] - none["projecting"] == 16 * 72 * TREE.n_nodes
+
+
+def test_a_family_of_many_cells_needs_them_squared() -> None:
+    large, few = (
+        needed_by_stage(TREE, work(cells=400, by_family=one, rows=100_000))["projecting"] for one in (True, False)
+    )
+    assert large - few > 100 * 2 * 8 * 200**2
+
+
+def test_loops_are_loaded_before_memory_is_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled or read from disk, they take what is then known."""
+    done: list[str] = []
+    real = reading.held_memory
+    monkeypatch.setattr(reading, "load_loops", lambda: done.append("loops"))
+    monkeypatch.setattr(reading, "held_memory", lambda: done.append("weighed") or real())
+    check(load_config(REPOSITORY / "pipelines" / "age_by_sex.toml"))
+    assert done == ["loops", "weighed"]
+
+
+def test_nothing_is_compiled_where_a_compiler_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "load_loops", lambda: pytest.fail("a compiler that has no room ends the process"))
+    monkeypatch.setattr(reading, "available_memory", lambda: 300 << 20)
+    with pytest.raises(
+        DataError, match=r"several queries takes, for its compiler alone, .* of memory, and .* are free"
+    ):
+        check(load_config(REPOSITORY / "pipelines" / "age_by_sex.toml"))
 
 
 def test_every_whole_table_is_counted() -> None:

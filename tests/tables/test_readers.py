@@ -207,6 +207,8 @@ def test_a_file_is_stopped_before_it_fills_the_memory(
     with pytest.raises(DataError) as error:
         read_table(path, watch=watch)
     assert highest < 2 * LITTLE
+    if bomb.startswith("repeated"):  # weighed as numbers, before anything is written out
+        assert highest < LITTLE // 4
     if bomb == "one line":
         assert "cannot be read as gz" in str(error.value)
     else:

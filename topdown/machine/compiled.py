@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from numba import njit
+from topdown.machine.system import address_space_limit
+
+try:
+    from numba import njit
+except (ImportError, OSError) as error:
+    if address_space_limit() is None:
+        raise
+    raise MemoryError("the compiler's library does not fit into the address space") from error  # as ulimit -v leaves it
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 

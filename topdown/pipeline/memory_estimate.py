@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from topdown.geography.tree import Tree
+from topdown.machine.allocation import LARGE
 from topdown.noise.key import nodes_of_chunk
+from topdown.pipeline.part_estimate import of_the_uppermost_family
 from topdown.projection.method import GLS, METHODS, Method
 
 _WORD = 8
@@ -23,11 +25,8 @@ _WORD = 8
 _LOADED = 28 << 20
 """What a run takes beside its arrays: libraries that are still to load, the rehearsal, solvers, files' buffers."""
 
-_COMPILED = 232 << 20
-"""What the compiler of loops takes where they were not compiled before; 130 MiB where they were."""
-
 _FRAGMENTS = 1.12
-"""What the heap holds beside what is in use: pages of which a part is free."""
+"""What the heap holds beside what is in use: pages of which a part is free. An array that is `LARGE` is not in it."""
 
 _BATCH_ROWS = 1 << 18
 _BATCH_TEXT = 1 << 24
@@ -43,6 +42,11 @@ _OF_FIELDS = 3.0
 
 _WRITES_MEANWHILE = ("projecting", "rounding", "margins of error")
 """Stages beside which is written what is known from the start."""
+
+_ANSWERS_AT_ONCE = 1 << 22
+_ANSWER_IN_FILE = 170.0
+"""Numbers of a table of answers that are written at once, and bytes of each: estimate, deviation, margins and count, as
+arrays, as Arrow's, and encoded."""
 
 _SORTED_AT_ONCE = 1 << 20
 _FAMILY_GROUP = 1 << 17
@@ -64,8 +68,8 @@ class Work:
     ``units_text``: bytes of the identifiers of all nodes, ``names_text``: of their names. ``bounds``: kinds of bounded
     noise. ``on_grid``: whether noise is continuous, on a grid. ``invariants``: whether a level is exact,
     ``unmeasured``: whether some nodes are not measured, ``open_leaves``: whether some of these are leaves.
-    ``margins``: whether there are intervals. ``threads``: how many work at the same time. ``compiled``: whether it goes
-    family by family in compiled loops, as several queries do.
+    ``margins``: whether there are intervals. ``threads``: how many work at the same time. ``by_family``: whether it
+    goes family by family, as several queries do. ``columns``: of every table of answers.
     """
 
     rows: int
@@ -82,19 +86,24 @@ class Work:
     margins: bool
     threads: int
     open_leaves: bool = False
-    compiled: bool = False
+    by_family: bool = False
+    columns: Sequence[int] = ()
     redistricting: bool = False
 
 
 def peak_memory(tree: Tree, work: Work, held: int, most: int) -> int:
     """Bytes that a process holds at most until the run is done, whose geography is read.
 
-    ``held``: what it holds now, ``most``: the most that it has held so far.
+    ``held``: what it holds now, with the loops that the run needs (`load_loops`), ``most``: the most that it has held
+    so far.
     """
     # The system counts pages by the batch, so that the most of now may turn out to be a little more.
-    stages, meanwhile = needed_by_stage(tree, work), _written_meanwhile(tree, work)
-    needed = _FRAGMENTS * max(size + meanwhile * (stage in _WRITES_MEANWHILE) for stage, size in stages.items())
-    return max(most + most // 32, held + _LOADED + work.compiled * _COMPILED + int(needed))
+    beside = _FRAGMENTS * _written_meanwhile(tree, work)
+    needed = max(
+        _fragments(tree, stage) * size + beside * (stage in _WRITES_MEANWHILE)
+        for stage, size in needed_by_stage(tree, work).items()
+    )
+    return max(most + most // 32, held + _LOADED + int(needed))
 
 
 def projects_one_by_one(tree: Tree) -> bool:
@@ -113,14 +122,20 @@ def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
     needed = {
         "reading": table + _reading(tree, work),
         "drawing noise": 2 * table + _drawing(tree, work),
-        "projecting": 3 * table + kept + _projecting(tree, work),
+        "projecting": 3 * table + kept + _projecting(tree, work) + _answers(tree, work),
         "rounding": 4 * table + 2 * kept + _rounding(tree, work),
-        "writing": (4 + 2 * work.margins) * table + 2 * kept + _writing(tree, work),
+        "writing": (4 + 2 * work.margins) * table + 2 * kept + _writing(tree, work) + _answers(tree, work),
     }
     if work.margins:
         found = max(_laws(tree), 2 * table + _intervals(tree, work))
         needed["margins of error"] = 4 * table + 2 * kept + found
     return {stage: int(size) for stage, size in needed.items()}
+
+
+def _fragments(tree: Tree, stage: str) -> float:
+    """What a stage holds, to what is in use. Projections work on arrays of all nodes; where each has pages of its own,
+    which go back when it is let go, nothing lies between those in use."""
+    return 1.0 if stage == "projecting" and _WORD * tree.n_nodes >= LARGE else _FRAGMENTS
 
 
 def _widest(tree: Tree) -> int:
@@ -159,6 +174,8 @@ def _drawing(tree: Tree, work: Work) -> float:
 
 def _projecting(tree: Tree, work: Work) -> float:
     both = [_projection(tree, work, method) for method in (GLS, METHODS[work.method])]
+    if work.by_family:
+        both[1] += of_the_uppermost_family(tree, work.cells, work.rows)
     return sum(both) if work.threads > 1 and not projects_one_by_one(tree) else max(both)
 
 
@@ -208,6 +225,11 @@ def _writing(tree: Tree, work: Work) -> float:
     return sum(sorted(files)[-min(work.threads, len(files)) :])
 
 
+def _answers(tree: Tree, work: Work) -> float:
+    """The estimates of answers in tables with their variances, at all nodes, where there are none of all cells."""
+    return 2.0 * _WORD * tree.n_nodes * sum(work.columns) * work.by_family
+
+
 def _written_meanwhile(tree: Tree, work: Work) -> float:
     """What is known from the start, one file after the other, by a thread that the solution leaves idle."""
     return max(_files(tree, work)[0]) if work.threads > 1 else 0.0
@@ -232,6 +254,7 @@ def _files(tree: Tree, work: Work) -> tuple[list[float], list[float]]:
     if work.csv:
         texts = min(rows, _CSV_ROWS) * (50 + csv_text * (2 * letters + names))
         files.append(rows * (csv + interval * work.margins) + texts)
+    files += [_ANSWER_IN_FILE * min(nodes * columns, _ANSWERS_AT_ONCE) for columns in work.columns]
     # The table of units has a row a node, and of each parent what identifies it.
     units = min(nodes, _BATCH_ROWS)
     from_the_start = [rows * measured + repeated, 25.0 * units + _dictionary(_parents_of(tree, units), letters)]

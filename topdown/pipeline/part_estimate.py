@@ -118,6 +118,14 @@ def needed(
     )
 
 
+def of_the_uppermost_family(tree: Tree, possible: int, rows: int) -> int:
+    """Bytes of the program of the root's children, of ``possible`` cells and so many ``rows`` of the table."""
+    squares = _WORD * _SQUARE_ARRAYS * min(possible, rows) ** 2
+    if tree.n_levels == 1:
+        return squares
+    return squares + _of_children(tree, 0, 1, min(possible // _OF_ROOTS_CHILD + 1, rows))
+
+
 def _of_children(tree: Tree, index: int, at_once: int, there: int) -> int:
     """Bytes of what the programs of the largest families below a level hold of every child, which has records in so
     many cells (``there``), where so many families are solved at once."""

@@ -29,6 +29,7 @@ from topdown.pipeline.part_estimate import Needed, needed
 from topdown.pipeline.part_plan import goes_in_parts, where_to_cut
 from topdown.pipeline.record_reading import counts_of_records, unit_rows
 from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
+from topdown.pipeline.rehearsal import load_loops
 from topdown.privacy.only_child import levels_taken
 from topdown.tables import pl94
 from topdown.tables.excel import UNREADABLE as EXCEL_UNREADABLE
@@ -38,6 +39,9 @@ from topdown.tables.parquet_folder import parts_of, table_digest
 from topdown.tables.readers import read_table, require_columns, require_file, row_named, table_columns
 from topdown.wording import reason, shown, shown_path, unquoted
 from topdown.workload.answer_tables import answer_tables
+
+_COMPILING = 400 << 20
+"""What loops take until they are compiled, at most."""
 
 _EXCEL_WIDTH = 16.0
 """Bytes of a value from a workbook, a short text or a number."""
@@ -298,9 +302,13 @@ def require_memory(
 
     ``path``: the columns by which rows are found. Of a study only what reading takes is known.
     """
+    in_parts = goes_in_parts(config, geography.n_nodes, part_size)
+    if config.by_family and not in_parts and not isinstance(config, StudyConfig):
+        # Where an allocation fails within its compiler, nobody can say so: the process ends.
+        _refuse_beyond(_COMPILING, config, f"several queries takes, for its compiler alone, {gibibytes(_COMPILING)}")
+        load_loops()
     give_back()
     work, held = _work(config, geography, path, workers), held_memory()
-    in_parts = goes_in_parts(config, geography.n_nodes, part_size)
     if in_parts and len(geography.levels) > 2:
         found = needed_in_parts(config, geography, part_size)
         peak = found.memory(held, work.threads)
@@ -379,7 +387,8 @@ def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers:
         open_leaves=bool(np.isinf(variances[-1:]).any() or given[geography.tree.leaves].any()),
         margins=not plan.bounds.any and not config.by_family,
         threads=available_workers() if workers is None else workers,
-        compiled=config.by_family,
+        by_family=config.by_family,
+        columns=[len(table.columns) for table in answer_tables(config.output.tables, config.schema_of_cells)],
         redistricting=not is_read,
     )
 

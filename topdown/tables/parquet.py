@@ -45,6 +45,8 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch
         schema = pa.schema([(name, _plain(file.schema_arrow.field(name).type)) for name in names])
         yield pa.RecordBatch.from_pylist([], schema)
     with pq.ParquetFile(path, pre_buffer=False, read_dictionary=way.as_numbers) as file:
+        if way.cautious and most is not None:
+            _require_held(path, file, names, way, most)
         held = 0
         for batch in _encoded_batches(file, names, way):
             chosen = batch.select(list(names))
@@ -66,6 +68,15 @@ def _encoded_batches(file: pq.ParquetFile, names: Sequence[str], way: _Way) -> I
     threads = address_space_left() is None
     for group in range(file.metadata.num_row_groups):
         yield from file.read_row_group(group, columns=list(names), use_threads=threads).to_batches()
+
+
+def _require_held(path: Path, file: pq.ParquetFile, names: Sequence[str], way: _Way, most: int) -> None:
+    """Refuse, before a text is written out, columns of which all texts written out take more than ``most``."""
+    held = 0
+    for batch in _encoded_batches(file, names, way):
+        held += _decoded_bytes(batch.select(list(names)))
+        if held > most:
+            raise too_large(path, f"more than {gibibytes(held)} when it is read", most)
 
 
 class _Leaf(NamedTuple):
