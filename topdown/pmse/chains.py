@@ -103,9 +103,10 @@ class Jumps:
     @cached_property
     def _roots(self) -> FloatArray:
         try:
-            return np.linalg.cholesky(self.scales)
+            roots: FloatArray = np.linalg.cholesky(self.scales).astype(np.float64, copy=False)
         except np.linalg.LinAlgError as error:
             raise ConfigError("a scale matrix of the jumps is not positive definite; give one that is") from error
+        return roots
 
     @cached_property
     def _constants(self) -> FloatArray:
