@@ -5,8 +5,8 @@ own sizes, and a deviation's size for its sign: a deviation and its negative are
 
 * ``steps``: normal steps alone, as wide as the law at its epsilon; one synthetic set a step.
 * ``jumps``: three quarters of the proposals come from a mixture (`topdown.pmse.chains.Jumps`): the place where records
-  fit, as a walk at epsilon 1 found it, three times wider each time, and wider until the prior. So a chain passes from
-  records that fit to the prior's tails and back, as often as either has its share.
+  fit, as a walk at epsilon 1 found it, the same wider, and wider until the prior. So a chain passes from records that
+  fit to the prior's tails and back, as often as either has its share.
 * ``near``: the same among parameters whose records fit, with a pMSE below 0.2, and nowhere else; for epsilon up to 1.
 """
 
@@ -49,6 +49,17 @@ _NEAR = 0.2
 
 _FIRST_STEPS, _ADAPTING = 1000, 400
 """Steps of the walk at epsilon 1 that finds where records fit, and draws that decide the shares of the jumps."""
+
+_STRETCHES = (
+    (0.35, (1, 1, 1, 1, 1)),
+    (0.1, (3, 3, 3, 3, 3)),
+    (0.05, (9, 9, 9, 9, 9)),
+    (0.05, (12, 12, 2, 2, 2)),
+    (0.05, (2, 2, 12, 12, 12)),
+    (0.05, (2, 2, 2, 2, 12)),
+)
+"""Shares of the jumps, and how much wider than where records fit: in all parameters, in a column's, in the second
+deviation alone, which at epsilon 1/4 reaches ten times its true value."""
 
 _JUDGED = 20
 """How often l sets from other points of a walk with jumps are measured."""
@@ -166,15 +177,15 @@ class _Jumping:
         middle, covariances = self.fitting(number)
         scaled = covariances / float(exact_fraction(epsilon))
         shares, means, scales = [], [], []
-        for share, factor in ((0.4, 1), (0.15, 3**2), (0.05, 9**2)):
+        for share, stretch in _STRETCHES:
             for signs in product((1, -1), repeat=len(_DEVIATIONS)):
                 mirror = np.ones(len(TRUTH))
                 mirror[_DEVIATIONS] = signs
                 shares.append(share / 4)
                 means.append(middle * mirror)
-                scales.append(factor * scaled * np.outer(mirror, mirror))
+                scales.append(scaled * np.outer(mirror * stretch, mirror * stretch))
         widest = spread_of(self.arguments, 100_000.0)
-        for share, width in ((0.05, 10.0), (0.05, 100.0), (0.05, 1e3), (0.05, 1e4), (0.2, widest)):
+        for share, width in ((0.05, 10.0), (0.05, 100.0), (0.025, 1e3), (0.025, 1e4), (0.2, widest)):
             shares.append(share)
             means.append(np.zeros(len(TRUTH)))
             scales.append(min(width, widest) ** 2 * np.eye(len(TRUTH)))

@@ -101,12 +101,12 @@ class CART:
         if self.pruning == "gini":
             risk = 2 * synthetic * (rows - synthetic) / rows
         above = prune_tree(left, right, risk, self.cp * risk[0])
-        ends, found = np.unique(above[leaf_of], return_inverse=True)
-        leaf: IntArray = found.astype(np.int64)
-        kept = np.where(above == np.arange(len(above)), left, -1)
-        kept[ends] = -1
-        paths = _paths(kept, right, feature, threshold, columns.features)
-        return Fit(synthetic[ends][leaf] / rows[ends][leaf], leaf, tuple(paths[k] for k in ends), len(ends))
+        is_end = np.zeros(len(above), dtype=bool)
+        is_end[above[leaf_of]] = True
+        ends = np.flatnonzero(is_end)
+        leaf: IntArray = (np.cumsum(is_end) - 1)[above[leaf_of]]
+        paths = _paths(np.where(is_end, -1, left), right, feature, threshold, columns.features)
+        return Fit(synthetic[ends][leaf] / rows[ends][leaf], leaf, tuple(paths[int(k)] for k in ends), len(ends))
 
 
 def prune_tree(left: IntArray, right: IntArray, risk: FloatArray, price: float) -> IntArray:
@@ -131,16 +131,19 @@ def prune_tree(left: IntArray, right: IntArray, risk: FloatArray, price: float) 
 
 def _paths(
     left: IntArray, right: IntArray, feature: IntArray, threshold: FloatArray, features: tuple[str, ...]
-) -> list[str]:
-    """The conditions that lead to every node, in words; what is below a node without children is not said."""
-    words: list[list[str]] = [[] for _ in range(len(left))]
-    for node in range(len(left)):
+) -> dict[int, str]:
+    """The conditions that lead to every node, in words, but to none below a node without children."""
+    words = {0: ""}
+    waiting = [0]
+    while waiting:
+        node = waiting.pop()
         if left[node] >= 0:
             name, cut = features[feature[node]], threshold[node]
             both = (f"not {name}", name) if " = " in name else (f"{name} <= {cut:.6g}", f"{name} > {cut:.6g}")
-            words[left[node]] = [*words[node], both[0]]
-            words[right[node]] = [*words[node], both[1]]
-    return [" and ".join(one) or "everything" for one in words]
+            for child, word in zip((int(left[node]), int(right[node])), both, strict=True):
+                words[child] = f"{words[node]} and {word}" if words[node] else word
+                waiting.append(child)
+    return {node: word or "everything" for node, word in words.items()}
 
 
 @dataclass(frozen=True, slots=True)
