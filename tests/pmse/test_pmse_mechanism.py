@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
@@ -317,7 +318,7 @@ def test_jumps_are_drawn_from_the_density_that_is_said() -> None:
 def test_with_jumps_a_walk_finds_what_is_narrow_and_what_is_wide_in_their_shares() -> None:
     rng = np.random.default_rng(5)
     width = np.array([0.1, 0.05])
-    path, values, _ = random_walk(far_and_near, np.array([900.0, 0.0]), width, 40_000, rng, MIXTURE)
+    path, values, _ = random_walk(far_and_near, np.array([900.0, 0.0]), width, 20_000, rng, MIXTURE)
     near = np.hypot(*(path - [3, -2]).T) < 2
     assert near.mean() == pytest.approx(0.3, abs=0.03)
     assert (np.diff(near.astype(int)) != 0).sum() > 1000
@@ -333,7 +334,7 @@ def test_a_density_that_is_estimated_without_bias_leaves_the_limit_as_it_is() ->
     def estimated(x: np.ndarray) -> float:
         return far_and_near(x) + noise * rng.standard_normal() - noise**2 / 2
 
-    path, *_ = random_walk(estimated, np.array([3.0, -2.0]), np.array([0.1, 0.05]), 40_000, rng, MIXTURE)
+    path, *_ = random_walk(estimated, np.array([3.0, -2.0]), np.array([0.1, 0.05]), 20_000, rng, MIXTURE)
     near = np.hypot(*(path - [3, -2]).T) < 2
     assert near.mean() == pytest.approx(0.3, abs=0.04)
     np.testing.assert_allclose(np.cov(path[near].T), NARROW, rtol=0.15)
@@ -361,8 +362,6 @@ def test_shares_of_jumps_go_where_the_mass_is() -> None:
     ids=["too much", "negative", "too few", "one mean", "no freedom", "never", "not definite"],
 )
 def test_what_is_no_mixture_is_refused(change: dict[str, object], says: str) -> None:
-    from dataclasses import replace
-
     with pytest.raises(ConfigError, match=says):
         replace(MIXTURE, **change).log_density(np.zeros(2))
 
@@ -371,15 +370,15 @@ def test_chains_with_jumps_agree_from_starts_far_apart() -> None:
     original = np.random.default_rng(2).normal(3, 1, (60, 1))
     family = GaussianRegressions(1, prior_variance=1e4)
     signs = np.array([[3.0, 1.0], [3.0, -1.0]])
-    wide = np.array([np.eye(2) * 0.3] * 2 + [np.eye(2) * 1e4])
+    wide = np.array([np.eye(2) * 2] * 2 + [np.eye(2) * 1e4])
     jumps = Jumps(np.array([0.3, 0.3, 0.4]), np.vstack([signs, np.zeros(2)]), wide)
     starts = np.array([[3, 1], [90, 1], [-90, 10], [0, 50.0]])
     one = ExpectedPMSE(sets=1, bound="paper")
     made, apart = (
-        metropolis(family, original, 3, source=SeededSource(1), quality=one, steps=400, starts=starts, jumps=these)
+        metropolis(family, original, 1, source=SeededSource(1), quality=one, steps=400, starts=starts, jumps=these)
         for these in (jumps, None)
     )
-    assert made.rhat[0] < 1.1 < 1.5 < apart.rhat[0]
+    assert made.rhat[0] < 1.1 < 2 < apart.rhat[0]
 
 
 def test_chains_report_how_far_they_agree_and_that_they_are_approximate() -> None:
