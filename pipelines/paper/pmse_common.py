@@ -9,24 +9,14 @@ shift alike. Each script prints a table; what it means is written in docs/pmse.m
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 import numpy as np
-import pandas as pd
-from resumable import repeats_of
 
-from topdown.noise import SeededSource, exact_fraction
-from topdown.pmse.chains import Chains, metropolis
+from topdown.noise import SeededSource
 from topdown.pmse.classifiers import CART
-from topdown.pmse.comparators import regression_coefficients
 from topdown.pmse.generators import GaussianRegressions
-from topdown.pmse.mechanism import ExpectedPMSE
-from topdown.pmse.quality import mean_pmse
 
 TRUTH = np.array([2.0, 10.0, -2.5, 0.5, 3.0])
-_DEVIATIONS = [1, 4]
-"""Which of the parameters are deviations."""
-
 EPSILONS = ("1/4", "1/2", 1, 2, 4)
 
 
@@ -86,62 +76,6 @@ def bounds(arguments: argparse.Namespace, deviations: float) -> list[tuple[float
     ]
 
 
-def walked(arguments: argparse.Namespace) -> pd.DataFrame:
-    """The paper's random walk: by repeat and epsilon its R-hat, the mean pMSE of its synthetic sets, and the absolute
-    errors of their mean regression coefficients; empty where ``--steps`` is 0.
-
-    Four chains of thousands of trees take many minutes: they are kept by epsilon, the largest first.
-    """
-    if not arguments.steps:
-        return pd.DataFrame({name: [] for name in ("epsilon", "rhat", "pmse", "intercept", "slope")})
-
-    def repeat(number: int) -> list[dict[str, object]]:
-        walk_number, position = divmod(number, len(EPSILONS))
-        epsilon = EPSILONS[::-1][position]
-        data = original(arguments, SeededSource((arguments.seed, "walk", walk_number)))
-        source = SeededSource((arguments.seed, "walk", walk_number, str(epsilon)))
-        walk = random_walk(arguments, data, epsilon, source)
-        sets = [family(arguments).sample(walk.draw(source), len(data), source) for _ in range(arguments.sets)]
-        found = np.mean([regression_coefficients(one) for one in sets], axis=0)
-        intercept, slope = np.abs(found - regression_coefficients(data)).tolist()
-        return [
-            {
-                "epsilon": str(epsilon),
-                "rhat": float(walk.rhat.max()),
-                "pmse": mean_pmse(data, sets, judge(arguments)),
-                "intercept": intercept,
-                "slope": slope,
-            }
-        ]
-
-    settings = settings_of(arguments) | {"steps": arguments.steps}
-    del settings["candidates"]
-    return repeats_of("pmse_walk", arguments.walks * len(EPSILONS), settings, repeat)
-
-
 def judge(arguments: argparse.Namespace) -> CART:
     """The tree that tells synthetic from original records, by which the paper measures."""
     return CART(depth=arguments.depth, cp=0.001)
-
-
-def random_walk(arguments: argparse.Namespace, data: np.ndarray, epsilon: object, source: SeededSource) -> Chains:
-    """The later halves of four chains for one set's part of epsilon, with the deviations' sizes for their signs.
-
-    They start away from the truth, by two of the parameters' own sizes; a step's width goes with 1/sqrt(epsilon), as
-    the law's does. A deviation and its negative are the same law, so that chains agree in its size alone.
-    """
-    rng = np.random.default_rng(int.from_bytes(source.read(8), "little"))
-    factor = exact_fraction(epsilon)
-    walk = metropolis(
-        flat_family(arguments),
-        data,
-        factor / arguments.sets,
-        source=source,
-        quality=ExpectedPMSE(judge(arguments), sets=1, bound="paper"),
-        steps=arguments.steps,
-        starts=TRUTH + rng.choice([-2.0, 2.0], (4, len(TRUTH))) * np.abs(TRUTH),
-        step=np.array([0.5, 0.5, 0.3, 0.05, 0.3]) * np.sqrt(4 / float(factor)),
-    )
-    later = walk.parameters[:, arguments.steps // 2 :].copy()
-    later[..., _DEVIATIONS] = np.abs(later[..., _DEVIATIONS])
-    return replace(walk, parameters=later, log_density=walk.log_density[:, arguments.steps // 2 :])

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 from common import print_table, save
 from matplotlib.figure import Figure
-from pmse_common import EPSILONS, bounds, family, original, pmse_options, settings_of, walked
+from pmse_common import EPSILONS, bounds, family, original, pmse_options, settings_of
+from pmse_walks import walked
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
@@ -80,7 +81,7 @@ def repeat(number: int) -> list[dict[str, object]]:
 
 
 frame = repeats_of("pmse_figure_2", arguments.repeats, settings_of(arguments), repeat)
-frame = pd.concat([frame, walked(arguments).assign(method="random walk", deviations=0)])
+frame = pd.concat([frame, walked(arguments).assign(deviations=0)])
 print(f"{arguments.repeats} repeats, n = {arguments.records}, {arguments.candidates} candidates; mean absolute errors")
 means = frame.groupby(["method", "deviations", "epsilon"])[list(COEFFICIENTS)].mean()
 pairs = sorted({(method, times) for method, times, _ in means.index})
@@ -90,14 +91,14 @@ for place, name in enumerate(COEFFICIENTS):
     print_table(
         [name, "deviations", *(f"epsilon {e}" for e in EPSILONS)],
         [
-            (method, times or "none", *(float(table[method, times, str(e)]) for e in EPSILONS))
+            (method, times or "none", *(float(table.get((method, times, str(e)), np.nan)) for e in EPSILONS))
             for method, times in pairs
         ],
     )
     axes = figure.add_subplot(1, 2, place + 1)
     for method, times in pairs:
         if times in (0, 4):
-            values = [table[method, times, str(e)] for e in EPSILONS]
+            values = [table.get((method, times, str(e)), np.nan) for e in EPSILONS]
             axes.plot([float(exact_fraction(e)) for e in EPSILONS], values, "o-", ms=3, label=method)
     axes.set(xscale="log", yscale="log", xlabel="epsilon", title=f"{name}, bounds of 4 deviations")
     axes.set_xticks([float(exact_fraction(e)) for e in EPSILONS], [str(e) for e in EPSILONS])

@@ -3,18 +3,17 @@
 ``python pipelines/paper/pmse_table_2.py [--repeats N] [--candidates K] [--steps S --walks W] [--spread deviation]``.
 
 pMSE is by a tree with cp 0.001, the mean over l synthetic sets (``--sets``), each for epsilon/l, within bounds of
-``--bounds`` standard deviations. The mechanism draws from candidates of the prior; with ``--steps`` the paper's random
-walk, with its flat prior and started away from the true parameters, is there too, ``--walks`` times. It can be
-stopped and goes on where it was.
+``--bounds`` standard deviations. The mechanism draws from candidates of the prior; with ``--steps`` the random walks of
+pmse_walks.py are there too, ``--walks`` times. It can be stopped and goes on where it was.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from common import print_table, save
 from matplotlib.figure import Figure
-from pmse_common import EPSILONS, bounds, family, judge, original, pmse_options, settings_of, walked
+from pmse_common import EPSILONS, bounds, family, judge, original, pmse_options, settings_of
+from pmse_walks import WALKS, walked
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
@@ -31,8 +30,10 @@ PRINTED = {
     "smooth histogram": [0.08206, 0.05398, 0.03278, 0.01892, 0.01129],
 }
 
-RHAT = "R-hat of the walk"
-"""A row of the table that is no method: how far the chains are from each other; below 1.05 where they agree."""
+PRINTED |= dict.fromkeys(WALKS.values(), PRINTED["pMSE mechanism"])
+
+RHAT = "R-hat of the "
+"""Before a walk's name: a row of the table that is no method; how far its chains are from each other."""
 
 arguments = pmse_options(__doc__, 5)
 law = family(arguments)
@@ -69,13 +70,7 @@ def repeat(number: int) -> list[dict[str, object]]:
 
 frame = repeats_of("pmse_table_2", arguments.repeats, settings_of(arguments), repeat)
 walk = walked(arguments)
-frame = pd.concat(
-    [
-        frame,
-        walk.assign(method="random walk"),
-        walk.assign(method=RHAT, pmse=walk["rhat"]),
-    ]
-)
+frame = pd.concat([frame, walk, walk.assign(method=RHAT + walk["method"], pmse=walk["rhat"])])
 found = {
     (method, epsilon): part["pmse"].to_numpy()
     for method in dict.fromkeys(frame["method"])
@@ -91,19 +86,18 @@ print_table(
         row
         for method in methods
         for row in (
-            (method, *(float(np.mean(found[method, e])) for e in EPSILONS), "mean"),
-            ("", *(float(np.std(found[method, e])) for e in EPSILONS), "deviation"),
+            (method, *(pd.Series(found[method, e], dtype=float).mean() for e in EPSILONS), "mean"),
+            ("", *(pd.Series(found[method, e], dtype=float).std(ddof=0) for e in EPSILONS), "deviation"),
             ("", *PRINTED.get(method, ["-"] * 5), "printed"),
         )
     ],
 )
 figure = Figure(figsize=(5.2, 3.4))
 axes = figure.add_subplot()
-for method in (one for one in methods if one != RHAT):
-    line = axes.plot(
-        [float(exact_fraction(e)) for e in EPSILONS], [np.mean(found[method, e]) for e in EPSILONS], "o-", label=method
-    )
-    if method in PRINTED:
+for method in (one for one in methods if not one.startswith(RHAT)):
+    means = [pd.Series(found[method, e], dtype=float).mean() for e in EPSILONS]
+    line = axes.plot([float(exact_fraction(e)) for e in EPSILONS], means, "o-", label=method)
+    if method in PRINTED and method not in WALKS.values():
         axes.plot([0.25, 0.5, 1, 2, 4], PRINTED[method], "x:", color=line[0].get_color())
 axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="pMSE (dotted: printed in the paper)")
 axes.set_xticks([float(exact_fraction(e)) for e in EPSILONS], [str(e) for e in EPSILONS])

@@ -137,6 +137,39 @@ def test_gini_pruning_is_scikit_learn_s_at_half_of_cp(cp: float) -> None:
     np.testing.assert_allclose(found.probability, theirs.predict_proba(columns.matrix)[:, 1], atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_trees_are_scikit_learn_s_to_the_last_bit(seed: int) -> None:
+    """Numbers, few values, indicators and constants, whose order of looking at them decides between equal splits."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    from topdown.pmse.cart_kernel import grow
+
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(40, 1500))
+    first = rng.normal(size=n)
+    kinds = [first, rng.normal(size=n) * 1e6, rng.integers(0, 4, n), (first > 0) * rng.integers(0, 2, n), np.ones(n)]
+    matrix = np.column_stack([kinds[k] for k in rng.integers(0, len(kinds), 6)])
+    labels = (rng.random(n) < 1 / (1 + np.exp(-0.5 * first))).astype(np.int64)
+    depth, min_split, min_leaf = (int(k) for k in rng.integers([1, 2, 1], [31, 30, 12]))
+    theirs = DecisionTreeClassifier(
+        max_depth=depth, min_samples_split=min_split, min_samples_leaf=min_leaf, random_state=0
+    ).fit(matrix, labels)
+    tree = theirs.tree_
+    values = np.ascontiguousarray(matrix.T, dtype=np.float32)
+    left, right, feature, threshold, rows, synthetic, leaf = grow(
+        values, np.argsort(values, axis=1), labels, depth, min_split, min_leaf
+    )
+    inner = tree.children_left >= 0
+    assert tree.node_count > 1
+    np.testing.assert_array_equal(left, tree.children_left)
+    np.testing.assert_array_equal(right, tree.children_right)
+    np.testing.assert_array_equal(feature[inner], tree.feature[inner])
+    np.testing.assert_array_equal(threshold[inner], tree.threshold[inner])
+    np.testing.assert_array_equal(rows, tree.n_node_samples)
+    np.testing.assert_array_equal(synthetic, np.rint(tree.value[:, 0, 1] * rows))
+    np.testing.assert_array_equal(leaf, theirs.apply(matrix))
+
+
 def test_depth_limits_a_tree() -> None:
     rng = np.random.default_rng(3)
     a, b = mixed(rng, 500), mixed(rng, 500)

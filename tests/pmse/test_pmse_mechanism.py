@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations
 from pathlib import Path
@@ -12,7 +13,7 @@ from scipy.stats import chisquare
 from topdown.errors import BudgetError, ConfigError
 from topdown.noise import SecureSource, SeededSource
 from topdown.pmse import selection
-from topdown.pmse.chains import metropolis, random_walk
+from topdown.pmse.chains import Jumps, metropolis, random_walk
 from topdown.pmse.classifiers import CART, Logistic
 from topdown.pmse.generators import GaussianRegressions, LogLinear
 from topdown.pmse.mechanism import Candidates, ExpectedPMSE, PMSEMechanism
@@ -284,6 +285,100 @@ def test_a_random_walk_draws_from_its_density() -> None:
     assert 0.3 < accepted / 20_000 < 0.7
     np.testing.assert_allclose(values, -((path[:, 0] - 1) ** 2) / 0.5)
     assert (np.diff(path[:, 0]) != 0).sum() == pytest.approx(accepted, abs=1)
+
+
+def far_and_near(x: np.ndarray) -> float:
+    """The log density of N((3, -2), C), C of correlation 0.8, with 0.3 of the mass, and N(0, 10^6 I) with the rest."""
+    near = x - [3, -2]
+    narrow = -0.5 * near @ np.linalg.solve(NARROW, near) - 0.5 * math.log(np.linalg.det(NARROW))
+    return float(np.logaddexp(math.log(0.3) + narrow, math.log(0.7) - 0.5 * (x @ x) / 1e6 - math.log(1e6)))
+
+
+NARROW = np.array([[0.04, 0.016], [0.016, 0.01]])
+MIXTURE = Jumps(
+    np.array([0.4, 0.6]), np.array([[2.9, -2.0], [0.0, 0.0]]), np.array([np.diag([0.05, 0.02]), np.diag([9e5, 2e6])])
+)
+
+
+def test_jumps_are_drawn_from_the_density_that_is_said() -> None:
+    from scipy.stats import kstest, multivariate_t
+
+    x = np.array([2.7, -2.2])
+    laws = [multivariate_t(m, c, df=5) for m, c in zip(MIXTURE.means, MIXTURE.scales, strict=True)]
+    assert MIXTURE.log_density(x) == pytest.approx(math.log(0.4 * laws[0].pdf(x) + 0.6 * laws[1].pdf(x)), rel=1e-12)
+    oblique = Jumps(np.array([1.0]), np.array([[1.0, 2.0]]), np.array([[[2.0, 0.9], [0.9, 1.0]]]), freedom=3.0)
+    rng = np.random.default_rng(4)
+    drawn = np.array([oblique.draw(rng) for _ in range(4000)])
+    # A t law is one in every direction, wider by the square root of the scale's quadratic form.
+    for direction in ([1.0, 0.0], [1.0, -1.0], [0.6, 0.8]):
+        along = (drawn - [1, 2]) @ direction / math.sqrt(direction @ oblique.scales[0] @ direction)
+        assert kstest(along, "t", args=(3.0,)).pvalue > 1e-4
+
+
+def test_with_jumps_a_walk_finds_what_is_narrow_and_what_is_wide_in_their_shares() -> None:
+    rng = np.random.default_rng(5)
+    width = np.array([0.1, 0.05])
+    path, values, _ = random_walk(far_and_near, np.array([900.0, 0.0]), width, 20_000, rng, MIXTURE)
+    near = np.hypot(*(path - [3, -2]).T) < 2
+    assert near.mean() == pytest.approx(0.3, abs=0.03)
+    assert (np.diff(near.astype(int)) != 0).sum() > 1000
+    np.testing.assert_allclose(np.cov(path[near].T), NARROW, rtol=0.1)
+    np.testing.assert_allclose(path[~near].std(axis=0), 1000, rtol=0.08)
+    np.testing.assert_allclose(values[:50], [far_and_near(x) for x in path[:50]])
+
+
+def test_a_density_that_is_estimated_without_bias_leaves_the_limit_as_it_is() -> None:
+    rng = np.random.default_rng(6)
+    noise = 0.8
+
+    def estimated(x: np.ndarray) -> float:
+        return far_and_near(x) + noise * rng.standard_normal() - noise**2 / 2
+
+    path, *_ = random_walk(estimated, np.array([3.0, -2.0]), np.array([0.1, 0.05]), 20_000, rng, MIXTURE)
+    near = np.hypot(*(path - [3, -2]).T) < 2
+    assert near.mean() == pytest.approx(0.3, abs=0.04)
+    np.testing.assert_allclose(np.cov(path[near].T), NARROW, rtol=0.15)
+
+
+def test_shares_of_jumps_go_where_the_mass_is() -> None:
+    rng = np.random.default_rng(7)
+    adapted = MIXTURE.adapted(far_and_near, 4000, rng)
+    np.testing.assert_allclose(adapted.shares, [(0.4 + 0.3) / 2, (0.6 + 0.7) / 2], atol=0.02)
+    np.testing.assert_array_equal(adapted.means, MIXTURE.means)
+    assert MIXTURE.adapted(lambda _: -math.inf, 5, rng) is MIXTURE
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"shares": np.array([0.5, 0.6])}, "add up to 1"),
+        ({"shares": np.array([1.5, -0.5])}, "above 0"),
+        ({"shares": np.array([1.0])}, "by component"),
+        ({"means": np.zeros(2)}, "by component"),
+        ({"freedom": 0.0}, "freedom 0.0"),
+        ({"often": 0.0}, "often 0.0"),
+        ({"scales": np.array([np.eye(2), -np.eye(2)])}, "not positive definite"),
+    ],
+    ids=["too much", "negative", "too few", "one mean", "no freedom", "never", "not definite"],
+)
+def test_what_is_no_mixture_is_refused(change: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        replace(MIXTURE, **change).log_density(np.zeros(2))
+
+
+def test_chains_with_jumps_agree_from_starts_far_apart() -> None:
+    original = np.random.default_rng(2).normal(3, 1, (60, 1))
+    family = GaussianRegressions(1, prior_variance=1e4)
+    signs = np.array([[3.0, 1.0], [3.0, -1.0]])
+    wide = np.array([np.eye(2) * 2] * 2 + [np.eye(2) * 1e4])
+    jumps = Jumps(np.array([0.3, 0.3, 0.4]), np.vstack([signs, np.zeros(2)]), wide)
+    starts = np.array([[3, 1], [90, 1], [-90, 10], [0, 50.0]])
+    one = ExpectedPMSE(sets=1, bound="paper")
+    made, apart = (
+        metropolis(family, original, 1, source=SeededSource(1), quality=one, steps=400, starts=starts, jumps=these)
+        for these in (jumps, None)
+    )
+    assert made.rhat[0] < 1.1 < 2 < apart.rhat[0]
 
 
 def test_chains_report_how_far_they_agree_and_that_they_are_approximate() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -85,25 +85,28 @@ class CART:
 
     def fit(self, columns: Columns, labels: IntArray) -> Fit:
         """Grow on all records and prune; a leaf's probability is its share of synthetic records."""
-        from sklearn.tree import DecisionTreeClassifier
+        from topdown.pmse.cart_kernel import grow
 
-        grown: Any = DecisionTreeClassifier(
-            max_depth=30 if self.depth is None else self.depth,
-            min_samples_split=self.min_split,
-            min_samples_leaf=self.min_leaf,
-            random_state=0,
-        ).fit(columns.matrix, labels)
-        tree = grown.tree_
-        rows = np.asarray(tree.n_node_samples, dtype=np.float64)
-        synthetic = np.rint(tree.value[:, 0, 1] * rows)
+        values = np.ascontiguousarray(columns.matrix.T, dtype=np.float32)
+        left, right, feature, threshold, n_rows, n_synthetic, leaf_of = grow(
+            values,
+            np.argsort(values, axis=1),
+            np.asarray(labels, dtype=np.int64),
+            30 if self.depth is None else self.depth,
+            self.min_split,
+            self.min_leaf,
+        )
+        rows, synthetic = n_rows.astype(np.float64), n_synthetic.astype(np.float64)
         risk = np.minimum(synthetic, rows - synthetic)
         if self.pruning == "gini":
             risk = 2 * synthetic * (rows - synthetic) / rows
-        above = prune_tree(tree.children_left, tree.children_right, risk, self.cp * risk[0])
-        ends, found = np.unique(above[grown.apply(columns.matrix)], return_inverse=True)
-        leaf: IntArray = found.astype(np.int64)
-        paths = _paths(tree, columns.features)
-        return Fit(synthetic[ends][leaf] / rows[ends][leaf], leaf, tuple(paths[k] for k in ends), len(ends))
+        above = prune_tree(left, right, risk, self.cp * risk[0])
+        is_end = np.zeros(len(above), dtype=bool)
+        is_end[above[leaf_of]] = True
+        ends = np.flatnonzero(is_end)
+        leaf: IntArray = (np.cumsum(is_end) - 1)[above[leaf_of]]
+        paths = _paths(np.where(is_end, -1, left), right, feature, threshold, columns.features)
+        return Fit(synthetic[ends][leaf] / rows[ends][leaf], leaf, tuple(paths[int(k)] for k in ends), len(ends))
 
 
 def prune_tree(left: IntArray, right: IntArray, risk: FloatArray, price: float) -> IntArray:
@@ -126,16 +129,21 @@ def prune_tree(left: IntArray, right: IntArray, risk: FloatArray, price: float) 
     return above
 
 
-def _paths(tree: Any, features: tuple[str, ...]) -> list[str]:
-    """The conditions that lead to every node, in words."""
-    words: list[list[str]] = [[] for _ in range(tree.node_count)]
-    for node in range(tree.node_count):
-        if tree.children_left[node] >= 0:
-            name, cut = features[tree.feature[node]], tree.threshold[node]
+def _paths(
+    left: IntArray, right: IntArray, feature: IntArray, threshold: FloatArray, features: tuple[str, ...]
+) -> dict[int, str]:
+    """The conditions that lead to every node, in words, but to none below a node without children."""
+    words = {0: ""}
+    waiting = [0]
+    while waiting:
+        node = waiting.pop()
+        if left[node] >= 0:
+            name, cut = features[feature[node]], threshold[node]
             both = (f"not {name}", name) if " = " in name else (f"{name} <= {cut:.6g}", f"{name} > {cut:.6g}")
-            words[tree.children_left[node]] = [*words[node], both[0]]
-            words[tree.children_right[node]] = [*words[node], both[1]]
-    return [" and ".join(one) or "everything" for one in words]
+            for child, word in zip((int(left[node]), int(right[node])), both, strict=True):
+                words[child] = f"{words[node]} and {word}" if words[node] else word
+                waiting.append(child)
+    return {node: word or "everything" for node, word in words.items()}
 
 
 @dataclass(frozen=True, slots=True)
