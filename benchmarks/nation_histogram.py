@@ -58,7 +58,7 @@ PRESET = '[privacy]\npreset = "pl94-2020-us"'
 UPWARD = 'upward = "from block group"'
 TABLES = 'tables = ["P1", "P2", "P3", "P4", "P5"]'
 _EVERY = 1.0
-"""Seconds between two looks at the processes' memory: a look takes 50 ms of a processor where they hold some gigabytes."""
+"""Seconds between two looks at the processes' memory: of some gigabytes each takes 50 ms of a processor."""
 
 
 class Watch:

@@ -37,7 +37,7 @@ def in_pieces(case: RandomTree, lowest: int, cut: int, rng: np.random.Generator,
     ``lowest``: the level where the upward pass starts.
     """
     tree, patterns = case.tree, patterns_of(case)
-    climbed, numbers = [], []
+    going_up, going_down, numbers = [], [], []
     families = tree.families(cut - 1)
     for start, size in zip(families.starts + families.children.start, families.sizes, strict=True):
         bounds = [0, *np.flatnonzero(rng.random(size - 1) < 0.5) + 1, size]
@@ -49,15 +49,17 @@ def in_pieces(case: RandomTree, lowest: int, cut: int, rng: np.random.Generator,
                 own = nodes[piece.level(index)] - tree.level(cut - 1 + index).start
                 level = case.measured[cut - 1 + index]
                 measured.append({q: type(a)(a.values[own], a.variance[own]) for q, a in level.items()})
-            climbed.append(subtrees.climb(piece, measured, patterns, lowest - (cut - 1)))
+            of_piece = piece, measured, patterns, lowest - (cut - 1)
+            going_up.append(subtrees.roots_of(*of_piece))
+            going_down.append(subtrees.below(*of_piece))
     top = Tree(tree.level_offsets[: cut + 2].copy(), tree.child_offsets[: tree.level_offsets[cut] + 1].copy())
-    roots = subtrees.Roots.side_by_side([one.roots for one in climbed])
+    roots = subtrees.Roots.side_by_side(going_up)
     descent = subtrees.above(top, case.measured[:cut], roots, patterns, lowest)
     settle = settler(descent, NEAREST, TIES) if rounded else None
     found: list[Sparse] = descend(descent, solve_compiled, None, settle)[0]
     values = np.zeros((tree.n_nodes, SCHEMA.n_cells))
     values[: top.n_nodes] = dense(found, SCHEMA.n_cells)
-    for (below, _), nodes in zip(climbed, numbers, strict=True):
+    for below, nodes in zip(going_down, numbers, strict=True):
         places = [
             (cut - 1 + index, int(nodes[below.tree.level(index).start]) - tree.level(cut - 1 + index).start)
             for index in range(below.tree.n_levels)

@@ -100,8 +100,7 @@ def up(job: Job, part: Part, measured: Measured) -> subtrees.Roots:
     """What a part's measurements, down to `lowest_going_up` at least, say of its uppermost nodes. Raises
     `Contradiction`."""
     lowest = lowest_going_up(job, part)
-    upper = part._replace(tree=part.tree.above(lowest))
-    found = _climbed(job, upper, measured[: lowest + 1]).roots
+    found = subtrees.roots_of(part.tree.above(lowest), measured[: lowest + 1], job.patterns, _start_in(job, part))
     return found._replace(leaves=part.tree.leaf_counts[part.tree.level(1)])
 
 
@@ -121,12 +120,12 @@ def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots) -> Whol
 
 def down(job: Job, part: Part, measured: Measured, histograms: Sequence[Sparse]) -> Whole:
     """Whole histograms of a part, from those of its uppermost nodes. Raises `Contradiction`."""
-    return _whole(job, part, _climbed(job, part, measured).descent, histograms)
+    return _whole(job, part, subtrees.below(part.tree, measured, job.patterns, _start_in(job, part)), histograms)
 
 
-def _climbed(job: Job, part: Part, measured: Measured) -> subtrees.Climbed:
-    # Of a method without an upward pass it starts at the root, which is above every part.
-    return subtrees.climb(part.tree, measured, job.patterns, job.start - part.top)
+def _start_in(job: Job, part: Part) -> int:
+    """The level of a part where the upward pass starts; of a method without one that is the root, above every part."""
+    return job.start - part.top
 
 
 def _whole(

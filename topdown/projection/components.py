@@ -114,6 +114,11 @@ class Components:
         subsets = (c for r in range(len(places) + 1) for c in itertools.combinations(places, r))
         return tuple(self._component(subset) for subset in subsets)
 
+    @cached_property
+    def blocks(self) -> tuple[tuple[Component, Block], ...]:
+        """Every block with its component."""
+        return tuple((component, block) for component in self.parts for block in component.blocks)
+
     def _component(self, deviating: tuple[int, ...]) -> Component:
         names = self.schema.names
         queries = tuple(q for q in self.queries if all(q.kept[k] == names[k] for k in deviating))

@@ -6,7 +6,7 @@ squares, component by component. Exact answers are no information but conditions
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -136,7 +136,7 @@ class FromBelow:
 
     @classmethod
     def of_known(
-        cls, state: list[diffuse.Known], blocks: list[tuple[Component, Block]], patterns: Patterns
+        cls, state: list[diffuse.Known], blocks: Sequence[tuple[Component, Block]], patterns: Patterns
     ) -> FromBelow:
         """From what is known of a level's ``blocks``."""
         components, is_open = patterns.components, np.zeros(len(state[0].mean), np.bool_)
@@ -203,16 +203,8 @@ def known(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, 
     """
     if start == 0:
         return own(tree, measured, patterns)
-    upper = climb(tree.above(start), measured[: start + 1], patterns).levels
+    upper = climb(tree.above(start), measured[: start + 1], patterns)
     return [*upper, *own(tree, measured, patterns, start + 1)]
-
-
-class Climbed(NamedTuple):
-    """What is known of every level, from the highest that was reached, and of that level block by block, for whoever
-    goes on from it."""
-
-    levels: list[Information]
-    highest: list[diffuse.Known]
 
 
 def climb(
@@ -221,20 +213,36 @@ def climb(
     patterns: Patterns,
     leaves: list[diffuse.Known] | None = None,
     highest: int = 0,
-) -> Climbed:
-    """`known` with the leaves as the start, to the level ``highest``, with what it ends with.
+) -> list[Information]:
+    """`known` with the leaves as the start, from the level ``highest`` down.
 
     ``leaves``: what is known of the leaves, block by block, where they are the roots of subtrees that were climbed
     before; their own answers are part of it. Raises `Contradiction` for exact answers that no table has.
     """
-    components = patterns.components
-    blocks = [(component, block) for component in components for block in component.blocks]
+    blocks = patterns.components.blocks
     found: list[Information] = []
-    state = leaves or []
     if leaves is not None:
         found.append(FromBelow.of_known(leaves, blocks, patterns))
     else:
         found.append(Own.of(measured[-1], tree.n_leaves, patterns))
+    states = known_above(tree, measured, patterns, leaves, highest)
+    found += (FromBelow.of_known(state, blocks, patterns) for state in states)
+    return found[::-1]
+
+
+def known_above(
+    tree: Tree,
+    measured: list[dict[Query, Answers]],
+    patterns: Patterns,
+    leaves: list[diffuse.Known] | None = None,
+    highest: int = 0,
+) -> Iterator[list[diffuse.Known]]:
+    """What is known, block by block, of every level above the leaves, the lowest of them first, ``highest`` the last.
+
+    ``leaves`` as in `climb`. Raises `Contradiction` for exact answers that no table has.
+    """
+    components = patterns.components
+    state = leaves or []
     for index in range(tree.n_levels - 2, highest - 1, -1):
         families, first = tree.families(index), tree.level(index).start
         here = _rotated(measured[index], components)
@@ -243,13 +251,12 @@ def climb(
             sums.total(component, block, components)
             if sums is not None
             else diffuse.Known(*(families.total_rows(getattr(state[number], part)) for part in diffuse.PARTS))
-            for number, (component, block) in enumerate(blocks)
+            for number, (component, block) in enumerate(components.blocks)
         ]
-        for (component, block), known in zip(blocks, totals, strict=True):
+        for (component, block), known in zip(components.blocks, totals, strict=True):
             _take(known, here, component, block, components, first)
         state = totals
-        found.append(FromBelow.of_known(state, blocks, patterns))
-    return Climbed(found[::-1], state)
+        yield state
 
 
 _Rotated = dict[Query, Answers]

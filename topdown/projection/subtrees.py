@@ -56,37 +56,44 @@ class Roots(NamedTuple):
         return cls(known, answers, limits, np.concatenate([p.leaves for p in pieces]))
 
 
-class Climbed(NamedTuple):
-    """A piece that went up: what its way down needs, and what it says of its roots."""
-
-    descent: Descent
-    roots: Roots
-
-
-def climb(
+def roots_of(
     tree: Tree,
     measured: list[dict[Query, Answers]],
     patterns: Patterns,
     start: int,
     limits: Mapping[Query, Limits] | None = None,
-) -> Climbed:
-    """A piece's way up; the root of ``tree`` is the parent of the subtrees, of which nothing is known.
+) -> Roots:
+    """What a piece says of its subtrees' roots; the root of ``tree`` is their parent, of which nothing is known.
 
     ``measured``: level by level, the parent's first, which is empty, with one variance per node; ``patterns``: of all
     queries that are measured anywhere in the whole tree; ``start``: the level of the piece where the upward pass
     starts, 1 and below where nothing goes up to their roots; ``limits`` (nodes x answers) of its nodes. Raises
     `Contradiction` for exact answers and limits that cannot be, with the number of the piece's node.
     """
+    own_limits = Conditions.of(tree, measured, limits).limits[1]
+    known, answers = list[diffuse.Known](), measured[1]
+    if start > 1:
+        for state in information.known_above(tree.above(start), measured[: start + 1], patterns, highest=1):
+            known, answers = state, {}
+    return Roots(known, answers, own_limits, tree.leaf_counts[tree.level(1)])
+
+
+def below(
+    tree: Tree,
+    measured: list[dict[Query, Answers]],
+    patterns: Patterns,
+    start: int,
+    limits: Mapping[Query, Limits] | None = None,
+) -> Descent:
+    """What the way down needs of a piece below its subtrees' roots. Arguments and errors as of `roots_of`."""
     conditions = Conditions.of(tree, measured, limits)
     if start > 1:
-        climbed = information.climb(tree.above(start), measured[: start + 1], patterns, highest=1)
-        known, answers = climbed.highest, dict[Query, Answers]()
-        levels = [information.Own.of(measured[0], 1, patterns), *climbed.levels]
+        levels: list[information.Information] = [information.Own.of(measured[0], 1, patterns)]
+        levels += information.climb(tree.above(start), measured[: start + 1], patterns, highest=1)
         levels += information.own(tree, measured, patterns, start + 1)
     else:
-        levels, known, answers = information.own(tree, measured, patterns), [], measured[1]
-    descent = Descent(tree, levels, conditions, patterns, patterns.components.schema.possible_cells(), tree.leaf_counts)
-    return Climbed(descent, Roots(known, answers, conditions.limits[1], tree.leaf_counts[tree.level(1)]))
+        levels = information.own(tree, measured, patterns)
+    return Descent(tree, levels, conditions, patterns, patterns.components.schema.possible_cells(), tree.leaf_counts)
 
 
 def above(
@@ -100,7 +107,7 @@ def above(
     """What the way down needs above and at the subtrees' ``roots``, which are the leaves of ``tree``.
 
     ``measured``: of the levels above the roots alone. ``start``: the level of the whole tree where the upward pass
-    starts. Raises `Contradiction` as `climb` does.
+    starts. Raises `Contradiction` as `roots_of` does.
     """
     own = [*measured, roots.answers]
     given = {query: Limits(one.low.copy(), one.high.copy()) for query, one in (limits or {}).items()}
@@ -108,7 +115,7 @@ def above(
         within = given.setdefault(query, _without_limits(query, tree.n_nodes))
         within.low[tree.leaves], within.high[tree.leaves] = one
     if start > tree.n_levels - 1:
-        levels = information.climb(tree, own, patterns, roots.known).levels
+        levels = information.climb(tree, own, patterns, roots.known)
     else:
         levels = information.known(tree, own, patterns, start)
     cells = patterns.components.schema.possible_cells()
