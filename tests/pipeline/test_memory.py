@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from support.benchmark import benchmark_module
 from support.places import REPOSITORY
 from topdown.config import load_config
 from topdown.errors import DataError
@@ -23,24 +22,7 @@ from topdown.pipeline import run as pipeline
 from topdown.pipeline.draw import check
 from topdown.pipeline.memory_estimate import Work, needed_by_stage, peak_memory
 
-
-def _benchmark() -> ModuleType:
-    """benchmarks/memory.py, whose shapes and measurements these are."""
-    folder = REPOSITORY / "benchmarks"
-    spec = importlib.util.spec_from_file_location("benchmark_of_memory", folder / "memory.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(folder))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(folder))
-    return module
-
-
-BENCHMARK = _benchmark()
+BENCHMARK = benchmark_module("memory")
 SHAPES = [*BENCHMARK.FIXED, *BENCHMARK.random_shapes(12, 331_449_281)]
 
 

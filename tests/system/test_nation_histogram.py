@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from support.places import REPOSITORY
+from support.benchmark import benchmark_module
 
 
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
-    """The benchmark, which lies beside the modules that it imports."""
-    folder = REPOSITORY / "benchmarks"
-    spec = importlib.util.spec_from_file_location("benchmark_of_a_nation", folder / "nation_histogram.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(folder))
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(folder))
-    return module
+    return benchmark_module("nation_histogram")
 
 
 @pytest.mark.slow
