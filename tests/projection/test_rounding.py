@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 import topdown as td
 from support.trees import Case, cases, measurements, trees, wide_trees
 from topdown.errors import ConfigError
-from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.noise import SecureSource, SeededSource
-from topdown.projection.rounding import _apportion, round_top_down
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.machine.parallel import thread_pool
+from topdown.noise import KeyedSource, SecureSource, SeededSource
+from topdown.projection import rounding
+from topdown.projection.rounding import _Floored, round_top_down
 
 
 def brute_force(x: FloatArray, total: int, lower: IntArray) -> float:
@@ -157,9 +159,29 @@ def test_families_whose_floors_are_units_off_add_up(seed: int, off: int, exact: 
         free = rng.random(len(x)) < 0.5
         free[starts] = True
     totals = np.add.reduceat(np.floor(x).astype(np.int64), starts) + off
-    whole = _apportion(x, totals, sizes, SeededSource(1), free)
+    families = Families(slice(0, len(sizes)), slice(0, len(x)), starts, sizes)
+    floored = _Floored.of(families, None, x, totals, free)
+    floored.give_units(np.frombuffer(SeededSource(1).read(4 * floored.n_coins), np.uint32))
+    whole = floored.base
     np.testing.assert_array_equal(np.add.reduceat(whole, starts), totals)
     assert whole.min() >= 0
     assert np.abs(whole - x).max() <= abs(off) + 1
     if free is not None:
         np.testing.assert_array_equal(whole[~free], x[~free])
+
+
+@pytest.mark.parametrize("bounds", [False, True])
+def test_the_numbers_do_not_depend_on_who_works_on_which_families(
+    bounds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounding, "_CHILDREN_AT_ONCE", 64)
+    rng = np.random.default_rng(3)
+    tree = Tree.from_family_sizes([[40], rng.integers(1, 30, 40)])
+    x = tree.aggregate(rng.integers(0, 9, tree.n_leaves) / 2.0)[None]
+    lower = np.floor(x) * 0.0 if bounds else None
+    exact = np.zeros(x.shape, bool) if bounds else None
+    alone = round_top_down(x, tree, KeyedSource(bytes(32)), lower, exact)
+    with thread_pool(3) as pool:
+        np.testing.assert_array_equal(round_top_down(x, tree, KeyedSource(bytes(32)), lower, exact, pool), alone)
+    monkeypatch.setattr(rounding, "_CHILDREN_AT_ONCE", 1 << 19)
+    np.testing.assert_array_equal(round_top_down(x, tree, KeyedSource(bytes(32)), lower, exact), alone)

@@ -14,6 +14,8 @@ import topdown as td
 from support.trees import geography
 from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
+from topdown.machine.parallel import thread_pool
+from topdown.uncertainty import node_intervals
 from topdown.uncertainty.error_law import Shape
 from topdown.uncertainty.interval import interval
 from topdown.uncertainty.margins import node_margins
@@ -62,6 +64,25 @@ def test_together_they_cover_as_often_as_stated() -> None:
         each += bool(((single.lower[:, 0] <= truth) & (truth <= single.upper[:, 0])).all())
     assert joint >= 0.9 * 120 - 5 * np.sqrt(120 * 0.09)
     assert each < joint
+
+
+def test_intervals_do_not_depend_on_who_works_on_which_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    tree = Tree.from_family_sizes([[30], rng.integers(1, 25, 30)])
+    there = geography(tree)
+    frame = pd.DataFrame({"geoid": list(there.geoid[tree.leaves])})
+    cells = {name: rng.integers(0, 40, tree.n_leaves) * rng.integers(0, 2, tree.n_leaves) for name in ("a", "b")}
+    counted = td.Counts.from_table(frame.assign(**cells), there, geoid="geoid", cells=list(cells))
+    measurements = td.measure(counted, PLAN, source=td.SeededSource(5))
+    release = td.round_counts(td.project(measurements), source=td.SeededSource(6))
+    alone = node_margins(measurements, release)
+    assert (alone.lower > 0).any()  # the guard let some zeros go
+    monkeypatch.setattr(node_intervals, "_NODES_AT_ONCE", 32)
+    monkeypatch.setattr(node_intervals, "_TESTED_AT_ONCE", 48)
+    with thread_pool(3) as pool:
+        found = node_margins(measurements, release, executor=pool)
+    np.testing.assert_array_equal(found.lower, alone.lower)
+    np.testing.assert_array_equal(found.upper, alone.upper)
 
 
 def test_the_table_has_the_released_count_within() -> None:

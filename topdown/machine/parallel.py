@@ -10,7 +10,7 @@ import os
 import signal
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -229,8 +229,13 @@ def started(job: Callable[[], Result], executor: Executor | None) -> Future[Resu
     return done
 
 
+def do_all(function: Callable[[Task], None], tasks: Iterable[Task], executor: Executor | None) -> None:
+    """``function`` of every task, for what it does and not for what it returns."""
+    deque(map_ordered(function, tasks, executor), maxlen=0)
+
+
 def map_ordered(
-    function: Callable[[Task], Result], tasks: Sequence[Task], executor: Executor | None, *, at_once: bool = False
+    function: Callable[[Task], Result], tasks: Iterable[Task], executor: Executor | None, *, at_once: bool = False
 ) -> Iterator[Result]:
     """``function`` of every task, in the order of ``tasks``; at most a few results wait in memory at any time.
 

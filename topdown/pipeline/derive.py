@@ -75,10 +75,10 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
-        with stages.stage("finding margins of error"):
+        with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
             confidence = config.output.confidence
             found = made_margins(
-                measurements, made.estimates, made.release, confidence, tables, pool, of_tables=made.of_tables
+                measurements, made.estimates, made.release, confidence, tables, threads, of_tables=made.of_tables
             )
             give_back()
 
@@ -249,7 +249,8 @@ def made_whole(
     Raises `ProjectionError` as `round_counts` and `project_whole` do.
     """
     if not measurements.others and limits is None:
-        return round_counts(estimate, source=source)
+        with thread_pool(workers) as pool:
+            return round_counts(estimate, source=source, executor=pool)
     options = config.projection
     return project_whole(
         measurements,

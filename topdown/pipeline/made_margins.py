@@ -56,8 +56,8 @@ def made_margins(
     *,
     of_tables: dict[str, AnswerIntervals] | None = None,
 ) -> MadeMargins:
-    """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without, several tables
-    at once by threads of ``executor``; ``of_tables``: what `table_intervals` found, where that was asked before.
+    """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without, by threads of
+    ``executor``; ``of_tables``: what `table_intervals` found, where that was asked before.
 
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
@@ -74,7 +74,7 @@ def made_margins(
         nothing = np.zeros((measurements.geography.n_nodes, len(measurements.cells)), bool)
         whole = release.dense(nothing) if isinstance(release, HistogramRelease) else release
         values = linear.values if isinstance(linear, Estimate) else None
-        margins = node_margins(measurements, whole, confidence=confidence, linear=values)
+        margins = node_margins(measurements, whole, confidence=confidence, linear=values, executor=executor)
         return MadeMargins(margins, of_tables, reach, describe_margins(confidence))
     if not isinstance(linear, Estimate) or linear.variance is None or isinstance(release, Release):
         said = describe_margins(confidence, None, OF_QUERIES) if of_tables else describe_margins(confidence, _ELSEWHERE)

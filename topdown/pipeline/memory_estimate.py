@@ -51,6 +51,7 @@ arrays, as Arrow's, and encoded."""
 _SORTED_AT_ONCE = 1 << 20
 _FAMILY_GROUP = 1 << 17
 _LARGE_FAMILY = 1 << 18
+_LARGE_TREE = 1 << 22
 _NODES_AT_ONCE = 1 << 18
 
 
@@ -107,12 +108,13 @@ def peak_memory(tree: Tree, work: Work, held: int, most: int) -> int:
 
 
 def projects_one_by_one(tree: Tree) -> bool:
-    """Whether a family is so large that the two projections are better made one after the other.
+    """Whether a family, or the whole tree, is so large that the two projections are better made one after the other.
 
     A family is certified in one piece, with some twenty arrays of its children; two at once would take twice as much,
-    or not, as it happens.
+    or not, as it happens. Of a large tree two at once would be the most that the run ever holds, for little: what was
+    measured is being written meanwhile, and wants a processor of its own.
     """
-    return _largest_family(tree) > _LARGE_FAMILY
+    return _largest_family(tree) > _LARGE_FAMILY or tree.n_nodes > _LARGE_TREE
 
 
 def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:

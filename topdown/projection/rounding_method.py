@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -23,15 +24,18 @@ class Rounding:
     """A way to round. ``words``: what it minimises.
 
     ``solve``: whole numbers >= 0 (cells x nodes) near consistent values (cells x nodes), with which every family adds
-    up; the source breaks ties; values marked exact (cells x nodes, or None) are whole already and stay.
+    up; the source breaks ties; values marked exact (cells x nodes, or None) are whole already and stay. An executor's
+    threads, where there is one, may work on it.
     """
 
     name: str
     words: str
-    solve: Callable[[FloatArray, Tree, Source, Exact], IntArray]
+    solve: Callable[[FloatArray, Tree, Source, Exact, Executor | None], IntArray]
 
 
-def _by_family(values: FloatArray, tree: Tree, source: Source, exact: Exact) -> IntArray:
+def _by_family(
+    values: FloatArray, tree: Tree, source: Source, exact: Exact, executor: Executor | None = None
+) -> IntArray:
     result = np.empty(values.shape, np.int64)
     # Cell by cell, for the sake of memory.
     for cell in range(len(values)):
@@ -40,15 +44,21 @@ def _by_family(values: FloatArray, tree: Tree, source: Source, exact: Exact) -> 
             kept = exact[cell][None]
             whole = np.where(kept, np.rint(whole), whole)
             lower = lower_bounds(whole, np.where(kept, 0.0, 1.0), tree)
-        result[cell] = round_top_down(whole, tree, source, lower, kept)[0]
+        result[cell] = round_top_down(whole, tree, source, lower, kept, executor)[0]
     return result
+
+
+def _whole_tree(
+    values: FloatArray, tree: Tree, source: Source, exact: Exact, executor: Executor | None = None
+) -> IntArray:
+    return round_whole_tree(values, tree, source, exact)
 
 
 ROUNDINGS: dict[str, Rounding] = {
     rounding.name: rounding
     for rounding in (
         Rounding("family", "the nearest whole numbers family by family from the root", _by_family),
-        Rounding("joint", "the whole numbers nearest over all nodes at once", round_whole_tree),
+        Rounding("joint", "the whole numbers nearest over all nodes at once", _whole_tree),
     )
 }
 """Every rounding by its name: the only place where a name becomes one."""

@@ -99,7 +99,7 @@ def describe_release(
     estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     checks: Mapping[str, CrossCheck],
     release: Release | HistogramRelease | None,
-    files: Mapping[str, Path],
+    files: Mapping[str, Mapping[str, Any]],
     origin: Origin = Origin(),
     tables: Mapping[str, str] | None = None,
     margins: Mapping[str, Any] | None = None,
@@ -108,7 +108,7 @@ def describe_release(
     configuration as resolved, what is protected and how much of the budget every level and query takes (exact
     fractions), invariants in words, projections with their certificates, whether it is fit for release, where its
     measurements come from (``origin``), what the rows of its counts are, the path of every one of its ``tables``, its
-    ``margins`` of error, and the SHA-256 of every file in ``files``. Never a seed or a true count.
+    ``margins`` of error, and the SHA-256 and size of its ``files`` (`described_file`). Never a seed or a true count.
     ``release``: None for histograms that lie in files, which were drawn by key.
     """
     geography = measurements.geography
@@ -147,7 +147,7 @@ def describe_release(
         "margins": dict(margins or {"confidence": None, "statement": "There are no margins of error.", "rule": []}),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
-        "files": {name: described_file(path) for name, path in files.items()},
+        "files": {name: dict(facts) for name, facts in files.items()},
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,9 @@ from topdown.workload.answer_tables import AnswerTable
 
 if TYPE_CHECKING:
     from topdown.uncertainty.margins import Margins
+
+Manifest: TypeAlias = Callable[[Mapping[str, Mapping[str, Any]]], dict[str, Any]]
+"""What makes the manifest of what is said of every file, by its path."""
 
 GEOGRAPHY = "geography.parquet"
 MEASUREMENTS = "measurements.parquet"
@@ -143,7 +146,7 @@ def publish(
     folder: Begun,
     estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
     release: Release | HistogramRelease,
-    manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
+    manifest: Manifest,
     *,
     title: str,
     plan: Plan | None,
@@ -159,7 +162,7 @@ def publish(
     margins_in_words: Sequence[str] = (),
     intervals: Mapping[str, Intervals] | None = None,
 ) -> None:
-    """Write the tables and, from their paths, the manifest into ``folder``.
+    """Write the tables, what describes them, and the ``manifest`` into ``folder``.
 
     ``title``, ``plan`` and ``notices`` are for the codebook that lies beside them, ``catalogue`` for catalogues;
     ``csv``, ``wide``, ``estimates_csv`` and ``tables`` say which tables there are beside the others. ``confidence`` and
@@ -229,13 +232,25 @@ def publish(
             if error is not None:
                 raise error
         written = {name: staging / name for name in writers}
-        write_books(staging, written, manifest, title, plan, measurements, notices, catalogue, own, margins_in_words)
+        write_books(
+            staging,
+            written,
+            manifest,
+            title,
+            plan,
+            measurements,
+            notices,
+            catalogue,
+            own,
+            margins_in_words,
+            folder.executor,
+        )
 
 
 def write_books(
     staging: Path,
     written: Mapping[str, Path],
-    manifest: Callable[[Mapping[str, Path]], dict[str, Any]],
+    manifest: Manifest,
     title: str,
     plan: Plan | None,
     measurements: Measurements | NotKept,
@@ -243,20 +258,22 @@ def write_books(
     catalogue: Catalogue,
     own: Own,
     margins_in_words: Sequence[str],
+    executor: Executor | None = None,
 ) -> None:
     """Write into ``staging`` what describes the tables that are ``written`` there, by their paths: the codebook, for
-    people and for programs, and the manifest. Raises `OSError`."""
+    people and for programs, and the ``manifest``, of what `described_file` says of each. ``executor``: threads that may
+    read the tables for it. Raises `OSError`."""
     whole = whole_tables(written)
     package = data_package(title, whole, notices, own)
     write_json(staging / DATAPACKAGE, package)
     write_json(staging / CSVW, csvw(package["title"], package, catalogue))
     levels = measurements.geography.levels
     statement = STATEMENT if plan is None else plan.describe(levels)
-    known = {name: described_file(path) for name, path in written.items()}
+    known = dict(zip(written, map_ordered(described_file, list(written.values()), executor), strict=True))
     write_json(staging / DCAT, dcat(package["title"], package, known, statement, levels, catalogue))
     write_text(staging / README, in_words(title, plan, measurements, whole, notices, own, margins_in_words))
-    books = {name: staging / name for name in (DATAPACKAGE, CSVW, DCAT, README)}
-    write_json(staging / "manifest.json", manifest({**written, **books}))
+    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, README)}
+    write_json(staging / "manifest.json", manifest({**known, **books}))
 
 
 def _exact(measurements: Measurements, of_cells: Mapping[str, Estimate]) -> npt.NDArray[np.bool_]:

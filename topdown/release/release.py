@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,14 +101,16 @@ class Release:
         return to_arrow(self.batches())
 
 
-def round_counts(estimate: Estimate, *, method: str = "family", source: Source | None = None) -> Release:
+def round_counts(
+    estimate: Estimate, *, method: str = "family", source: Source | None = None, executor: Executor | None = None
+) -> Release:
     """The whole numbers nearest to ``estimate`` with which every family still adds up.
 
     ``method``: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over whole
     r_c >= 0 with the parent's sum (exact, by largest remainders); "joint", argmin of the sum of (r_i - x_i)^2 over all
-    nodes at once, every node weighing the same. ``source`` breaks ties, by default operating-system entropy. Raises
-    `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or whose exact values
-    are not whole.
+    nodes at once, every node weighing the same. ``source`` breaks ties, by default operating-system entropy.
+    ``executor``: threads that may work on it; the counts do not depend on them. Raises `ConfigError` for an unknown
+    method, `ProjectionError` for an estimate that may be negative, or whose exact values are not whole.
     """
     require_known(method, ROUNDINGS, "rounding")
     if not estimate.nonnegative:
@@ -119,7 +122,7 @@ def round_counts(estimate: Estimate, *, method: str = "family", source: Source |
     source = SecureSource() if source is None else source
     exact = estimate.exact.T if estimate.exact.any() else None
     values: Any = ROUNDINGS[method].solve(
-        np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact
+        np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact, executor
     )
     return Release(
         geography=estimate.geography,

@@ -25,8 +25,9 @@ _TEXT_PER_GROUP = 1 << 24
 _CSV_ROWS_AT_ONCE = 1 << 16
 _TEXTS = ("geoid", "name")
 """Columns that say which unit a row is of: text to every reader, though of many rows a unit kept as numbers."""
-_REPEATED = ("variance", "sd", "moe")
-"""Fractions that are the same in many rows. Of others, and of identifiers, a dictionary would be made in vain."""
+_REPEATED = ("variance", "sd", "lower", "upper", "moe")
+"""Floating-point columns with the same numbers in many rows. Of others, and of identifiers, a dictionary would be made
+in vain."""
 _SOUGHT = ("geoid", "level", "parent", "query")
 """Columns that rows are in the order of: the least and the greatest of a group of rows leads readers past others."""
 

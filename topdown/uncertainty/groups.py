@@ -40,17 +40,16 @@ class Groups(NamedTuple):
         found: FloatArray = np.append(of_shapes, 0.0)[self.group]
         return found
 
-    def members(self) -> Iterator[tuple[Shape, IntArray]]:
-        """Shapes with nodes that have them, of near nodes at a time."""
-        narrow = self.group.astype(np.int16) if len(self.shapes) < _MANY_SHAPES else self.group
-        for begin in range(0, len(narrow), _NODES_AT_ONCE):
-            part = narrow[begin : begin + _NODES_AT_ONCE]
-            # Whole numbers of 16 bits are sorted by their digits, in a fifth of the time.
-            order = np.argsort(part, kind="stable") + begin
-            counted = np.bincount(part.astype(np.int64) + 1)
-            ends = np.cumsum(counted)
-            for number in np.flatnonzero(counted[1:]).tolist():
-                yield self.shapes[number], order[ends[number] : ends[number + 1]]
+    def members(self, nodes: slice) -> Iterator[tuple[Shape, IntArray]]:
+        """Shapes, with those of ``nodes`` that have them."""
+        group = self.group[nodes]
+        # Whole numbers of 16 bits are sorted by their digits, in a fifth of the time.
+        order = np.argsort(group.astype(np.int16) if len(self.shapes) < _MANY_SHAPES else group, kind="stable")
+        order += nodes.start
+        counted = np.bincount(group.astype(np.int64) + 1)
+        ends = np.cumsum(counted)
+        for number in np.flatnonzero(counted[1:]).tolist():
+            yield self.shapes[number], order[ends[number] : ends[number + 1]]
 
 
 def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -100,8 +101,10 @@ def node_margins(
     confidence: float = 0.9,
     simultaneous: bool = False,
     linear: FloatArray | None = None,
+    executor: Executor | None = None,
 ) -> Margins:
-    """What `margins` gives, as arrays; ``linear`` (nodes x cells): least squares' values, where they are known."""
+    """What `margins` gives, as arrays; ``linear`` (nodes x cells): least squares' values, where they are known.
+    ``executor``: threads that may work on it."""
     alpha = 1.0 - require_confidence(confidence)
     noise = known_noise(measurements)
     geography, cells = measurements.geography, measurements.cells
@@ -120,7 +123,9 @@ def node_margins(
             problem = stated(measurements, "variance", nonnegative=False, cells=block)
             estimate[block] = least_squares(problem.values, problem.variance, geography.tree)
         released = None if release is None else release.values.T[block]
-        lower[block], upper[block] = node_intervals(estimate[block], variance, law, geography.tree, alpha, released)
+        lower[block], upper[block] = node_intervals(
+            estimate[block], variance, law, geography.tree, alpha, released, executor
+        )
     sd = np.broadcast_to(np.sqrt(variance)[:, None], shape[::-1])
     return Margins(geography, cells, estimate.T, sd, lower.T, upper.T, confidence, simultaneous)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.machine.parallel import do_all, map_ordered
 from topdown.uncertainty.error_law import AnyShape
 from topdown.uncertainty.groups import Groups
 from topdown.uncertainty.interval import CAP_PART, Interval, interval
@@ -19,7 +21,9 @@ CAPPED_BELOW = 0.5
 """A parent limits a child whose standard deviation is more than twice its own."""
 
 
-_NODES_AT_ONCE = 1 << 18
+_NODES_AT_ONCE = 1 << 17
+_TESTED_AT_ONCE = 1 << 19
+"""Nodes of one shape are taken together; of fewer of them threads would wait for each other more than they work."""
 _ROUNDS = 50
 
 
@@ -31,37 +35,57 @@ class Bounds(NamedTuple):
 
 
 def node_intervals(
-    x: FloatArray, variance: FloatArray, found: Groups, tree: Tree, alpha: float, released: FloatArray | IntArray | None
+    x: FloatArray,
+    variance: FloatArray,
+    found: Groups,
+    tree: Tree,
+    alpha: float,
+    released: FloatArray | IntArray | None,
+    executor: Executor | None = None,
 ) -> Bounds:
     """Intervals from the least-squares estimates ``x`` (cells x nodes) with ``variance`` (nodes,), whose laws are of
     the shapes of ``found``, for nodes of which each misses with at most ``alpha``; with ``released`` values inside.
 
-    Of a node without noise its value; of one that nothing determines from 0 on.
+    Of a node without noise its value; of one that nothing determines from 0 on. ``executor``: threads that work on some
+    nodes each.
     """
     deviation = np.sqrt(variance)
     inner = Groups(found.shapes, found.group[: tree.n_families])
     caps = inner.of_nodes(np.array([interval(shape, alpha).cap for shape in found.shapes]))
-    limits = _limits(x, deviation, caps, tree)
+    limits = _limits(x, deviation, caps, tree, executor)
     # 0 to 0 without noise, 0 to infinity without a measurement; the others are yet to come.
     bounds = Bounds(np.zeros_like(x), np.broadcast_to(np.where(np.isinf(variance), np.inf, 0.0), x.shape).copy())
     p_of_zero = np.ones_like(x)
-    for shape, members in found.members():
-        costs = limits.costs[members]
-        for nodes, rule in rules(members, costs, shape, alpha):
-            sd = deviation[nodes]
-            seen = x[:, nodes] / sd
-            bounds.lower[:, nodes] = rule.lower(seen) * sd
-            bounds.upper[:, nodes] = rule.upper(seen) * sd
-            p_of_zero[:, nodes] = rule.p_of_zero(seen)
-    limits.apply(bounds.upper, tree)
-    for row, p in enumerate(p_of_zero):
-        _guard(bounds.lower[row], p, variance, tree, alpha)
-    for begin in range(0, x.shape[1], _NODES_AT_ONCE):
-        part = slice(begin, begin + _NODES_AT_ONCE)
-        inside = None if released is None else released[:, part]
-        lower, upper = bounds.lower[:, part], bounds.upper[:, part]
-        lower[...], upper[...] = whole(x[:, part], variance[part], Bounds(lower, upper), inside)
+
+    def tested(nodes: slice) -> None:
+        for shape, members in found.members(nodes):
+            for some, rule in rules(members, limits.costs[members], shape, alpha):
+                sd = deviation[some]
+                seen = x[:, some] / sd
+                bounds.lower[:, some] = rule.lower(seen) * sd
+                bounds.upper[:, some] = rule.upper(seen) * sd
+                p_of_zero[:, some] = rule.p_of_zero(seen)
+
+    do_all(tested, list(_parts(slice(0, tree.n_nodes), _TESTED_AT_ONCE)), executor)
+    limits.apply(bounds.upper, tree, executor)
+    for index in range(tree.n_levels):
+        level = tree.level(index)
+        surely = _surely(p_of_zero, variance, level, alpha, executor)
+
+        def told(nodes: slice, surely: FloatArray = surely) -> None:
+            lower, upper = bounds.lower[:, nodes], bounds.upper[:, nodes]
+            lower[p_of_zero[:, nodes] > surely[:, None]] = 0.0
+            inside = None if released is None else released[:, nodes]
+            lower[...], upper[...] = whole(x[:, nodes], variance[nodes], Bounds(lower, upper), inside)
+
+        do_all(told, list(_parts(level, _NODES_AT_ONCE)), executor)
     return bounds
+
+
+def _parts(nodes: slice, at_once: int) -> Iterator[slice]:
+    """``nodes`` in their order, some at once."""
+    for begin in range(nodes.start, nodes.stop, at_once):
+        yield slice(begin, min(begin + at_once, nodes.stop))
 
 
 def rules(members: IntArray, costs: Mask, shape: AnyShape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
@@ -82,17 +106,22 @@ class _Limits(NamedTuple):
     capped: Mask
     costs: Mask
 
-    def apply(self, upper: FloatArray, tree: Tree) -> None:
+    def apply(self, upper: FloatArray, tree: Tree, executor: Executor | None) -> None:
         """Let no ``upper`` (cells x nodes) pass its limit."""
+
+        def of_families(part: Families) -> None:
+            capped = self.capped[part.children]
+            if capped.any():
+                above, below = part.spread(self.ceiling[:, part.parents]), upper[:, part.children]
+                np.minimum(below, above, out=below, where=capped)
+
         for families in tree.families_down():
-            for part in families.parts(_NODES_AT_ONCE):
-                capped = self.capped[part.children]
-                if capped.any():
-                    above, below = part.spread(self.ceiling[:, part.parents]), upper[:, part.children]
-                    np.minimum(below, above, out=below, where=capped)
+            do_all(of_families, families.parts(_NODES_AT_ONCE), executor)
 
 
-def _limits(x: FloatArray, deviation: FloatArray, caps: FloatArray, tree: Tree) -> _Limits:
+def _limits(
+    x: FloatArray, deviation: FloatArray, caps: FloatArray, tree: Tree, executor: Executor | None
+) -> _Limits:
     """From how many deviations truths of inner nodes may pass their estimates (``caps``, (inner nodes,)); ``deviation``
     (nodes,).
     """
@@ -100,29 +129,48 @@ def _limits(x: FloatArray, deviation: FloatArray, caps: FloatArray, tree: Tree) 
     is_known = np.isfinite(above)
     ceiling = x[:, : tree.n_families] + np.where(is_known, caps * np.where(is_known, above, 0.0), np.inf)
     capped, costs = np.zeros(deviation.shape, bool), np.zeros(deviation.shape, bool)
+
+    def of_families(part: Families) -> None:
+        parents, children = part.parents, part.children
+        below, is_exact = deviation[children], part.spread(above[parents] == 0)
+        capped[children] = part.spread(CAPPED_BELOW**-1 * above[parents]) < below
+        capped[children] |= ~np.isfinite(below)
+        costs[children] = capped[children] & ~is_exact
+        if children.stop <= tree.n_families:
+            # A parent that nothing determines is limited by its own parent.
+            own = ceiling[:, children]
+            ceiling[:, children] = np.where(is_known[children], own, part.spread(ceiling[:, parents]))
+
     for families in tree.families_down():
-        for part in families.parts(_NODES_AT_ONCE):
-            parents, children = part.parents, part.children
-            below, is_exact = deviation[children], part.spread(above[parents] == 0)
-            capped[children] = part.spread(CAPPED_BELOW**-1 * above[parents]) < below
-            capped[children] |= ~np.isfinite(below)
-            costs[children] = capped[children] & ~is_exact
-            if children.stop <= tree.n_families:
-                # A parent that nothing determines is limited by its own parent.
-                own = ceiling[:, children]
-                ceiling[:, children] = np.where(is_known[children], own, part.spread(ceiling[:, parents]))
+        do_all(of_families, families.parts(_NODES_AT_ONCE), executor)
     return _Limits(ceiling, capped, costs)
 
 
-def _guard(lower: FloatArray, p_of_zero: FloatArray, variance: FloatArray, tree: Tree, alpha: float) -> None:
-    """Let 0 stay in the interval, of one cell: at all nodes but those whose truth is above 0 at a false discovery rate
-    of ``alpha`` within their level (Benjamini and Hochberg 1995). All (nodes,). What is exact is not counted.
+def _surely(
+    p_of_zero: FloatArray, variance: FloatArray, level: slice, alpha: float, executor: Executor | None
+) -> FloatArray:
+    """Up to which p of a truth of 0 (cells,) the truths at the nodes of a ``level`` are above 0, at a false discovery
+    rate of ``alpha`` (Benjamini and Hochberg 1995): at all others 0 stays in the interval. What is exact is not tried.
     """
-    for index in range(tree.n_levels):
-        nodes = tree.level(index)
-        noisy, p = variance[nodes] > 0, p_of_zero[nodes]
-        threshold = rejected_up_to(p if noisy.all() else p[noisy], alpha, int(noisy.sum()))
-        lower[nodes][p > threshold] = 0.0
+    tried = int(np.count_nonzero(variance[level] > 0))
+    at_once = alpha / max(tried, 1)  # so small that they are rejected whatever the others are
+
+    def seen(nodes: slice) -> list[tuple[FloatArray, int]]:
+        """Of every cell the p that are neither that small nor too large, and how many are that small."""
+        found = []
+        for p in p_of_zero[:, nodes]:
+            low = p[p <= alpha]
+            open_yet = low[low > at_once]
+            found.append((open_yet, len(low) - len(open_yet)))
+        return found
+
+    by_cell = zip(*map_ordered(seen, list(_parts(level, _NODES_AT_ONCE)), executor), strict=True)
+    return np.array(
+        [
+            rejected_up_to(np.concatenate([p for p, _ in cell]), alpha, tried, sum(sure for _, sure in cell))
+            for cell in by_cell
+        ]
+    )
 
 
 def rejected_up_to(p: FloatArray, alpha: float, tried: int, sure: int = 0) -> float:
