@@ -10,8 +10,6 @@ python benchmarks/histograms.py accuracy   errors on the 569 blocks of `pipeline
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from record import peak_memory, save, timed
+from record import command_figures, peak_memory, save, timed
 
 import topdown as td
 from topdown.confidential.measure import measurable
@@ -179,22 +177,6 @@ def run(blocks: int) -> None:
             figures = command_figures([topdown, "run", str(place / "run.toml"), "-q"])
         print(f"  {figures['seconds']:.1f} s, {figures['peak GiB']:.2f} GiB")
         save("histograms-run", figures | {"blocks": blocks, "persons": int(persons.sum()), "rows": len(persons)})
-
-
-def command_figures(command: list[str]) -> dict[str, float]:
-    """Seconds of a command, from its start to its end, and the most memory that it and its workers held; its modules
-    are kept compiled, as they are where it is installed."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    script = (
-        "import resource, sys, time, subprocess\n"
-        "began = time.perf_counter()\n"
-        "subprocess.run(sys.argv[1:], check=True)\n"
-        "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20)\n"
-    )
-    program = [sys.executable, "-c", script, *command]
-    done = subprocess.run(program, capture_output=True, text=True, check=True, env=environment)
-    seconds, peak = map(float, done.stdout.split()[-2:])
-    return {"seconds": seconds, "peak GiB": peak}
 
 
 def accuracy(draws: int) -> None:

@@ -15,20 +15,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from record import peak_memory, save, timed
+from record import command_figures, save, timed
 from synthetic import BLOCKS, WIDTHS, write
 
 import topdown as td
-from topdown.config import load_config
-from topdown.machine.progress import Silent
-from topdown.pipeline import run as pipeline
 from topdown.projection import equality, nonnegative
 from topdown.projection.rounding import round_top_down
 
@@ -77,37 +72,23 @@ csv = false
 """
 
 
-class _Timer(Silent):
-    """Seconds and peak memory of every stage of a run."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def stage(self, title: str) -> Iterator[None]:
-        with timed(self.seconds, title):
-            yield
-
-
 def run(path: Path, method: str) -> None:
-    """The main job from the leaf table to all public outputs, beside pyarrow's reading and writing alone."""
+    """The main job from the leaf table to all public outputs, by the command, beside pyarrow's reading and writing."""
+    topdown = str(Path(sys.executable).with_name("topdown"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "nation.toml"
         cells = [name for name in pq.read_schema(path).names if name != "geoid"]
         file.write_text(
             CONFIGURATION.format(path=json.dumps(str(path.resolve())), cells=json.dumps(cells), method=method)
         )
-        timer = _Timer()
-        started = time.perf_counter()
-        pipeline.run(load_config(file), Path(folder) / "out", timer)
-        total, peak = time.perf_counter() - started, peak_memory()
-        by_arrow = _arrow_alone(path, Path(folder) / "out" / "public")
-        for title, seconds in timer.seconds.items():
-            print(f"  {title:40s} {seconds / total:6.1%}")
-        print(f"  total {total:.2f} s, peak memory {peak:.2f} GiB")
-        print(f"  pyarrow alone, reading and writing the same tables: {by_arrow:.2f} s; ratio {total / by_arrow:.2f}")
-        figures = {f"seconds, {title}": seconds for title, seconds in timer.seconds.items()}
-        save("nation", figures | {"seconds": total, "peak GiB": peak, "ratio to pyarrow": total / by_arrow})
+        output = Path(folder) / "out"
+        figures = command_figures([topdown, "run", str(file), "--output", str(output), "--verbose"])
+        by_arrow = _arrow_alone(path, output / "public")
+    for title, value in figures.items():
+        print(f"  {title:50s} {value:6.2f}")
+    total = figures["seconds"]
+    print(f"  pyarrow alone, reading and writing the same tables: {by_arrow:.2f} s; ratio {total / by_arrow:.2f}")
+    save("nation", figures | {"ratio to pyarrow": total / by_arrow})
 
 
 def _arrow_alone(source: Path, public: Path) -> float:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from record import RESULTS, machine, save
+from record import RESULTS, as_installed, machine, save, step_of
 from synthetic import BLOCKS, STATES
 from synthetic_histograms import write_nation, write_nation_of
 
@@ -81,7 +81,12 @@ class Watch:
         with (
             log.open("a") as kept,
             subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=pipe, text=True, preexec_fn=_end_with_us
+                command,
+                stdout=subprocess.DEVNULL,
+                stderr=pipe,
+                text=True,
+                env=as_installed(),
+                preexec_fn=_end_with_us,
             ) as job,
         ):
             looks = threading.Thread(target=self._look, args=(job,))
@@ -99,9 +104,9 @@ class Watch:
 
     def _note(self, line: str) -> None:
         """Take the seconds of a step from a line that tells them."""
-        found = re.search(r"ms +(\S[^:]*): done in ([0-9.]+) s", line)
-        if found:
-            self.steps[found[1].strip()] = float(found[2])
+        step = step_of(line)
+        if step is not None:
+            self.steps[step[0]] = step[1]
 
     def _look(self, job: subprocess.Popen[str]) -> None:
         while job.poll() is None:

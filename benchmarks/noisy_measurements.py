@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from histograms import command_figures, synthetic_state
-from record import save, timed
+from histograms import synthetic_state
+from record import command_figures, save, timed
 
 import topdown as td
 from topdown.workload.redistricting import PERSONS

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -53,6 +55,33 @@ def timed(into: dict[str, float], title: str) -> Iterator[None]:
     into[title] = time.perf_counter() - wall
     used = time.process_time() - processor
     print(f"  {title:40s} {into[title]:8.2f} s   processor {used:8.2f} s   peak memory {peak_memory():5.2f} GiB")
+
+
+def as_installed() -> dict[str, str]:
+    """The environment for a command whose modules are kept compiled, as they are where it is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def command_figures(command: list[str]) -> dict[str, float]:
+    """Seconds of a command, from its start to its end, and of the steps that it tells (`--verbose`), and the most
+    memory that it, or a worker, held."""
+    script = (
+        "import resource, sys, time, subprocess\n"
+        "began = time.perf_counter()\n"
+        "subprocess.run(sys.argv[1:], check=True)\n"
+        "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20)\n"
+    )
+    program = [sys.executable, "-c", script, *command]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env=as_installed())
+    seconds, peak = map(float, done.stdout.split()[-2:])
+    steps = {f"seconds, {step[0]}": step[1] for step in map(step_of, done.stderr.splitlines()) if step is not None}
+    return {**steps, "seconds": seconds, "peak GiB": peak}
+
+
+def step_of(line: str) -> tuple[str, float] | None:
+    """The step of a run whose end ``line`` tells, and its seconds."""
+    found = re.search(r"ms +(\S[^:]*): done in ([0-9.]+) s", line)
+    return None if found is None else (found[1].strip(), float(found[2]))
 
 
 def compare(before: Path, after: Path) -> None:

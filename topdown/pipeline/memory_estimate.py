@@ -48,11 +48,12 @@ _ANSWER_IN_FILE = 170.0
 """Numbers of a table of answers that are written at once, and bytes of each: estimate, deviation, margins and count, as
 arrays, as Arrow's, and encoded."""
 
-_SORTED_AT_ONCE = 1 << 20
+_SORTED_AT_ONCE = 1 << 19
 _FAMILY_GROUP = 1 << 17
 _LARGE_FAMILY = 1 << 18
 _LARGE_TREE = 1 << 22
 _NODES_AT_ONCE = 1 << 18
+_CELLS_OF_NODES = 1 << 17
 
 
 _NOISE_ARRAYS = {"none": 1.6, "boundary-inflated": 5.2, "truncated": 12.0, "normalized": 12.0}
@@ -199,11 +200,11 @@ def _projection(tree: Tree, work: Work, method: Method) -> float:
 
 
 def _rounding(tree: Tree, work: Work) -> float:
-    """One cell at a time, level by level; the remainders of a group of families sorted at once."""
-    widest, families = _widest(tree), _most_families(tree)
-    sorted_at_once = min(widest, max(_SORTED_AT_ONCE, _largest_family(tree)))
-    level = max(3.0 * widest + 11.0 * families, 2.2 * widest + 4.0 * families + 8.5 * sorted_at_once)
-    words = 2.0 * tree.n_nodes + level
+    """One cell at a time, level by level; of groups of families a few are floored, and every thread sorts one's
+    remainders."""
+    widest, group = _widest(tree), max(_SORTED_AT_ONCE, _largest_family(tree))
+    floored, being_sorted = min(widest, (work.threads + 2) * group), min(widest, work.threads * group)
+    words = 2.0 * tree.n_nodes + 2.2 * floored + 8.5 * being_sorted + 4.0 * _most_families(tree)
     return _WORD * (words + work.invariants * (2.1 * tree.n_nodes + 3.0 * widest))
 
 
@@ -215,9 +216,11 @@ def _laws(tree: Tree) -> float:
 
 
 def _intervals(tree: Tree, work: Work) -> float:
-    """A block of cells at all nodes, and in it some nodes at once, or the children of one that has many."""
+    """A block of cells at all nodes, and in it some nodes at once for every thread, or the children of one that has
+    many."""
     cells, nodes = _block_cells(tree, work), tree.n_nodes
-    at_once = max((6.6 * cells + 6.4) * min(nodes, _NODES_AT_ONCE), 1.2 * cells * _largest_family(tree))
+    at_once = 6.4 * min(nodes, work.threads * _NODES_AT_ONCE) + 6.6 * cells * min(nodes, work.threads * _CELLS_OF_NODES)
+    at_once = max(at_once, 1.2 * cells * _largest_family(tree))
     return _WORD * ((2.5 + 3.0 * cells) * nodes + cells * tree.n_families + at_once)
 
 

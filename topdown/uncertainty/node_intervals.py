@@ -119,9 +119,7 @@ class _Limits(NamedTuple):
             do_all(of_families, families.parts(_NODES_AT_ONCE), executor)
 
 
-def _limits(
-    x: FloatArray, deviation: FloatArray, caps: FloatArray, tree: Tree, executor: Executor | None
-) -> _Limits:
+def _limits(x: FloatArray, deviation: FloatArray, caps: FloatArray, tree: Tree, executor: Executor | None) -> _Limits:
     """From how many deviations truths of inner nodes may pass their estimates (``caps``, (inner nodes,)); ``deviation``
     (nodes,).
     """
