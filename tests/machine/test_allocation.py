@@ -8,8 +8,8 @@ import sys
 import pytest
 
 _SMALL_ARRAYS_LET_GO = """
-from topdown.machine.allocation import give_back, settle_allocators
-settle_allocators()
+from topdown.machine.allocation import give_back, settle_process
+settle_process()
 import numpy as np
 from topdown.machine.memory import held_memory
 

@@ -30,7 +30,7 @@ from topdown.cli.study import study
 from topdown.cli.synthesize import synthesize
 from topdown.cli.verify import verify
 from topdown.errors import ConfigError, DataError, TopdownError
-from topdown.machine.allocation import settle_allocators
+from topdown.machine.allocation import settle_process
 from topdown.machine.interrupts import INTERRUPTED, one_line
 from topdown.machine.software import version_of
 from topdown.machine.streams import OUTLIVES_OUTPUT, UNWRITABLE, lasting_streams
@@ -96,7 +96,7 @@ def version() -> None:
 
 def main() -> None:
     """Run the command line: one message and an exit code, whatever goes wrong, and never a traceback by itself."""
-    settle_allocators()
+    settle_process()
     with lasting_streams() as output, one_line():
         code, is_whole = _outcome()
         output.flush()

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
 from topdown.errors import ConfigError, DataError
-from topdown.machine.allocation import settle_allocators
+from topdown.machine.allocation import settle_process
 from topdown.machine.interrupts import held_back
 from topdown.machine.system import THREADS_OF_ALGEBRA, processors
 
@@ -199,7 +199,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _serve(calls: Connection, parents: Connection | None) -> None:
     """A worker: answer every call, until the other end of the pipe is closed, by the parent or by its death."""
     if parents is None:
-        settle_allocators()
+        settle_process()
     else:
         parents.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of the terminal; the parent decides
