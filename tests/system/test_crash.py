@@ -34,7 +34,7 @@ from support.crash import (
 from topdown.config import load_config
 from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.machine.progress import Silent
-from topdown.pipeline import derive, draw
+from topdown.pipeline import derive, draw, reading
 from topdown.pipeline import run as pipeline
 from topdown.privacy import ledger_file
 from topdown.privacy.ledger import Ledger
@@ -300,6 +300,23 @@ def test_an_input_that_changes_while_it_is_read_is_refused(place: Path, monkeypa
     assert Ledger(place.parent / "ledger.db").account("census").spent == 0
     pipeline.run(load_config(place))
     require_the_same_release(place)
+
+
+def test_an_input_that_grows_between_its_units_and_its_counts_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = place.parent / "table.csv"
+    weigh = reading.require_memory
+
+    def meddled(*arguments: Any) -> None:
+        weigh(*arguments)
+        lines = table.read_text().splitlines()
+        table.write_text("\n".join([*lines, lines[-1]]) + "\n")
+
+    monkeypatch.setattr(reading, "require_memory", meddled)
+    with pytest.raises(DataError, match="changed while it was read; run again"):
+        pipeline.run(load_config(place))
+    assert Ledger(place.parent / "ledger.db").account("census").spent == 0
 
 
 @pytest.mark.parametrize("title", ["drawing noise", "keeping what was measured", "projecting", "writing"])

@@ -11,7 +11,7 @@ from pathlib import Path
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
-from topdown.errors import BudgetError, ConfigError, DataError
+from topdown.errors import BudgetError, ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
@@ -36,7 +36,7 @@ from topdown.pipeline.part_plan import (
     where_to_cut,
 )
 from topdown.pipeline.protection import notices_of, require_protection
-from topdown.pipeline.reading import input_digest, needed_in_parts, read_input, units_digest
+from topdown.pipeline.reading import changed, input_digest, needed_in_parts, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
 from topdown.planning.expected import expected_errors
 from topdown.privacy.ledger import Ledger
@@ -194,11 +194,11 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         if limits is not None:
             require_kept(counts, limits)
         if input_digest(config) != digest:
-            raise _changed(config.input_path)
+            raise changed(config.input_path)
         if config.units_path is not None and units_digest(config) != units:
-            raise _changed(config.units_path)
+            raise changed(config.units_path)
         if config.limits_path is not None and limits_digest(config) != limits_table:
-            raise _changed(config.limits_path)
+            raise changed(config.limits_path)
         give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
@@ -212,10 +212,6 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             "in geography.units"
         )
     return Prepared(counts, plan, digest, units, limits, limits_table)
-
-
-def _changed(path: Path) -> DataError:
-    return DataError(f"{shown_path(path)}: it changed while it was read; run again when it is complete")
 
 
 def _require_list(config: RunConfig, digest: str, units: str | None) -> None:

@@ -73,11 +73,12 @@ def read_input(
         return geography, counts_of(config, file, geography)
     wanted = _present(config, config.input_path, [*config.counted_columns, *config.input.where])
     require_columns(config.input_path, wanted, config.input.form)
+    known = pa.table({})  # columns by which the rows of counts are found
     if config.units_path is None:
         _require_memory_for_units(config.input_path, config)
         wanted = [_root_column(config), *identifiers, *_name_columns(options), *config.input.where]
         if config.input.rows == "leaves":
-            table = _input_table(config, wanted)
+            table = _in_one_piece(_input_table(config, wanted))
             with _rows_by_line(config):
                 table = filled(table, config)
         else:
@@ -86,18 +87,24 @@ def read_input(
         with _rows_by_line(config, of_file=config.input.rows == "leaves"):
             geography = _geography(table, config)
         path = _path_columns(config, table.column_names)
+        if config.input.rows == "leaves" and options.fill is None:
+            known = table.select([name for name in path if name not in config.input.where])
         del table
     else:
         geography = _listed(config.units_path, config)
         path = _path_columns(config, identifiers)
-    require_memory(config, geography, path, stages or Silent(), workers, part_size)
+    require_memory(config, geography, path, stages or Silent(), workers, part_size, known.nbytes)
     if config.input.rows != "leaves":
         with _rows_by_line(config):
             counts = counts_of_records(config, geography, path)
         _require_disjoint(config, counts)
         return geography, counts
     wanted = [*(path if options.fill is None else identifiers), *config.input.cells, *config.input.where]
-    table = _input_table(config, wanted)
+    table = _input_table(config, [name for name in wanted if name not in known.column_names])
+    if known.num_columns and known.num_rows != table.num_rows:
+        raise changed(config.input_path)
+    for name in known.column_names:
+        table = table.append_column(name, known[name])
     with _rows_by_line(config):
         table = filled(table, config)
         counts = Counts.from_table(
@@ -109,7 +116,7 @@ def read_input(
             absent="refuse" if config.units_path is None else "zero",
             schema=config.schema_of_cells if config.has_schema else None,
         )
-    del table
+    del table, known
     _require_disjoint(config, counts)
     return geography, counts
 
@@ -241,6 +248,13 @@ def _input_table(config: RunConfig, wanted: Sequence[str]) -> pa.Table:
     return table
 
 
+def _in_one_piece(table: pa.Table) -> pa.Table:
+    """``table`` with every text column in one piece: of one in several each of its readers would make a copy."""
+    texts = [name for name in table.column_names if pa.types.is_string(table[name].type)]
+    joined = table.select(texts).combine_chunks()
+    return pa.table({name: joined[name] if name in texts else table[name] for name in table.column_names})
+
+
 def _chosen(table: pa.Table, name: str, value: str) -> pa.Array:
     return pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value)
 
@@ -265,6 +279,11 @@ def _rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
         chosen = [np.asarray(pc.fill_null(_chosen(table, *one), False)) for one in config.input.where.items()]
         row = int(np.flatnonzero(np.all(chosen, axis=0))[row])
     raise found.at(row_named(path, row, form))
+
+
+def changed(path: Path) -> DataError:
+    """What is said of a table that is not the same from one look to the next."""
+    return DataError(f"{shown_path(path)}: it changed while it was read; run again when it is complete")
 
 
 def input_digest(config: RunConfig) -> str:
@@ -297,10 +316,12 @@ def require_memory(
     stages: Stages,
     workers: int | None,
     part_size: int | None = None,
+    read: int = 0,
 ) -> None:
     """Refuse what needs more memory than there is, before a count is read; tell ``stages`` how much a run takes.
 
-    ``path``: the columns by which rows are found. Of a study only what reading takes is known.
+    ``path``: the columns by which rows are found, of which so many bytes are ``read``, and go when the counts are. Of a
+    study only what reading takes is known.
     """
     in_parts = goes_in_parts(config, geography.n_nodes, part_size)
     if config.by_family and not in_parts and not isinstance(config, StudyConfig):
@@ -308,7 +329,7 @@ def require_memory(
         _refuse_beyond(_COMPILING, config, f"several queries takes, for its compiler alone, {gibibytes(_COMPILING)}")
         load_loops()
     give_back()
-    work, held = _work(config, geography, path, workers), held_memory()
+    work, held = _work(config, geography, path, workers), held_memory() - read
     if in_parts and len(geography.levels) > 2:
         found = needed_in_parts(config, geography, part_size)
         peak = found.memory(held, work.threads)
