@@ -69,6 +69,19 @@ def test_codes_alone_give_widths_and_a_total_is_left_out(tmp_path: Path) -> None
     assert "Left out, since it is the sum of others: everybody" in (tmp_path / "made.toml").read_text()
 
 
+@pytest.mark.parametrize(("wrong", "said"), [("-3", "negative"), ("2.5", "a fraction")])
+def test_a_number_that_is_no_count_is_named_and_its_column_stays_a_cell(
+    wrong: str, said: str, tmp_path: Path, topdown: Command
+) -> None:
+    frame = blocks().drop(columns="everybody").astype(str)
+    frame.loc[7, "female"] = wrong
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    done = topdown("init", tmp_path / "table.csv", "-o", tmp_path / "made.toml")
+    assert done.returncode == 0, done.stderr
+    assert tomllib.loads((tmp_path / "made.toml").read_text())["input"]["cells"] == ["male", "female"]
+    assert f"'44001000007', cell 'female' (line 9): the value is {said}" in done.stdout
+
+
 def test_records_and_long_tables_get_a_schema(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     persons = pd.DataFrame(

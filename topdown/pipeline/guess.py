@@ -22,6 +22,8 @@ from topdown.wording import shown_path
 _MOST_CATEGORIES = 60
 _MOST_LEVELS = 8
 _NUMBER = r"^[ ]*(0|[1-9][0-9]*|[1-9][0-9]{0,2}(,[0-9]{3})+)(\.0*)?[ ]*$"
+_ANY_NUMBER = r"^[ ]*[-+]?(0|[1-9][0-9,]*)(\.[0-9]*)?[ ]*$"
+_MOSTLY = 0.9
 _CODE = re.compile(r"(?i)(geo_?id|fips|code|_id|^id|block|tract|bg$|nuts|ags|ibge|ons)")
 _US_WIDTHS = {2: "state", 5: "county", 11: "tract", 12: "block group", 15: "block"}
 
@@ -95,11 +97,14 @@ def _guess_of(table: pa.Table, form: Format, path: Path) -> Guess:
 
 
 def _is_count(name: str, column: pa.ChunkedArray, text: pa.Array) -> bool:
-    """Whether a column holds whole numbers, and neither codes nor texts."""
+    """Whether a column holds numbers, most of them whole, and neither codes nor texts."""
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
         return True
     known = text.drop_null()
-    if not len(known) or not pc.all(pc.match_substring_regex(known, _NUMBER)).as_py():
+    if not len(known) or not pc.all(pc.match_substring_regex(known, _ANY_NUMBER)).as_py():
+        return False
+    # A few numbers that are no counts are mistakes, which `topdown check` names; of many it is another column.
+    if pc.mean(pc.match_substring_regex(known, _NUMBER)).as_py() < _MOSTLY:
         return False
     one_width = pc.count_distinct(pc.utf8_length(known)).as_py() == 1 and pc.utf8_length(known)[0].as_py() > 1
     return not (_CODE.search(name) and one_width)
