@@ -58,7 +58,7 @@ def synthetic_state(blocks: int, schema: td.Schema, rng: np.random.Generator) ->
         if tract[block] != of:
             of = tract[block]
             mixture = rng.dirichlet(common * 60 + 1e-9)
-        size = 0 if rng.random() < 1 / 3 else int(rng.lognormal(3.6, 0.9))
+        size = 0 if rng.random() < 1 / 3 else int(rng.lognormal(3.79, 0.9))
         values[possible, place] = rng.multinomial(size, mixture)
     widths = {level: width for level, width in LEVELS.items() if level != "state"}
     widths["block"] = 16

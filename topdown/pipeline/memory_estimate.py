@@ -203,7 +203,7 @@ def _rounding(tree: Tree, work: Work) -> float:
     """One cell at a time, level by level; of groups of families a few are floored, and every thread sorts one's
     remainders."""
     widest, group = _widest(tree), max(_SORTED_AT_ONCE, _largest_family(tree))
-    floored, being_sorted = min(widest, (work.threads + 2) * group), min(widest, work.threads * group)
+    floored, being_sorted = min(widest, 2 * (work.threads + 1) * group), min(widest, work.threads * group)
     words = 2.0 * tree.n_nodes + 2.2 * floored + 8.5 * being_sorted + 4.0 * _most_families(tree)
     return _WORD * (words + work.invariants * (2.1 * tree.n_nodes + 3.0 * widest))
 

@@ -135,7 +135,7 @@ class _Floored(NamedTuple):
 
     @property
     def n_coins(self) -> int:
-        """How many children have siblings, or are themselves, that get one more."""
+        """How many children the families have in which some get one more: each tosses a coin."""
         return int(self.families.sizes[self.left > 0].sum())
 
     def give_units(self, coins: npt.NDArray[np.uint32]) -> None:

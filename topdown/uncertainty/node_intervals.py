@@ -59,12 +59,13 @@ def node_intervals(
 
     def tested(nodes: slice) -> None:
         for shape, members in found.members(nodes):
-            for some, rule in rules(members, limits.costs[members], shape, alpha):
-                sd = deviation[some]
-                seen = x[:, some] / sd
-                bounds.lower[:, some] = rule.lower(seen) * sd
-                bounds.upper[:, some] = rule.upper(seen) * sd
-                p_of_zero[:, some] = rule.p_of_zero(seen)
+            for those, rule in rules(members, limits.costs[members], shape, alpha):
+                for some in np.array_split(those, 1 + len(those) // _NODES_AT_ONCE):
+                    sd = deviation[some]
+                    seen = x[:, some] / sd
+                    bounds.lower[:, some] = rule.lower(seen) * sd
+                    bounds.upper[:, some] = rule.upper(seen) * sd
+                    p_of_zero[:, some] = rule.p_of_zero(seen)
 
     do_all(tested, list(_parts(slice(0, tree.n_nodes), _TESTED_AT_ONCE)), executor)
     limits.apply(bounds.upper, tree, executor)
