@@ -25,6 +25,12 @@ _VALUES_AT_ONCE = 1 << 20
 _CHILDREN_AT_ONCE = 1 << 17
 
 
+def runs(nodes: slice, at_once: int) -> Iterator[slice]:
+    """``nodes`` in their order, so many at once."""
+    for begin in range(nodes.start, nodes.stop, at_once):
+        yield slice(begin, min(begin + at_once, nodes.stop))
+
+
 class Families(NamedTuple):
     """The families whose parents stand at one level.
 

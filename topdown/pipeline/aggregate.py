@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError
-from topdown.geography.tree import IntArray
+from topdown.geography.tree import IntArray, runs
 from topdown.machine.software import version_of
 from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.manifest import SCHEMA_VERSION
@@ -173,8 +173,7 @@ def _released(
         columns = [k for k, one in enumerate(answers) if one.query == asked]
         chosen = [answers[k].answer for k in columns]
         step = max(1, _NUMBERS_AT_ONCE // asked.n_answers)
-        for begin in range(part.start, part.stop, step):
-            here = slice(begin, min(begin + step, part.stop))
+        for here in runs(part, step):
             has = of[here] >= 0
             values = released.answers_of(here, asked)[has][:, chosen]
             np.add.at(total, (of[here][has][:, None], np.array(columns)), values)

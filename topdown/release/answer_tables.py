@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from topdown.geography.geography import Geography
-from topdown.geography.tree import FloatArray, IntArray
+from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.tables.tidy import text_of
@@ -68,7 +68,8 @@ def paths_of(table: AnswerTable) -> tuple[str, str]:
 def table_batches(table: AnswerTable, release: Answering) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name`` and a column of counts for every one of the table's, unit by unit from the root."""
     answers = max(query.n_answers for query in table.queries)
-    for nodes in _parts(release.geography, max(1, _NUMBERS_OF_A_GROUP // (answers + len(table.columns)))):
+    at_once = max(1, _NUMBERS_OF_A_GROUP // (answers + len(table.columns)))
+    for nodes in runs(slice(0, release.geography.n_nodes), at_once):
         units = _units(release.geography, nodes, 1)
         counts = table_counts(table, release, nodes)
         arrays = {column.name: pa.array(counts[:, k]) for k, column in enumerate(table.columns)}
@@ -92,7 +93,7 @@ def estimate_batches(
     """
     names = pa.array([column.name for column in table.columns])
     cells = max(query.schema.n_cells for query in table.queries)
-    for nodes in _parts(release.geography, max(1, _NUMBERS_AT_ONCE // (cells + len(names)))):
+    for nodes in runs(slice(0, release.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // (cells + len(names)))):
         values, variance = estimated(table, linear, nodes)
         with np.errstate(invalid="ignore"):
             deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan).reshape(-1)
@@ -141,12 +142,6 @@ def estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice
         np.stack([values[query][:, k] for query, k in columns], axis=1),
         np.stack([variance[query][:, k] for query, k in columns], axis=1),
     )
-
-
-def _parts(geography: Geography, step: int) -> Iterator[slice]:
-    """Nodes in their order, ``step`` at once."""
-    for begin in range(0, geography.n_nodes, step):
-        yield slice(begin, min(begin + step, geography.n_nodes))
 
 
 def _units(geography: Geography, nodes: slice, times: int) -> dict[str, pa.Array]:

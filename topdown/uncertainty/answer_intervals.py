@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.geography.tree import FloatArray, IntArray, Tree, runs
 from topdown.measurements.measurements import Measurements
 from topdown.projection.several import EXACT
 from topdown.uncertainty.error_law import AnyShape, Shape
@@ -188,9 +188,7 @@ class AnswerIntervals:
 
 def parts(nodes: slice, columns: int) -> Iterator[slice]:
     """``nodes`` in their order, so many at once that their numbers in so many columns stay within bounds."""
-    step = max(1, _NUMBERS_AT_ONCE // max(columns, 1))
-    for begin in range(nodes.start, nodes.stop, step):
-        yield slice(begin, min(begin + step, nodes.stop))
+    return runs(nodes, max(1, _NUMBERS_AT_ONCE // max(columns, 1)))
 
 
 def answer_intervals(

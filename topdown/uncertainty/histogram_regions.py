@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError
-from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.geography.tree import FloatArray, IntArray, Tree, runs
 from topdown.measurements.measurements import Answers, Measurements
 from topdown.projection import diffuse
 from topdown.projection.components import Block, Component, Components
@@ -147,11 +147,10 @@ class HistogramSums:
         order = np.argsort(asked.node, kind="stable")
         nodes = asked.node[order]
         step = max(1, _NUMBERS_AT_ONCE // query.n_answers)
-        for begin in range(0, self.measurements.geography.n_nodes, step):
-            part = order[slice(*np.searchsorted(nodes, [begin, begin + step]))]
+        for here in runs(slice(0, self.measurements.geography.n_nodes), step):
+            part = order[slice(*np.searchsorted(nodes, [here.start, here.stop]))]
             if len(part):
-                here = slice(begin, min(begin + step, self.measurements.geography.n_nodes))
-                values = self._estimates[query].answers_of(here, query).values[asked.node[part] - begin]
+                values = self._estimates[query].answers_of(here, query).values[asked.node[part] - here.start]
                 np.add.at(found, asked.of[part], asked.amount[part, None] * values)
         return found
 

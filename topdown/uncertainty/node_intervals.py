@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree, runs
 from topdown.machine.parallel import do_all, map_ordered
 from topdown.uncertainty.error_law import AnyShape
 from topdown.uncertainty.groups import Groups
@@ -67,7 +67,7 @@ def node_intervals(
                     bounds.upper[:, some] = rule.upper(seen) * sd
                     p_of_zero[:, some] = rule.p_of_zero(seen)
 
-    do_all(tested, list(_parts(slice(0, tree.n_nodes), _TESTED_AT_ONCE)), executor)
+    do_all(tested, list(runs(slice(0, tree.n_nodes), _TESTED_AT_ONCE)), executor)
     limits.apply(bounds.upper, tree, executor)
     for index in range(tree.n_levels):
         level = tree.level(index)
@@ -79,14 +79,8 @@ def node_intervals(
             inside = None if released is None else released[:, nodes]
             lower[...], upper[...] = whole(x[:, nodes], variance[nodes], Bounds(lower, upper), inside)
 
-        do_all(told, list(_parts(level, _NODES_AT_ONCE)), executor)
+        do_all(told, list(runs(level, _NODES_AT_ONCE)), executor)
     return bounds
-
-
-def _parts(nodes: slice, at_once: int) -> Iterator[slice]:
-    """``nodes`` in their order, some at once."""
-    for begin in range(nodes.start, nodes.stop, at_once):
-        yield slice(begin, min(begin + at_once, nodes.stop))
 
 
 def rules(members: IntArray, costs: Mask, shape: AnyShape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
@@ -163,7 +157,7 @@ def _surely(
             found.append((open_yet, len(low) - len(open_yet)))
         return found
 
-    by_cell = zip(*map_ordered(seen, list(_parts(level, _NODES_AT_ONCE)), executor), strict=True)
+    by_cell = zip(*map_ordered(seen, list(runs(level, _NODES_AT_ONCE)), executor), strict=True)
     return np.array(
         [
             rejected_up_to(np.concatenate([p for p, _ in cell]), alpha, tried, sum(sure for _, sure in cell))
