@@ -178,3 +178,25 @@ def test_memory_is_known_without_what_windows_lacks(monkeypatch: pytest.MonkeyPa
     available = memory.available_memory()
     assert available is not None
     assert available > 1 << 20
+
+
+LEAVING = """
+import atexit, sys, types
+class Slow:
+    def __del__(self): print("taken apart")
+kept = Slow()
+def command():
+    atexit.register(lambda: print("tidied"))
+    sys.stdout.write("said ")
+    raise SystemExit({code})
+sys.modules["topdown.cli"] = types.SimpleNamespace(main=command)
+from topdown.entry import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("code", "expected"), [("0", 0), ("None", 0), ("3", 3), ("'why'", 1)])
+def test_the_command_ends_with_its_code_and_all_it_said_and_takes_nothing_apart(code: str, expected: int) -> None:
+    program = LEAVING.format(code=code)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (expected, "said tidied\n", "")
