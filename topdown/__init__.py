@@ -113,8 +113,8 @@ __all__ = [
 ]
 
 # Loaded when used. Together they and what they stand on (scipy's statistics, cvxpy) take seconds, which a program that
-# asks for a plan, or for --help, need not wait for. For the same reason modules import cvxpy, scipy.stats and networkx
-# inside the functions that call them.
+# asks for a plan, or for --help, need not wait for. For the same reason modules import cvxpy, scipy.stats,
+# scipy.optimize and networkx inside the functions that call them.
 _MODULES = {
     "errors": "topdown.errors",
     "fairness": "topdown.simulation.fairness",

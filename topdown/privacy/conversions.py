@@ -17,7 +17,6 @@ from fractions import Fraction
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr
 
 from topdown.errors import BudgetError
@@ -148,7 +147,7 @@ def gaussian_epsilon(delta: Real, sigma: Real, sensitivity: Real = 1.0) -> float
     high = 1.0
     while _log_gaussian_delta(high, shift) > log_delta:
         high *= 2
-    return float(brentq(lambda e: _log_gaussian_delta(e, shift) - log_delta, 0.0, high, xtol=1e-300, rtol=1e-14))
+    return _root(lambda e: _log_gaussian_delta(e, shift) - log_delta, 0.0, high, 1e-300, 1e-14)
 
 
 def analytic_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0) -> float:
@@ -169,7 +168,7 @@ def analytic_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0)
         low -= 2.0
     while excess(high) < 0:
         high += 2.0
-    sigma = sensitivity / math.exp(float(brentq(excess, low, high, xtol=1e-15, rtol=1e-14)))
+    sigma = sensitivity / math.exp(_root(excess, low, high, 1e-15, 1e-14))
     while gaussian_delta(epsilon, sigma, sensitivity) > delta:
         sigma *= 1 + 2.0**-50
     return sigma
@@ -233,7 +232,14 @@ def _root_in_log(function: Callable[[float], float], high: float, sign: int = 1)
     lower = upper - 1.0
     while sign * function(math.exp(lower)) > 0:
         lower -= 2 * (upper - lower)
-    return math.exp(float(brentq(lambda u: function(math.exp(u)), lower, upper, xtol=1e-15, rtol=1e-15)))
+    return math.exp(_root(lambda u: function(math.exp(u)), lower, upper, 1e-15, 1e-15))
+
+
+def _root(function: Callable[[float], float], low: float, high: float, absolute: float, relative: float) -> float:
+    """The root between ``low`` and ``high``, to either tolerance, by Brent's method."""
+    from scipy.optimize import brentq
+
+    return float(brentq(function, low, high, xtol=absolute, rtol=relative))
 
 
 def _check(name: str, value: Real, *, zero: bool = False) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
@@ -25,12 +26,15 @@ GIVEN = -1
 """What `levels_taken` says of a node that gave its share to its parent."""
 
 
-def levels_taken(plan: Plan, geography: Geography) -> IntArray:
+LevelsArray = npt.NDArray[np.int16]
+
+
+def levels_taken(plan: Plan, geography: Geography) -> LevelsArray:
     """Of how many levels below it every node (nodes,) has the share beside its own; `GIVEN` where it has none.
 
     A parent whose level is not measured, or exact, takes nothing. ``plan``: with its shares.
     """
-    found = np.zeros(geography.n_nodes, np.int64)
+    found = np.zeros(geography.n_nodes, np.int16)
     if plan.only_child != MOVE_UP:
         return found
     tree = geography.tree
@@ -46,10 +50,10 @@ def levels_taken(plan: Plan, geography: Geography) -> IntArray:
     return found
 
 
-def groups(taken: IntArray, nodes: slice) -> Iterator[tuple[int, slice | IntArray]]:
+def groups(taken: LevelsArray, nodes: slice) -> Iterator[tuple[int, slice | IntArray]]:
     """The nodes of a level, counted from its first, that are measured alike: how many levels' shares they have."""
     # Mostly no node takes anything, and millions of zeros need not be sorted.
-    kinds = np.unique(taken[nodes]) if taken[nodes].any() else np.zeros(1, np.int64)
+    kinds = np.unique(taken[nodes]) if taken[nodes].any() else np.zeros(1, np.int16)
     for kind in kinds.tolist():
         yield kind, slice(0, nodes.stop - nodes.start) if len(kinds) == 1 else np.flatnonzero(taken[nodes] == kind)
 

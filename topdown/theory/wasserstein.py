@@ -11,7 +11,7 @@ from typing import Literal, SupportsFloat, SupportsIndex, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 from topdown.errors import ConfigError
 from topdown.theory.noise_laws import (
@@ -69,6 +69,8 @@ def wasserstein_to_noise(
 
 
 def _laplace_distance(n: int) -> float:
+    from scipy.optimize import brentq
+
     residual = ProjectedLaplace(n, 1.0)
     if n == 2:
         return 0.25  # the survival function lies below the noise's for every x > 0
@@ -76,7 +78,7 @@ def _laplace_distance(n: int) -> float:
     def difference(x: float) -> float:
         return float(residual.sf(x)) - 0.5 * math.exp(-x)
 
-    crossing = float(optimize.brentq(difference, 0.05, 3.0, xtol=1e-14))
+    crossing = float(brentq(difference, 0.05, 3.0, xtol=1e-14))
     before = float(residual.excess(0.0)) - float(residual.excess(crossing)) + 0.5 * math.expm1(-crossing)
     after = 0.5 * math.exp(-crossing) - float(residual.excess(crossing))
     return 2.0 * (before + after)

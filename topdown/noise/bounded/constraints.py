@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.optimize import brentq
 
 from topdown.errors import ConfigError
 from topdown.noise.bounded.parameters import FloatArray, positive, scales
@@ -114,6 +113,8 @@ def uniform_scale(
     such an epsilon.
     """
     check_guarantee(guarantee)
+    from scipy.optimize import brentq
+
     budget, reach = positive("epsilon", epsilon), positive("sensitivity", sensitivity)
     spans = forbidden_spans(constraints)
     if not spans:

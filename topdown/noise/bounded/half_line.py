@@ -14,7 +14,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.polynomial import Chebyshev
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
 from scipy.special import lambertw
 
 from topdown.errors import ConfigError
@@ -76,6 +75,8 @@ def half_line_delta(epsilon: float) -> float:
     sensitivity. It is reached with one location at the border, where scales differ most, and the other one a whole
     sensitivity away, or less from epsilon of about 2.5 on: two thirds of one at epsilon 4.
     """
+    from scipy.optimize import minimize_scalar
+
     budget = positive("epsilon", epsilon)
     distances = np.linspace(1.0 / 64, 1.0, 64)
     best = int(np.argmax([pair_delta(0.0, float(t), budget) for t in distances]))
