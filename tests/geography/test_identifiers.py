@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import topdown as td
 from support.places import RUN_TOML
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, GeographyError
+from topdown.geography.construction import in_one_piece
 from topdown.pipeline.reading import read_input
 
 LEVELS = ["nation", "state", "county"]
@@ -126,3 +130,18 @@ def test_a_column_of_many_values_does_not_name_the_root(tmp_path: Path, frame: p
     with pytest.raises(DataError, match=r"column 'nation' is of the root's level and has 2 values"):
         root_of(tmp_path, table, RUN_TOML)
     assert root_of(tmp_path, table, RUN_TOML.replace("[privacy]", 'root = "US"\n[privacy]')) == "US"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pieces=st.lists(st.lists(st.text(max_size=4), max_size=6), max_size=5),
+    cut=st.integers(0, 3),
+    missing=st.booleans(),
+)
+def test_pieces_of_text_are_joined_as_arrow_joins_them(pieces: list[list[str]], cut: int, missing: bool) -> None:
+    """Slices of arrays, empty ones, texts that are longer in bytes than in letters, and missing ones."""
+    arrays = [pa.array([*piece, *[None] * missing], pa.string()).slice(cut) for piece in pieces]
+    joined = in_one_piece(arrays)
+    joined.validate(full=True)
+    assert joined.to_pylist() == [text for piece in arrays for text in piece.to_pylist()]
+    assert joined.type == pa.string()

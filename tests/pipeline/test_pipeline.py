@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from concurrent.futures import Future
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,24 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+import topdown as td
 from support.crash import PUBLIC, measured
 from support.places import REPOSITORY, RUN_TOML
+from support.trees import geography
 from topdown.config import RunConfig, load_config
 from topdown.errors import BudgetError, ConfigError, DataError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.machine.files import file_digest
+from topdown.pipeline import derive as derivation
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.made_margins import laws_beforehand, made_margins
 from topdown.pipeline.reading import read_input
 from topdown.projection import crosscheck
 from topdown.release import publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
+from topdown.uncertainty.laws import NodeLaws
 
 FILES = sorted(PUBLIC)
 
@@ -430,3 +436,37 @@ def test_check_draws_and_writes_nothing(toy_run: Path, no_noise: None) -> None:
     assert prepared.counts.geography.n_nodes == 6
     assert prepared.plan.share("county") == Fraction(1, 2)
     assert sorted(toy_run.parent.rglob("*")) == before
+
+
+def test_laws_that_are_found_beforehand_change_nothing(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, public = load_config(toy_run), toy_run.parent / "output" / "public"
+    pipeline.run(config)
+    first = contents(public)
+    shutil.rmtree(public)
+    asked = []
+
+    def laws(measurements: td.Measurements, confidence: float) -> NodeLaws | None:
+        asked.append(confidence)
+        return laws_beforehand(measurements, confidence)
+
+    monkeypatch.setattr(derivation, "finds_laws_early", lambda _: True)
+    monkeypatch.setattr(derivation, "laws_beforehand", laws)
+    pipeline.run(config, workers=2)
+    assert contents(public) == first
+    assert asked == [0.9]
+
+
+def test_laws_that_nobody_has_begun_to_find_are_found_when_they_are_wanted() -> None:
+    tree = Tree.from_family_sizes([[3], [4, 1, 2]])
+    there = geography(tree)
+    counted = td.Counts(there, ("all",), tree.aggregate(np.arange(7))[:, None])
+    plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 1": "0.3", "level 2": "0.2"})
+    measurements = td.measure(counted, plan, source=td.SeededSource(1))
+    estimates = {"unbiased": td.project(measurements, "gls")}
+    release = td.round_counts(td.project(measurements), source=td.SeededSource(2))
+    waiting: Future[NodeLaws | None] = Future()
+    alone, found = (made_margins(measurements, estimates, release, 0.9, laws=laws) for laws in (None, waiting))
+    assert waiting.cancelled()
+    assert found.margins is not None
+    assert alone.margins is not None
+    np.testing.assert_array_equal(found.margins.upper, alone.margins.upper)

@@ -9,17 +9,27 @@ from hypothesis import strategies as st
 
 import topdown as td
 from support.trees import Case, cases, measurements, trees, wide_trees
+from topdown.geography import tree as tree_module
 from topdown.geography.tree import FloatArray, Tree
 from topdown.projection.certificate import Certificate, certify
 from topdown.projection.invariants import lower_bounds, settle
-from topdown.projection.optimality import Residuals, family_optimality, tree_optimality
+from topdown.projection.method import METHODS as projection_methods
+from topdown.projection.optimality import FINE, Residuals, family_optimality, tree_optimality
+from topdown.projection.problem import cell_of
+from topdown.projection.project import stated
 
 METHODS = [("top-down", True), ("top-down", False), ("gls", False), ("gls-top-down", True), ("joint", True)]
 FAMILY = Tree.from_family_sizes([[2]])
 
 
 def tree_residual(x: FloatArray, y: FloatArray, v: FloatArray, tree: Tree, *, nonnegative: bool = True) -> float:
-    return float(tree_optimality(np.asarray(x, float), y, v, tree, nonnegative=nonnegative).gap.max())
+    x = np.asarray(x, float)
+    return float(tree_optimality(x, y, v, tree, nonnegative=nonnegative).joined(x.shape).gap.max())
+
+
+def family_residual(x: FloatArray, y: FloatArray, v: FloatArray, tree: Tree, lower: FloatArray | None = None) -> float:
+    x = np.asarray(x, float)
+    return float(family_optimality(x, y, v, tree, lower, nonnegative=True).joined(x.shape).gap.max())
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), METHODS)
@@ -57,8 +67,8 @@ def test_a_consistent_change_is_seen(method: str, case: Case, seed: int) -> None
     moved = np.abs(wrong - x).max()
     assume(moved > 1e-3 * case.noise)
     # A residual is a node's own move with the others held; the whole's is at most a multiple of the sum of these.
-    residual = tree_optimality(wrong, case.values.T, case.variance.T, tree, nonnegative=nonnegative).gap
-    assert residual.sum() > 1e-3 * moved / tree.n_levels
+    residual = tree_optimality(wrong, case.values.T, case.variance.T, tree, nonnegative=nonnegative)
+    assert residual.joined(wrong.shape).gap.sum() > 1e-3 * moved / tree.n_levels
 
 
 def test_an_exchange_between_two_vague_leaves_below_a_precise_parent_is_seen() -> None:
@@ -73,9 +83,8 @@ def test_a_starved_unmeasured_leaf_is_seen() -> None:
     assert tree_residual([[100, 10, 90]], y, v, FAMILY) == 0
     for wrong in ([[100, 100, 0]], [[100, 50, 50]], [[100, 0, 100]]):
         assert tree_residual(wrong, y, v, FAMILY) > 1
-        residual = family_optimality(np.array(wrong, float), y, v, FAMILY, None, nonnegative=True)
-        assert residual.gap.max() > 1
-    assert family_optimality(np.array([[100.0, 10, 90]]), y, v, FAMILY, None, nonnegative=True).gap.max() == 0
+        assert family_residual(wrong, y, v, FAMILY) > 1
+    assert family_residual([[100.0, 10, 90]], y, v, FAMILY) == 0
 
 
 def test_an_unmeasured_leaf_that_takes_what_measured_ones_lack_is_seen() -> None:
@@ -84,7 +93,7 @@ def test_an_unmeasured_leaf_that_takes_what_measured_ones_lack_is_seen() -> None
     for x, optimal in (([[10.0, 6, 4, 0]], True), ([[10.0, 5, 3, 2]], False)):
         for residual in (
             tree_residual(x, y, v, tree),
-            family_optimality(np.array(x), y, v, tree, None, nonnegative=True).gap.max(),
+            family_residual(x, y, v, tree),
         ):
             assert bool(residual < 1e-12) is optimal
 
@@ -205,5 +214,29 @@ def test_an_exchange_between_siblings_is_seen(case: Case) -> None:
     step = 0.1 * min(deviation[a], deviation[b])
     x[0, a] -= step
     x[0, b] += step
-    residual = family_optimality(x, values, variance, case.tree, lower, nonnegative=True)
-    assert residual.gap.max() > 0.3 * step
+    assert family_residual(x, values, variance, case.tree, lower) > 0.3 * step
+
+
+@pytest.mark.parametrize("method", ["top-down", "gls", "gls-top-down", "joint"])
+@settings(max_examples=60, deadline=None)
+@given(case=cases(wide_trees(), max_cells=1), off=st.sampled_from([0.0, 0.5]), place=st.integers(0, 10**6))
+def test_what_is_judged_piece_by_piece_is_judged_as_a_whole(method: str, case: Case, off: float, place: int) -> None:
+    """With families in pieces of a few children, exact values, and a value that is off somewhere."""
+    chosen = projection_methods[method]
+    with pytest.MonkeyPatch.context() as patched:
+        problem = stated(case.measurements(), "variance", nonnegative=chosen.nonnegative)
+        x = chosen.solve(problem).copy()
+        x[0, place % case.tree.n_nodes] += off * case.noise
+        own = cell_of(problem, 0)
+        whole = chosen.residuals(own, x[0], FINE).joined(x[0].shape)
+        at_once = certify(x[0], whole, own.variance, case.tree, nonnegative=own.nonnegative)
+        patched.setattr(tree_module, "_CHILDREN_AT_ONCE", 3)
+        pieces = chosen.residuals(own, x[0], FINE)
+        found = certify(x[0], pieces, own.variance, case.tree, nonnegative=own.nonnegative)
+    assert found.holds() == at_once.holds()
+    assert found.deviations == pytest.approx(at_once.deviations, rel=1e-9, abs=1e-12)
+    assert found.kkt == pytest.approx(at_once.kkt, rel=1e-9, abs=1e-12)
+    assert (found.most_negative, found.scale) == (at_once.most_negative, at_once.scale)
+    if 0 < found.deviations < np.inf:
+        gap, rounding, deviation = (column[found.worst_node] for column in whole[:3])
+        assert (gap - rounding) / deviation == pytest.approx(found.deviations, rel=1e-6)

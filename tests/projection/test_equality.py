@@ -134,9 +134,9 @@ def test_gains_serve_many_replicates_at_once(case: Case) -> None:
     _, variance = settled(case)
     gains = upward_gains(variance[0], case.tree)
     replicates = np.random.default_rng(1).normal(size=(3, 2, case.tree.n_nodes))
-    together = downward(upward(replicates.copy(), gains, case.tree), gains.share, case.tree)
+    together = downward(upward(replicates.copy(), gains, case.tree), gains.shares, case.tree)
     for index in np.ndindex(3, 2):
-        alone = downward(upward(replicates[index].copy(), gains, case.tree), gains.share, case.tree)
+        alone = downward(upward(replicates[index].copy(), gains, case.tree), gains.shares, case.tree)
         np.testing.assert_array_equal(together[index], alone)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -124,6 +124,7 @@ def require_equal(one: Case) -> None:
             rows = np.kron(one.below[nodes.start + k], query.matrix().toarray())
             known = np.linalg.norm(rows - rows @ determined.T @ determined, axis=1) < 1e-7
             np.testing.assert_array_equal(np.isfinite(variances[k]), known, err_msg=f"{query} {index} {k}")
+            assert (variances[k] >= 0).all()
             np.testing.assert_allclose(values[k][known], (rows @ leaves)[known], atol=1e-8)
             true = np.einsum("ij,jk,ik->i", rows, spread, rows)
             np.testing.assert_allclose(variances[k][known], true[known], rtol=1e-7, atol=1e-9 * scale)
@@ -245,3 +246,20 @@ def test_what_does_not_fit_is_refused_by_name(geography: td.Geography) -> None:
         make(geography, schema, {("state", "sex"): (good, 1), ("state", "detailed"): (good, 1)})
     with pytest.raises(DataError, match="no node was measured"):
         make(geography, schema, {("state", "sex"): (good, np.inf)})
+
+
+def test_a_variance_that_rounding_puts_below_zero_is_zero() -> None:
+    """As that of an exact answer may come out, by whose root it would then be published as missing."""
+    one = case(1, unmeasured=0.0, exact=0.0, by_node=False)
+    components = Components(one.schema, tuple(dict.fromkeys(q for level in one.measured for q in level)))
+    found = solve(one.tree, components, one.measured, upward=True)[1]
+    blocks = tuple(
+        tuple(
+            block._replace(finite=np.broadcast_to(-1e-17 * np.eye(len(block.finite[0])), block.finite.shape))
+            for block in of
+        )
+        for of in found.blocks
+    )
+    below = replace(found, blocks=blocks)
+    for query in one.queries:
+        assert (below.variance(query, slice(0, one.tree.n_nodes)) == 0).all()

@@ -308,8 +308,8 @@ def test_an_input_that_grows_between_its_units_and_its_counts_is_refused(
     table = place.parent / "table.csv"
     weigh = reading.require_memory
 
-    def meddled(*arguments: Any) -> None:
-        weigh(*arguments)
+    def meddled(*arguments: Any, **options: Any) -> None:
+        weigh(*arguments, **options)
         lines = table.read_text().splitlines()
         table.write_text("\n".join([*lines, lines[-1]]) + "\n")
 

@@ -40,7 +40,7 @@ def test_a_family_of_leaves_that_are_alike_is_one_leaf() -> None:
     tree = Tree.from_family_sizes([[2], [5, 3]])
     alike = Alike.of(tree, np.ones(11), np.repeat([0, 1, 2], [1, 2, 8]))
     assert alike.tree.n_leaves == 2
-    assert alike.number.tolist() == [5, 3]
+    assert alike.number.tolist() == [1, 1, 1, 5, 3]
     assert alike.everywhere(np.arange(5)).tolist() == [0, 1, 2, 3, 3, 3, 3, 3, 4, 4, 4]
 
 

@@ -155,20 +155,22 @@ class Counts:
             place = np.ravel_multi_index(tuple(schema.codes(titles).T), schema.shape)
             titles = tuple(titles[k] for k in np.argsort(place))
         nodes = _rows_to_nodes(frame, geography, geoid, separator, absent)
-        leaves = geography.tree.leaves
-        is_leaf = nodes >= leaves.start
-        values = np.empty((len(titles), geography.n_nodes), np.int64)
+        tree = geography.tree
+        in_order = isinstance(nodes, range)
+        inner = np.empty(0, np.int64) if in_order else np.flatnonzero(np.asarray(nodes) < tree.leaves.start)
+        values = np.zeros((len(titles), geography.n_nodes), np.int64)
         for index, title in enumerate(titles):
             parsed = whole_numbers(_counted(frame, title), title, nodes, geography)
-            bottom = np.zeros(geography.n_leaves, np.int64)
-            bottom[nodes[is_leaf] - leaves.start] = parsed[is_leaf]
+            values[index, tree.leaves if in_order else nodes] = parsed
+            bottom = values[index, tree.leaves]
             if bottom.sum(dtype=np.float64) > 2 * LARGEST_WHOLE or int(bottom.sum()) > LARGEST_WHOLE:
                 raise CountsError(
                     f"{geography.describe(0)}, cell {shown(title)}: the total is more than 2^53 = {LARGEST_WHOLE}, "
                     "beyond which sums are not exact; count in larger units or split the table"
                 )
-            values[index] = geography.tree.aggregate(bottom)
-            _refuse_contradictions(values[index], parsed[~is_leaf], nodes[~is_leaf], title, geography)
+            tree.add_up(values[index])
+            if len(inner):
+                _refuse_contradictions(values[index], parsed[inner], np.asarray(nodes)[inner], title, geography)
         values.flags.writeable = False
         if schema is not None:
             refuse_zeros(values, schema, geography)
@@ -195,8 +197,9 @@ def _counted(frame: Any, title: str) -> Any:
 
 def _rows_to_nodes(
     frame: Any, geography: Geography, geoid: str | Sequence[str], separator: str, absent: str
-) -> IntArray:
-    """The node of every row, after refusing rows and leaves that do not match one to one."""
+) -> IntArray | range:
+    """The node of every row, after refusing rows and leaves that do not match one to one; a range where the rows are
+    the leaves in the geography's order, as those of a large table mostly are."""
     names = [geoid] if isinstance(geoid, str) else list(geoid)
     parts = []
     for name in names:
@@ -210,6 +213,8 @@ def _rows_to_nodes(
     if identifiers.null_count:
         row = int(np.flatnonzero(np.asarray(pc.is_null(identifiers)))[0])
         raise CountsError(f"{ROW}: the GEOID in column {shown(names[0])} is missing; give every row its GEOID", row=row)
+    if geography.are_leaves(identifiers):
+        return range(geography.tree.leaves.start, geography.tree.leaves.stop)
     nodes = geography.index_of(identifiers)
     unknown = np.flatnonzero(nodes < 0)
     if len(unknown):

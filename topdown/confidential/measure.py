@@ -18,7 +18,7 @@ from topdown.measurements.measurements import Answers, Measurements
 from topdown.noise import Law, SecureSource, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.noise.key import NoiseKey, chunks
-from topdown.privacy.only_child import GIVEN, groups, law_of, levels_taken, variances
+from topdown.privacy.only_child import GIVEN, LevelsArray, groups, law_of, levels_taken, variances
 from topdown.privacy.plan import Plan
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
@@ -125,7 +125,7 @@ def _draw(
     level: str,
     query: Query,
     law: Callable[[int], Law | None],
-    taken: IntArray,
+    taken: LevelsArray,
     piece: _Piece,
 ) -> None:
     """Write what is measured of a piece into its part of ``drawn`` (answers x nodes of the level)."""
@@ -174,7 +174,7 @@ class _Part(NamedTuple):
     unmeasured: bool
 
 
-def _laws(law: Callable[[int], Law | None], taken: IntArray, *, exact: bool) -> list[_Part]:
+def _laws(law: Callable[[int], Law | None], taken: LevelsArray, *, exact: bool) -> list[_Part]:
     """Some nodes of a level, which took ``taken``, by the ``law`` of what is measured there of a query."""
     return [
         _Part(nodes, kind, None if exact else law(kind), kind == GIVEN and not exact)

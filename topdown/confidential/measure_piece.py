@@ -13,7 +13,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise.key import NoiseKey, chunks_of
 from topdown.noise.law import LatticeLaw
-from topdown.privacy.only_child import groups, law_of
+from topdown.privacy.only_child import LevelsArray, groups, law_of
 from topdown.privacy.plan import Plan
 from topdown.workload import Query, Schema
 
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
     level: str
     first: int
-    taken: IntArray
+    taken: LevelsArray
 
 
 def measure_piece(

@@ -22,7 +22,7 @@ _NO_NUMBER = ["", "na", "n/a", "nan", "null", "none"]
 """What stands in files for a number that is missing."""
 
 
-def whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geography) -> IntArray:
+def whole_numbers(values: Any, title: str, nodes: IntArray | range, geography: Geography) -> IntArray:
     """A column of counts as int64, exactly; refuses with the node, the level and the row what is not a count.
 
     The value itself is shown only where it is a word: a number, however it is written, may be a true count.
@@ -66,7 +66,7 @@ def whole_numbers(values: Any, title: str, nodes: IntArray, geography: Geography
     whole = np.asarray(numbers)
     refuse(whole < 0, "is negative", "counts are 0 or more: correct it")
     refuse(whole > LARGEST_WHOLE, "is more than 2^53", "count in larger units")
-    return whole.astype(np.int64)
+    return whole.astype(np.int64, copy=False)
 
 
 def _one_kind(values: Any, what: str) -> pa.Array:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.errors import ROW, GeographyError
-from topdown.geography.labels import as_strings, code_shown, encode, first_repeat, require_stripped
+from topdown.geography.labels import as_strings, code_shown, encode, first_repeat, in_one_piece, require_stripped
 from topdown.geography.table import Assembled, Parts, assemble
 from topdown.geography.tree import IntArray, Tree
 from topdown.wording import LONGEST_LIST, WITHHELD, joined, may_hold_a_marked_count, shown, unquoted
@@ -156,7 +156,7 @@ def _sorted_codes(codes: pa.Array, widths: list[int], root: str) -> Assembled | 
     sizes: list[IntArray] = [np.array([len(starts[0])])]
     for upper, lower in itertools.pairwise(starts):
         sizes.append(np.diff(np.searchsorted(lower, upper), append=len(lower)))
-    return Assembled(Tree.from_family_sizes(sizes), pa.concat_arrays(identifiers), [])
+    return Assembled(Tree.from_family_sizes(sizes), in_one_piece(identifiers), [])
 
 
 def _require_leaves_below(

@@ -3,7 +3,17 @@
 from topdown.geography.codes import checked_lengths, from_geoids
 from topdown.geography.edges import from_edges, from_networkx
 from topdown.geography.filling import repeat_down
-from topdown.geography.labels import as_frame, as_strings, as_text, code_shown, column, plain, rises, with_rows
+from topdown.geography.labels import (
+    as_frame,
+    as_strings,
+    as_text,
+    code_shown,
+    column,
+    in_one_piece,
+    plain,
+    rises,
+    with_rows,
+)
 from topdown.geography.table import from_table
 
 __all__ = [
@@ -17,6 +27,7 @@ __all__ = [
     "from_geoids",
     "from_networkx",
     "from_table",
+    "in_one_piece",
     "plain",
     "repeat_down",
     "rises",

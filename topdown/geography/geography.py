@@ -236,12 +236,18 @@ class Geography:
         above = self.identifiers[parent].as_py() if parent >= 0 else None
         return construction.code_shown(self.identifiers[node].as_py(), self.identifiers[nodes], above)
 
+    def are_leaves(self, geoids: pa.Array) -> bool:
+        """Whether ``geoids``, text, are the identifiers of all leaves in their order.
+
+        So is a table in the geography's own order, the common case; equality of buffers is far cheaper than hashing.
+        """
+        return len(geoids) == self.n_leaves and bool(geoids.equals(self.identifiers[self.tree.leaves.start :]))
+
     def index_of(self, geoids: Any) -> IntArray:
         """The node of every one of ``geoids`` (strings), -1 where there is none."""
         wanted = construction.as_strings(geoids, "geoids")
         leaves = self.tree.leaves
-        # A table in the geography's own order is the common case; equality of buffers is far cheaper than hashing.
-        if len(wanted) == self.n_leaves and wanted.equals(self.identifiers[leaves.start :]):
+        if self.are_leaves(wanted):
             return np.arange(leaves.start, leaves.stop, dtype=np.int64)
         if 0 < len(wanted) * PART < self.n_nodes and not wanted.null_count and self._in_order[-1]:
             # A part of a table in the geography's own order is near its first row and its last.

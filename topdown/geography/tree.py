@@ -222,9 +222,13 @@ class Tree:
         """Sums of ``leaves`` (..., leaves) at every node, in the same dtype; (..., nodes)."""
         values = np.empty((*leaves.shape[:-1], self.n_nodes), leaves.dtype)
         values[..., self.leaves] = leaves
+        self.add_up(values)
+        return values
+
+    def add_up(self, values: npt.NDArray[Any]) -> None:
+        """Make every inner node's entry of ``values`` (..., nodes) the sum of the leaves' below it, in place."""
         for families in self.families_up():
             values[..., families.parents] = families.total(values[..., families.children])
-        return values
 
     def blocks(self, n_cells: int) -> Iterator[slice]:
         """The cells in blocks of about a million values at all nodes, at least one cell each.

@@ -30,11 +30,12 @@ Libraries make some hundred thousand while they load, of which none goes; each s
 wait for it.
 """
 
-_LONGEST_TURN = 0.001
+_LONGEST_TURN = 0.0002
 """Seconds after which a thread that is in Python lets another go on that waits; 0.005, as it comes.
 
-Threads work in numpy and Arrow, outside of Python's lock, and come back every millisecond for a moment: to wait for
-five leaves processors idle.
+Threads work in numpy and Arrow, outside of Python's lock, and come back every tenth of a millisecond or so for a
+moment; to wait for five, while another is in Python (a library is loading, a program is stated), leaves a processor
+idle.
 """
 
 

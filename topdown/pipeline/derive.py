@@ -17,8 +17,8 @@ from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
 from topdown.microdata.synthesize import Microdata
 from topdown.noise import KeyedSource, Source
-from topdown.pipeline.made_margins import made_margins, table_intervals
-from topdown.pipeline.memory_estimate import projects_one_by_one
+from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
+from topdown.pipeline.memory_estimate import finds_laws_early, projects_one_by_one
 from topdown.pipeline.second_solutions import families_again, solved_again
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
@@ -73,13 +73,24 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
         folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
+        laws = None
+        if pool is not None and finds_laws_early(measurements.geography.tree):
+            laws = pool.submit(laws_beforehand, measurements, config.output.confidence)
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
         with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
             confidence = config.output.confidence
             found = made_margins(
-                measurements, made.estimates, made.release, confidence, tables, threads, of_tables=made.of_tables
+                measurements,
+                made.estimates,
+                made.release,
+                confidence,
+                tables,
+                threads,
+                of_tables=made.of_tables,
+                laws=laws,
             )
+            del laws  # with a number for every node
             give_back()
 
         def second_solutions() -> dict[str, CrossCheck]:

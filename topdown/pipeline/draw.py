@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,13 +176,14 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:
     plan = config.plan()
-    require_solver(config)
     _require_families(config)
     require_exports(config)
-    with stages.stage("reading the table"):
+    # Solvers take a second to load, in which a large table's units are read.
+    with stages.stage("reading the table"), ThreadPoolExecutor(1) as beside:
+        solver = beside.submit(require_solver, config)
         digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
         _require_list(config, digest, units)
-        geography, counts = read_input(config, stages, workers=workers, part_size=part_size)
+        geography, counts = read_input(config, stages, workers=workers, part_size=part_size, loaded=solver.result)
         plan = measurable(plan, geography.levels, counts.schema)
         gains = largest_gains(plan, geography)
         _require_upward(config, plan, geography.levels)

@@ -8,7 +8,7 @@ and what has no row would have no interval, just where one says most.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +23,9 @@ from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
 from topdown.uncertainty.answer_intervals import AnswerIntervals, AnswerLaws
 from topdown.uncertainty.error_law import NORMAL
+from topdown.uncertainty.interval import interval
+from topdown.uncertainty.known_noise import known_noise
+from topdown.uncertainty.laws import NodeLaws, laws_of_nodes
 from topdown.uncertainty.margins import Margins, node_margins
 from topdown.uncertainty.reach import Reach
 from topdown.uncertainty.regions import no_sums
@@ -55,9 +58,11 @@ def made_margins(
     executor: Executor | None = None,
     *,
     of_tables: dict[str, AnswerIntervals] | None = None,
+    laws: Future[NodeLaws | None] | None = None,
 ) -> MadeMargins:
     """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without, by threads of
-    ``executor``; ``of_tables``: what `table_intervals` found, where that was asked before.
+    ``executor``; ``of_tables``: what `table_intervals` found, ``laws``: what `laws_beforehand` is finding, where that
+    was asked before.
 
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
@@ -74,7 +79,9 @@ def made_margins(
         nothing = np.zeros((measurements.geography.n_nodes, len(measurements.cells)), bool)
         whole = release.dense(nothing) if isinstance(release, HistogramRelease) else release
         values = linear.values if isinstance(linear, Estimate) else None
-        margins = node_margins(measurements, whole, confidence=confidence, linear=values, executor=executor)
+        # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
+        known = None if laws is None or laws.cancel() else laws.result()
+        margins = node_margins(measurements, whole, confidence=confidence, linear=values, executor=executor, laws=known)
         return MadeMargins(margins, of_tables, reach, describe_margins(confidence))
     if not isinstance(linear, Estimate) or linear.variance is None or isinstance(release, Release):
         said = describe_margins(confidence, None, OF_QUERIES) if of_tables else describe_margins(confidence, _ELSEWHERE)
@@ -83,6 +90,17 @@ def made_margins(
 
     of_cells = cell_margins(measurements, linear, release, confidence)
     return MadeMargins(of_cells, of_tables, reach, describe_margins(confidence, None, OF_QUERIES))
+
+
+def laws_beforehand(measurements: Measurements, confidence: float) -> NodeLaws | None:
+    """The laws of the cells' errors, with the tables by which their intervals are found: they follow from variances
+    alone, and can be had before there is an estimate. None where there are none, or others."""
+    if measurements.others or no_sums(measurements) is not None:
+        return None
+    variance, laws = laws_of_nodes(measurements, known_noise(measurements))
+    for shape in laws.shapes:
+        interval(shape, 1.0 - confidence)
+    return variance, laws
 
 
 def table_intervals(

@@ -118,20 +118,28 @@ def projects_one_by_one(tree: Tree) -> bool:
     return _largest_family(tree) > _LARGE_FAMILY or tree.n_nodes > _LARGE_TREE
 
 
+def finds_laws_early(tree: Tree) -> bool:
+    """Whether the laws of errors are better found beside the projection: where one projection is made after the other,
+    which leaves a processor idle, and one leaf stands for many, so that laws take little memory."""
+    return projects_one_by_one(tree) and 4 * _kinds(tree) <= tree.n_nodes
+
+
 def needed_by_stage(tree: Tree, work: Work) -> dict[str, int]:
     """Bytes that every stage takes beside the geography, and beside what is written meanwhile."""
     table = _WORD * tree.n_nodes * work.cells
     kept = _WORD * 1.3 * tree.n_nodes
+    laws = _laws(tree) if work.margins else 0.0
+    early = work.threads > 1 and finds_laws_early(tree)
+    beside, found = (laws, _WORD * 1.5 * tree.n_nodes * work.margins) if early else (0.0, 0.0)
     needed = {
         "reading": table + _reading(tree, work),
         "drawing noise": 2 * table + _drawing(tree, work),
-        "projecting": 3 * table + kept + _projecting(tree, work) + _answers(tree, work),
-        "rounding": 4 * table + 2 * kept + _rounding(tree, work),
+        "projecting": 3 * table + kept + _projecting(tree, work) + _answers(tree, work) + beside,
+        "rounding": 4 * table + 2 * kept + _rounding(tree, work) + max(beside, found),
         "writing": (4 + 2 * work.margins) * table + 2 * kept + _writing(tree, work) + _answers(tree, work),
     }
     if work.margins:
-        found = max(_laws(tree), 2 * table + _intervals(tree, work))
-        needed["margins of error"] = 4 * table + 2 * kept + found
+        needed["margins of error"] = 4 * table + 2 * kept + max(laws, 2 * table + _intervals(tree, work))
     return {stage: int(size) for stage, size in needed.items()}
 
 
@@ -152,6 +160,12 @@ def _most_families(tree: Tree) -> int:
 
 def _largest_family(tree: Tree) -> int:
     return int(np.diff(tree.child_offsets).max(initial=1))
+
+
+def _parents_in_group(tree: Tree, group: int) -> float:
+    """How many parents a group of families has at most that has so many children."""
+    sizes = np.diff(tree.level_offsets)
+    return float((np.minimum(sizes[1:], group) * sizes[:-1] / sizes[1:]).max(initial=0.0))
 
 
 def _block_cells(tree: Tree, work: Work) -> int:
@@ -187,14 +201,16 @@ def _projection(tree: Tree, work: Work, method: Method) -> float:
     nodes, inner, cells = tree.n_nodes, tree.n_families, _block_cells(tree, work)
     group = min(_widest(tree), max(_FAMILY_GROUP, _largest_family(tree)))
     by_cell = kernel.block * nodes + kernel.block_inner * inner
-    by_cell += kernel.block_group * group + kernel.block_parents * min(group, _most_families(tree))
+    parents = _parents_in_group(tree, group)
+    by_cell += kernel.block_group * group + kernel.block_parents * parents
     # What was measured, as fractions; what is on a grid is so already, but where exact values are settled in it.
     stated = (not work.on_grid or work.invariants) * nodes
     bounds = (work.invariants and nonnegative) * nodes
     if work.open_leaves:
         by_cell += kernel.block_open * tree.n_leaves
     solving = cells * (stated + 2 * bounds + by_cell) + kernel.gains * nodes
-    certifying = cells * (stated + bounds + nodes) + kernel.nodes * nodes + kernel.inner * inner + kernel.group * group
+    one_cell = kernel.nodes * nodes + kernel.inner * inner + kernel.group * group + kernel.parents * parents
+    certifying = cells * (stated + bounds + nodes) + one_cell
     extra = work.invariants * 1.2 + work.unmeasured * (3.0 if work.open_leaves else 1.2)
     return _WORD * (max(solving, certifying) + extra * nodes)
 
@@ -204,15 +220,20 @@ def _rounding(tree: Tree, work: Work) -> float:
     remainders."""
     widest, group = _widest(tree), max(_SORTED_AT_ONCE, _largest_family(tree))
     floored, being_sorted = min(widest, 2 * (work.threads + 1) * group), min(widest, work.threads * group)
-    words = 2.0 * tree.n_nodes + 2.2 * floored + 8.5 * being_sorted + 4.0 * _most_families(tree)
+    words = 1.0 * tree.n_nodes + 2.2 * floored + 8.5 * being_sorted + 4.0 * _most_families(tree)
     return _WORD * (words + work.invariants * (2.1 * tree.n_nodes + 3.0 * widest))
 
 
 def _laws(tree: Tree) -> float:
-    """The laws of all errors, of leaves that are alike one for a family."""
-    kinds = tree.n_families + (tree.n_families - int(tree.level_offsets[-3]) if tree.n_levels > 1 else 1)
+    """The laws of all errors."""
+    kinds = _kinds(tree)
     at_once = min(kinds, _NODES_AT_ONCE)
-    return _WORD * max(3.3 * tree.n_nodes, tree.n_nodes + 26.3 * kinds + 6.0 * at_once)
+    return _WORD * max(1.6 * tree.n_nodes, tree.n_nodes + 26.3 * kinds + 6.0 * at_once)
+
+
+def _kinds(tree: Tree) -> int:
+    """Nodes whose errors may have laws of their own: of leaves that are alike one for a family."""
+    return tree.n_families + (tree.n_families - int(tree.level_offsets[-3]) if tree.n_levels > 1 else 1)
 
 
 def _intervals(tree: Tree, work: Work) -> float:
@@ -221,7 +242,7 @@ def _intervals(tree: Tree, work: Work) -> float:
     cells, nodes = _block_cells(tree, work), tree.n_nodes
     at_once = 6.4 * min(nodes, work.threads * _NODES_AT_ONCE) + 6.6 * cells * min(nodes, work.threads * _CELLS_OF_NODES)
     at_once = max(at_once, 1.2 * cells * _largest_family(tree))
-    return _WORD * ((2.5 + 3.0 * cells) * nodes + cells * tree.n_families + at_once)
+    return _WORD * ((1.9 + 2.0 * cells) * nodes + cells * tree.n_families + at_once)
 
 
 def _writing(tree: Tree, work: Work) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from topdown.confidential.counts import Counts
 from topdown.confidential.overlap import require_disjoint
 from topdown.config import GeographyOptions, RunConfig, StudyConfig
 from topdown.errors import ConfigError, DataError, GeographyError
-from topdown.geography.construction import as_text, with_rows
+from topdown.geography.construction import as_text, in_one_piece, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.machine.allocation import give_back
 from topdown.machine.memory import available_memory, gibibytes, held_memory, most_held
@@ -54,22 +54,28 @@ _LEAST_BYTES_PER_LEVEL = 13
 
 
 def read_input(
-    config: RunConfig, stages: Stages | None = None, *, workers: int | None = None, part_size: int | None = None
+    config: RunConfig,
+    stages: Stages | None = None,
+    *,
+    workers: int | None = None,
+    part_size: int | None = None,
+    loaded: Callable[[], object] | None = None,
 ) -> tuple[Geography, Counts]:
     """The geography and the confidential counts of ``config``'s table.
 
     Where there is a public list of units the geography is that list's, and a unit without a row in the table has counts
     of 0. Units are read first, and counts when it is known what memory a run on so many units takes with ``workers``
-    threads, or in parts (``part_size``); ``stages`` is told. Cells that are sums of other cells, and units that are
-    sums of their siblings, are refused unless ``config`` calls them disjoint. Raises `DataError` (`GeographyError`,
-    `CountsError`) with the node, the level, the value and the remedy.
+    threads, or in parts (``part_size``); ``stages`` is told. ``loaded``: what waits until libraries are loaded that the
+    run needs, before memory is weighed. Cells that are sums of other cells, and units that are sums of their siblings,
+    are refused unless ``config`` calls them disjoint. Raises `DataError` (`GeographyError`, `CountsError`) with the
+    node, the level, the value and the remedy.
     """
     options = config.geography
     identifiers = _identifier_columns(config)
     if config.input.rows == "pl94":
         file = file_of(config, stages or Silent())
         geography = units_of(config, file) if config.units_path is None else _listed(config.units_path, config)
-        require_memory(config, geography, identifiers, stages or Silent(), workers, part_size)
+        require_memory(config, geography, identifiers, stages or Silent(), workers, part_size, loaded=loaded)
         return geography, counts_of(config, file, geography)
     wanted = _present(config, config.input_path, [*config.counted_columns, *config.input.where])
     require_columns(config.input_path, wanted, config.input.form)
@@ -93,7 +99,7 @@ def read_input(
     else:
         geography = _listed(config.units_path, config)
         path = _path_columns(config, identifiers)
-    require_memory(config, geography, path, stages or Silent(), workers, part_size, known.nbytes)
+    require_memory(config, geography, path, stages or Silent(), workers, part_size, known.nbytes, loaded=loaded)
     if config.input.rows != "leaves":
         with _rows_by_line(config):
             counts = counts_of_records(config, geography, path)
@@ -250,9 +256,11 @@ def _input_table(config: RunConfig, wanted: Sequence[str]) -> pa.Table:
 
 def _in_one_piece(table: pa.Table) -> pa.Table:
     """``table`` with every text column in one piece: of one in several each of its readers would make a copy."""
-    texts = [name for name in table.column_names if pa.types.is_string(table[name].type)]
-    joined = table.select(texts).combine_chunks()
-    return pa.table({name: joined[name] if name in texts else table[name] for name in table.column_names})
+    columns = {name: table[name] for name in table.column_names}
+    for name, column in columns.items():
+        if pa.types.is_string(column.type) and column.nbytes <= np.iinfo(np.int32).max:
+            columns[name] = in_one_piece(column.chunks)
+    return pa.table(columns)
 
 
 def _chosen(table: pa.Table, name: str, value: str) -> pa.Array:
@@ -317,12 +325,15 @@ def require_memory(
     workers: int | None,
     part_size: int | None = None,
     read: int = 0,
+    loaded: Callable[[], object] | None = None,
 ) -> None:
     """Refuse what needs more memory than there is, before a count is read; tell ``stages`` how much a run takes.
 
     ``path``: the columns by which rows are found, of which so many bytes are ``read``, and go when the counts are. Of a
-    study only what reading takes is known.
+    study only what reading takes is known. ``loaded``: as in `read_input`.
     """
+    if loaded is not None:
+        loaded()
     in_parts = goes_in_parts(config, geography.n_nodes, part_size)
     if config.by_family and not in_parts and not isinstance(config, StudyConfig):
         # Where an allocation fails within its compiler, nobody can say so: the process ends.

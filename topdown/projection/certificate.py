@@ -14,7 +14,7 @@ from topdown.errors import ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.projection.optimality import Residuals
+from topdown.projection.optimality import PieceByPiece, Residuals
 
 TOLERANCE = 1e-10
 """The largest residual of a solution, in standard deviations of the node's own noise, beyond rounding."""
@@ -60,7 +60,7 @@ class Certificate:
 
 def certify(
     x: FloatArray,
-    residuals: Residuals,
+    residuals: Residuals | PieceByPiece,
     variance: FloatArray,
     tree: Tree,
     *,
@@ -68,19 +68,23 @@ def certify(
     tolerance: float = TOLERANCE,
 ) -> Certificate:
     """The certificate of ``x`` (..., nodes) from its residuals; ``variance`` of what was measured."""
+    kkt, least, gaps, below = 0.0, np.inf, (0.0, 0), (0.0, 0)
+    for nodes, gap, rounding, deviation in residuals.pieces:
+        kkt = float(np.maximum(kkt, gap.max()))
+        gaps = _worse(gaps, _beyond(gap, rounding, deviation, nodes.start))
+        smallest = float(x[..., nodes].min())
+        least = float(np.minimum(least, smallest))
+        if nonnegative and not smallest >= 0:
+            below = _worse(below, _beyond(-x[..., nodes], rounding, first=nodes.start))
     off = np.zeros(residuals.sums.shape)
     for families in tree.parts_down():
         off[..., families.parents] = np.abs(families.total(x[..., families.children]) - x[..., families.parents])
-    least = float(x.min()) if nonnegative else 0.0
-    kinds = [_beyond(residuals.gap, residuals.rounding, residuals.deviation), _beyond(off, residuals.sums)]
-    if not least >= 0:
-        kinds.append(_beyond(-x, residuals.rounding))
-    deviations, worst_node = max(kinds)
+    deviations, worst_node = max(gaps, below, _beyond(off, residuals.sums))
     return Certificate(
         consistency=float(off.max(initial=0.0)),
-        most_negative=min(least, 0.0),
-        kkt=float(residuals.gap.max()),
-        scale=float(max(x.max(), -x.min())),
+        most_negative=min(least, 0.0) if nonnegative else 0.0,
+        kkt=kkt,
+        scale=float(max(x.max(), -least)),
         noise=float(np.sqrt(variance.max(initial=0.0, where=np.isfinite(variance)))),
         deviations=deviations,
         worst_node=worst_node,
@@ -112,8 +116,16 @@ def require_certificate(certificate: Certificate, geography: Geography, method: 
         )
 
 
-def _beyond(residual: FloatArray, rounding: FloatArray, deviation: FloatArray | None = None) -> tuple[float, int]:
-    """The largest part of a residual that rounding does not account for, in deviations, and at which node.
+def _worse(one: tuple[float, int], other: tuple[float, int]) -> tuple[float, int]:
+    """The larger number, with its node; of equals the first."""
+    return other if other[0] > one[0] else one
+
+
+def _beyond(
+    residual: FloatArray, rounding: FloatArray, deviation: FloatArray | None = None, first: int = 0
+) -> tuple[float, int]:
+    """The largest part of a residual that rounding does not account for, in deviations, and at which node, counted from
+    ``first``.
 
     Infinite where there is no deviation, or no number.
     """
@@ -125,4 +137,4 @@ def _beyond(residual: FloatArray, rounding: FloatArray, deviation: FloatArray | 
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(np.isnan(excess), np.inf, excess / scale)
     worst = int(np.argmax(ratio))
-    return float(ratio[worst]), int(over[worst]) % residual.shape[-1]
+    return float(ratio[worst]), first + int(over[worst]) % residual.shape[-1]

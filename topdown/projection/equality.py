@@ -10,25 +10,36 @@ the minimiser open, the one of least norm on those leaves is taken: they share t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from topdown.geography.tree import Families, FloatArray, Tree
+
+Shares: TypeAlias = Callable[[Families], FloatArray]
+"""What part (..., children) of its family's discrepancy every child of some families takes on the way down."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gains:
     """What the two passes multiply by; a function of the variances alone, so one `Gains` serves many replicates.
 
-    ``own`` (..., inner nodes): weight of a node's own measurement in z, against its children's sum.
-    ``share`` (..., nodes): part of its family's discrepancy that a node takes on the way down (the root's is unused).
-    ``variance`` (..., nodes): u, the variance of z.
+    ``own`` (..., inner nodes): weight of a node's own measurement in z, against its children's sum. ``shares``: see
+    `Shares`; computed family by family where they are used, as of millions of leaves they take longer to keep.
+    ``inner`` (..., inner nodes) and ``leaves`` (..., leaves): u, the variance of z.
     """
 
     own: FloatArray
-    share: FloatArray
-    variance: FloatArray
+    shares: Shares
+    inner: FloatArray
+    leaves: FloatArray
+
+    @property
+    def variance(self) -> FloatArray:
+        """u of all nodes (..., nodes), in a new array."""
+        return np.concatenate([self.inner, self.leaves], axis=-1)
 
 
 def _shares(variance: FloatArray, unmeasured: FloatArray | None, families: Families) -> FloatArray:
@@ -66,16 +77,19 @@ def gains_from(variance: FloatArray, tree: Tree, start: int) -> Gains:
     whole tree.
     """
     upper = tree.above(start)
-    nodes = slice(0, upper.n_nodes)
-    above = upward_gains(variance[..., nodes], upper)
+    nodes, inner = slice(0, upper.n_nodes), tree.n_families
+    above, below = upward_gains(variance[..., nodes], upper), family_gains(variance, tree)
     open_ends = open_leaves(variance[..., nodes], upper)
-    own = np.ones((*variance.shape[:-1], tree.n_families))
+    own = np.ones((*variance.shape[:-1], inner))
     own[..., : upper.n_families] = above.own
-    share, u = family_gains(variance, tree), np.array(variance)
-    share[..., nodes] = above.share
+    u = np.array(variance)
     # u is 0 for an undetermined subtree, whose siblings it must not reach; its own variance is infinite.
     u[..., nodes] = above.variance if open_ends is None else np.where(open_ends > 0, np.inf, above.variance)
-    return Gains(own, share, u)
+
+    def shares(families: Families) -> FloatArray:
+        return (above.shares if families.children.stop <= upper.n_nodes else below)(families)
+
+    return Gains(own, shares, u[..., :inner], u[..., inner:])
 
 
 def upward_gains(variance: FloatArray, tree: Tree) -> Gains:
@@ -84,41 +98,43 @@ def upward_gains(variance: FloatArray, tree: Tree) -> Gains:
     With V the sum of the children's u and v the node's own variance, z = (S v + y V) / (V + v), u = V v / (V + v): the
     upward pass of generalised least squares on a tree, written so that v = 0 and v = inf are limits and not accidents.
     """
-    u = np.array(variance)
-    share = np.empty_like(u)
-    own = np.empty((*u.shape[:-1], tree.n_families))
-    leaves = tree.leaves
-    unmeasured: FloatArray | None = None
-    if np.isinf(u[..., leaves]).any():
-        unmeasured = np.zeros(u.shape)
-        u[..., leaves], unmeasured[..., leaves] = _split_unmeasured(u[..., leaves])
+    leaves, shape = tree.leaves, (*variance.shape[:-1], tree.n_families)
+    inner, own = np.empty(shape), np.empty(shape)
+    bottom, unmeasured = _split_unmeasured(variance[..., leaves])
+    # How many unmeasured leaves leave an inner node undetermined.
+    open_inner = None if unmeasured is None else np.zeros(shape)
+
+    def below(families: Families) -> tuple[FloatArray, FloatArray | None]:
+        c = families.children
+        if c.start < leaves.start:
+            return inner[..., c], None if open_inner is None else open_inner[..., c]
+        c = slice(c.start - leaves.start, c.stop - leaves.start)
+        return bottom[..., c], None if unmeasured is None else unmeasured[..., c]
+
     for families in tree.parts_up():
-        children, parents = families.children, families.parents
-        below = None if unmeasured is None else unmeasured[..., children]
-        share[..., children] = _shares(u[..., children], below, families)
-        pooled = families.total(u[..., children])
+        parents, (u, open_ends) = families.parents, below(families)
         v = variance[..., parents]
-        weight, combined = combine(pooled, v)
-        if below is not None and unmeasured is not None:
-            measured = np.isfinite(v)
-            open_ends = families.total(below)
-            weight = np.where(open_ends > 0, measured, weight)
-            combined = np.where(open_ends > 0, np.where(measured, v, 0.0), combined)
-            unmeasured[..., parents] = np.where(measured, 0.0, open_ends)
-        own[..., parents] = weight
-        u[..., parents] = combined
-    share[..., 0] = 1.0
-    return Gains(own, share, u)
+        weight, combined = combine(families.total(u), v)
+        if open_ends is not None and open_inner is not None:
+            measured, undetermined = np.isfinite(v), families.total(open_ends)
+            weight = np.where(undetermined > 0, measured, weight)
+            combined = np.where(undetermined > 0, np.where(measured, v, 0.0), combined)
+            open_inner[..., parents] = np.where(measured, 0.0, undetermined)
+        own[..., parents], inner[..., parents] = weight, combined
+    return Gains(own, lambda families: _shares(*below(families), families), inner, bottom)
 
 
-def family_gains(variance: FloatArray, tree: Tree) -> FloatArray:
-    """Shares (..., nodes) for the per-family projection of the measurements themselves (no upward pass)."""
-    share = np.empty_like(variance)
-    share[..., 0] = 1.0
+def family_gains(variance: FloatArray, tree: Tree) -> Shares:
+    """Shares for the per-family projection of the measurements themselves (no upward pass)."""
+    return lambda families: _shares(*_split_unmeasured(variance[..., families.children]), families)
+
+
+def all_shares(shares: Shares, tree: Tree) -> FloatArray:
+    """The shares of all nodes (nodes,); the root's is 1."""
+    found = np.ones(tree.n_nodes)
     for families in tree.parts_down():
-        finite, unmeasured = _split_unmeasured(variance[..., families.children])
-        share[..., families.children] = _shares(finite, unmeasured, families)
-    return share
+        found[families.children] = shares(families)
+    return found
 
 
 def measured_or_zero(values: FloatArray, variance: FloatArray) -> FloatArray:
@@ -138,26 +154,26 @@ def upward(values: FloatArray, gains: Gains, tree: Tree) -> FloatArray:
     return values
 
 
-def downward(values: FloatArray, share: FloatArray, tree: Tree) -> FloatArray:
+def downward(values: FloatArray, shares: Shares, tree: Tree) -> FloatArray:
     """x (..., nodes): the root kept, then each family moved onto its parent's value. ``values`` is overwritten."""
     for families in tree.parts_down():
         children = values[..., families.children]
         excess = values[..., families.parents] - families.total(children)
-        children += share[..., families.children] * families.spread(excess)
+        children += shares(families) * families.spread(excess)
     return values
 
 
-def downward_variance(variance: FloatArray, share: FloatArray, tree: Tree) -> FloatArray:
+def downward_variance(variance: FloatArray, shares: Shares, tree: Tree, *, in_place: bool = False) -> FloatArray:
     """The variances of what `downward` gives from independent inputs with ``variance``, shared out in proportion to it.
 
     var x_c = v_c (1 - g_c) + g_c^2 var x_p with g_c = v_c / (sum of the family's v). The one undetermined child of a
     family (variance inf) is what its parent has less its siblings' sum, independent of each other; of two or more the
-    variance is infinite.
+    variance is infinite. ``in_place``: the result takes the place of ``variance``.
     """
-    result = np.array(variance)
+    result = variance if in_place else np.array(variance)
     any_open = bool(np.isinf(variance).any())
     for families in tree.parts_down():
-        v, g = variance[..., families.children], share[..., families.children]
+        v, g = variance[..., families.children], shares(families)
         above = families.spread(result[..., families.parents])
         if not any_open:
             result[..., families.children] = v * (1.0 - g) + g * g * above
@@ -175,7 +191,7 @@ def downward_variance(variance: FloatArray, share: FloatArray, tree: Tree) -> Fl
 def least_squares(values: FloatArray, variance: FloatArray, tree: Tree) -> FloatArray:
     """argmin over x of sum (x_i - y_i)^2 / v_i subject to every family adding up; (..., nodes)."""
     gains = upward_gains(variance, tree)
-    return downward(upward(measured_or_zero(values, variance), gains, tree), gains.share, tree)
+    return downward(upward(measured_or_zero(values, variance), gains, tree), gains.shares, tree)
 
 
 def least_squares_variance(variance: FloatArray, tree: Tree) -> FloatArray:
@@ -187,7 +203,7 @@ def least_squares_variance(variance: FloatArray, tree: Tree) -> FloatArray:
     open_ends = open_leaves(variance, tree)
     # u is 0 for an undetermined subtree, whose siblings it must not reach; its own variance is infinite.
     u = gains.variance if open_ends is None else np.where(open_ends > 0, np.inf, gains.variance)
-    return downward_variance(u, gains.share, tree)
+    return downward_variance(u, gains.shares, tree, in_place=True)
 
 
 def open_leaves(variance: FloatArray, tree: Tree) -> FloatArray | None:

@@ -80,7 +80,8 @@ class Covariance:
             # A weight of 0 takes no part, also in what is undetermined.
             matters = rows.weight > _OPEN
             found += np.where(matters, rows.weight * np.where(matters, of_component, 0.0), 0.0)[:, rows.place[first]]
-        return found[own - own[:1]], place
+        # That of an exact answer is rounding, on either side of 0.
+        return np.maximum(found, 0.0)[own - own[:1]], place
 
     @cached_property
     def _runs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -245,14 +246,14 @@ def _scalar(
     variance = settled if settled.ndim == 1 else settled[0]
     if upward and start is not None:
         gains = gains_from(variance, tree, start)
-        x = downward(climbed(measured_or_zero(values, variance), gains, tree), gains.share, tree)
-        spread = downward_variance(gains.variance, gains.share, tree)
+        x = downward(climbed(measured_or_zero(values, variance), gains, tree), gains.shares, tree)
+        spread = downward_variance(gains.variance, gains.shares, tree)
     elif upward:
         x, spread = least_squares(values, variance, tree), least_squares_variance(variance, tree)
     else:
-        share = family_gains(variance, tree)
-        x = downward(measured_or_zero(values, variance), share, tree)
-        spread = downward_variance(variance, share, tree)
+        shares = family_gains(variance, tree)
+        x = downward(measured_or_zero(values, variance), shares, tree)
+        spread = downward_variance(variance, shares, tree)
     is_open = np.isinf(spread)
     finite = np.where(is_open, 0.0, spread)
     return x.T[:, :, None], BlockCovariance(finite[:, None, None], is_open.astype(np.float64)[:, None, None])

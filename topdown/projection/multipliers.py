@@ -62,14 +62,17 @@ def _center(low: FloatArray, high: FloatArray) -> FloatArray:
     return np.where(np.isfinite(middle), middle, 0.0)
 
 
-def pool(claims: Claims, families: Families, size: FloatArray, tree: Tree) -> Multiplier:
-    """What a family's children agree on, widened by what the rounding of their sum does to the multiplier."""
+def pool(claims: Claims, families: Families, above: FloatArray, below: FloatArray, tree: Tree) -> Multiplier:
+    """What a family's children agree on, widened by what the rounding of their sum does to the multiplier.
+
+    ``above`` (..., families) and ``below`` (..., children): the absolute values of parents and children.
+    """
     room = families.total(claims.room)
     # Where nothing is left above 0, the sum that was matched was one of what the children had before.
     moved = families.total(claims.reach)
     if claims.tried.ndim:
         moved = np.maximum(moved, families.largest(claims.tried))
-    mass = size[..., families.parents] + families.total(size[..., families.children]) + moved
+    mass = above + families.total(below) + moved
     # numpy adds in pairs; variances carry the rounding of the levels below them.
     sums = EPS * (8.0 + tree.n_levels + np.log2(families.sizes)) * mass
     width = np.divide(sums, room, out=np.zeros_like(sums), where=room > 0)

@@ -160,7 +160,7 @@ def _clamp_open(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
     leaves = tree.leaves
     while True:
         gains = upward_gains(v, tree)
-        x = downward(upward(y.copy(), gains, tree), gains.share, tree)
+        x = downward(upward(y.copy(), gains, tree), gains.shares, tree)
         negative = (x[..., leaves] < 0) & (v[..., leaves] > 0)
         if not negative.any():
             return x
@@ -190,7 +190,7 @@ def _clamp(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
         upper_y[..., lowest] = np.where(own == 1.0, y[..., lowest], sums + own * (y[..., lowest] - sums))
         upper_v[..., lowest] = u
         gains = upward_gains(upper_v, upper)
-        x = downward(upward(upper_y, gains, upper), gains.share, upper)
+        x = downward(upward(upper_y, gains, upper), gains.shares, upper)
         lack = x[..., lowest].reshape(-1) - total
         price = np.divide(lack, room, out=np.zeros(len(sizes)), where=room > 0)
         suspects = np.flatnonzero(least + price < 0)

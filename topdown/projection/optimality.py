@@ -6,7 +6,7 @@ Every family's multiplier is chosen so that all conditions are missed as little 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,18 +22,51 @@ _LOST = 16 * EPS
 """Part of a value that a child may have or not have without its being seen."""
 
 
-class Residuals(NamedTuple):
-    """What every node lacks, in counts; all (..., nodes) but ``sums``, (..., families).
+class Piece(NamedTuple):
+    """What some ``nodes`` lack, in counts; all (..., nodes of these).
 
     ``gap``: how far the node is from where its condition puts it. ``rounding``: how much of that float64 may account
     for. ``deviation``: what the node's own standard deviation amounts to in the same sense; 0 at an exact value.
-    ``sums``: how far rounding may put a family's sum off.
+    """
+
+    nodes: slice
+    gap: FloatArray
+    rounding: FloatArray
+    deviation: FloatArray
+
+
+class Residuals(NamedTuple):
+    """What every node lacks, in counts; all (..., nodes) but ``sums``, (..., families).
+
+    ``gap``, ``rounding``, ``deviation``: as in `Piece`. ``sums``: how far rounding may put a family's sum off.
     """
 
     gap: FloatArray
     rounding: FloatArray
     deviation: FloatArray
     sums: FloatArray
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All nodes in one piece."""
+        return [Piece(slice(0, self.gap.shape[-1]), self.gap, self.rounding, self.deviation)]
+
+
+class PieceByPiece(NamedTuple):
+    """As `Residuals`, in ``pieces`` that are computed one after the other and need not be held at the same time: of
+    millions of nodes they are to be judged and forgotten. ``sums`` is right when there is no further piece.
+    """
+
+    pieces: Iterator[Piece]
+    sums: FloatArray
+
+    def joined(self, shape: tuple[int, ...]) -> Residuals:
+        """All at once, of ``shape`` (..., nodes)."""
+        found = Residuals(np.empty(shape), np.empty(shape), np.empty(shape), self.sums)
+        for nodes, gap, rounding, deviation in self.pieces:
+            found.gap[..., nodes], found.rounding[..., nodes] = gap, rounding
+            found.deviation[..., nodes] = deviation
+        return found
 
 
 def family_optimality(
@@ -45,7 +78,7 @@ def family_optimality(
     *,
     nonnegative: bool,
     slack: float = FINE,
-) -> Residuals:
+) -> PieceByPiece:
     """Residuals of ``x`` (..., nodes) as the family-by-family projection of ``values``.
 
     With tau the multiplier of a family's sum, |x - (y - v tau)|, or |x - max(0, y - v tau)| with ``nonnegative``; at
@@ -54,15 +87,21 @@ def family_optimality(
     """
     variance = np.broadcast_to(variance, x.shape)
     unit = own_variance(variance, tree)
-    gap, rounding, deviation = (np.empty(x.shape) for _ in range(3))
-    found = Residuals(gap, rounding, deviation, np.zeros((*x.shape[:-1], tree.n_families)))
-    for part in (None, *tree.parts_down()):
+    sums = np.zeros((*x.shape[:-1], tree.n_families))
+
+    def pieces() -> Iterator[Piece]:
         # A family's conditions are of its own: a group of families, with what their parents have before them.
-        nodes = [slice(0, 1)] if part is None else [part.parents, part.children]
-        own = _Stated.of(x, values, variance, unit, lower, nodes, nonnegative=nonnegative)
-        local = None if part is None else part.alone()
-        _of_families(own, local, tree, found, nodes, nonnegative=nonnegative, slack=slack)
-    return found
+        root = _Stated.of(x, values, variance, unit, lower, [slice(0, 1)], nonnegative=nonnegative)
+        gap = np.abs(root.x - (np.maximum(root.y, 0.0) if nonnegative else root.y))
+        gap = np.where(np.isinf(root.variance), 0.0, gap)
+        yield Piece(slice(0, 1), gap, root.rounding, np.sqrt(root.unit))
+        for part in tree.parts_down():
+            nodes = [part.parents, part.children]
+            own = _Stated.of(x, values, variance, unit, lower, nodes, nonnegative=nonnegative)
+            piece, sums[..., part.parents] = _of_families(own, part, tree, nonnegative=nonnegative, slack=slack)
+            yield piece
+
+    return PieceByPiece(pieces(), sums)
 
 
 class _Stated(NamedTuple):
@@ -105,36 +144,22 @@ def _joined(array: FloatArray, nodes: list[slice]) -> FloatArray:
 
 
 def _of_families(
-    own: _Stated,
-    part: Families | None,
-    tree: Tree,
-    found: Residuals,
-    nodes: list[slice],
-    *,
-    nonnegative: bool,
-    slack: float,
-) -> None:
-    """Residuals of the children of a group of families, into ``found``; without ``part``, of the root."""
+    own: _Stated, families: Families, tree: Tree, *, nonnegative: bool, slack: float
+) -> tuple[Piece, FloatArray]:
+    """Residuals of the children of a group of families, and how far rounding may put these families' sums off."""
     x, y, size, variance, unit, rounding, floor = own
-    deviation = np.sqrt(unit)
-    if part is None:
-        gap = np.abs(x - (np.maximum(y, 0.0) if nonnegative else y))
-        found.gap[..., :1] = np.where(np.isinf(variance), 0.0, gap)
-        found.rounding[..., :1], found.deviation[..., :1] = rounding, deviation
-        return
+    part, deviation = families.alone(), np.sqrt(unit)
     empty = np.zeros(x.shape, np.bool_)
     if nonnegative:
         allowed = None if slack <= FINE else np.maximum(rounding + slack * deviation, floor)
         empty = _empty(x, size, rounding, allowed, floor, [part], nested=False)
-    c, (above, below) = part.children, nodes
+    c = part.children
     here = Conditions.of(
         x[..., c], y[..., c], variance[..., c], unit[..., c], rounding[..., c], deviation[..., c], empty[..., c]
     )
-    tau = pool(here.claims(slack), part, size, tree)
-    found.gap[..., below] = here.gap(part.spread(tau.center()))
-    found.rounding[..., below] = rounding[..., c] + unit[..., c] * part.spread(tau.width)
-    found.deviation[..., below] = deviation[..., c]
-    found.sums[..., above] = tau.sums
+    tau = pool(here.claims(slack), part, size[..., part.parents], size[..., c], tree)
+    width = rounding[..., c] + unit[..., c] * part.spread(tau.width)
+    return Piece(families.children, here.gap(part.spread(tau.center())), width, deviation[..., c]), tau.sums
 
 
 def tree_optimality(
@@ -145,7 +170,7 @@ def tree_optimality(
     *,
     nonnegative: bool,
     slack: float = FINE,
-) -> Residuals:
+) -> PieceByPiece:
     """Residuals of ``x`` (..., nodes) as the solution of whole-tree least squares.
 
     With tau_p the multiplier of p's family, x is optimal when every leaf is y - v tau_p, or max(0, y - v tau_p) with
@@ -154,49 +179,105 @@ def tree_optimality(
     far the node would move. At exact nodes it is |x - y|. ``slack``: as in `family_optimality`.
     """
     variance = np.broadcast_to(variance, x.shape)
-    y = measured_or_zero(values, variance)
-    size = np.abs(x)
-    rounding = size + np.abs(y)
-    rounding *= OWN
-    unit = pooled_variance(variance, tree)
-    deviation = np.sqrt(unit)
-    empty = np.zeros(x.shape, np.bool_)
-    if nonnegative:
-        allowed = None if slack <= FINE else rounding + slack * deviation
-        empty = _empty(x, size, rounding, allowed, np.zeros(()), tree.parts_down(), nested=True)
+    own = _WholeTree.of(x, values, variance, tree, nonnegative=nonnegative, slack=slack)
     inner, leaves = slice(0, tree.n_families), tree.leaves.start
     sums = np.zeros((*x.shape[:-1], tree.n_families))
+    top = own.at(inner if tree.n_families else slice(0, 1))
+    apart = np.abs(top.x - (np.maximum(top.y, 0.0) if nonnegative else top.y))
     if tree.n_families == 0:
-        return Residuals(np.abs(x - (np.maximum(y, 0.0) if nonnegative else y)), rounding, deviation, sums)
-    gap = np.empty(x.shape)
-    gap[..., inner] = np.abs(x[..., inner] - (np.maximum(y[..., inner], 0.0) if nonnegative else y[..., inner]))
-
-    def conditions(nodes: slice) -> Conditions:
-        own = x[..., nodes], y[..., nodes], variance[..., nodes], unit[..., nodes], rounding[..., nodes]
-        return Conditions.of(*own, deviation[..., nodes], empty[..., nodes])
-
-    nodes = InnerNodes.of(x[..., inner], y[..., inner], variance[..., inner], unit[..., inner], rounding[..., inner])
+        return PieceByPiece(iter([Piece(slice(0, 1), apart, top.rounding, top.deviation)]), sums)
+    nodes = InnerNodes.of(top.x, top.y, top.variance, top.unit, top.rounding)
     for part in tree.parts_up():
         c, p = part.children, part.parents
-        claims = conditions(c).claims(slack) if c.start >= leaves else nodes.claims(c, slack)
-        found = pool(claims, part, size, tree)
+        claims = own.at(c).conditions().claims(slack) if c.start >= leaves else nodes.claims(c, slack)
+        found = pool(claims, part, np.abs(x[..., p]), np.abs(x[..., c]), tree)
         sums[..., p] = found.sums
         nodes.keep(p, found, part.total(claims.room), part.largest(claims.tried) if claims.tried.ndim else claims.tried)
-    nothing = np.zeros((*x.shape[:-1], 1))
-    nodes.settle(slice(0, 1), nothing, nothing, nothing, slack)
-    for part in tree.parts_down():
-        c, p = part.children, part.parents
-        above, width, vague = (part.spread(a[..., p]) for a in (nodes.tau, nodes.width, nodes.vague))
-        if c.start < leaves:
-            nodes.settle(c, above, width, vague, slack)
-            continue
-        gap[..., c] = conditions(c).gap(above)
-        rounding[..., c] += unit[..., c] * (width + np.where(empty[..., c], vague, 0.0))
-    exact = variance[..., inner] == 0
-    gap[..., inner] = np.where(exact, gap[..., inner], unit[..., inner] * nodes.gap)
-    rounding[..., inner] = np.where(exact, rounding[..., inner] + sums, unit[..., inner] * nodes.rounding)
-    deviation[..., inner] = unit[..., inner] * nodes.loose
-    return Residuals(gap, rounding, deviation, sums)
+
+    def pieces() -> Iterator[Piece]:
+        nothing = np.zeros((*x.shape[:-1], 1))
+        nodes.settle(slice(0, 1), nothing, nothing, nothing, slack)
+        for part in tree.parts_down():
+            c, p = part.children, part.parents
+            above, width, vague = (part.spread(a[..., p]) for a in (nodes.tau, nodes.width, nodes.vague))
+            if c.start < leaves:
+                nodes.settle(c, above, width, vague, slack)
+                continue
+            here = own.at(c)
+            rounding = here.rounding + here.unit * (width + np.where(here.empty, vague, 0.0))
+            yield Piece(c, here.conditions().gap(above), rounding, here.deviation)
+        exact = top.variance == 0
+        gap = np.where(exact, apart, top.unit * nodes.gap)
+        rounding = np.where(exact, top.rounding + sums, top.unit * nodes.rounding)
+        yield Piece(inner, gap, rounding, top.unit * nodes.loose)
+
+    return PieceByPiece(pieces(), sums)
+
+
+class _Own(NamedTuple):
+    """Some nodes of a whole-tree program; all (..., nodes of these)."""
+
+    x: FloatArray
+    y: FloatArray
+    variance: FloatArray
+    unit: FloatArray
+    rounding: FloatArray
+    deviation: FloatArray
+    empty: BoolArray
+
+    def conditions(self) -> Conditions:
+        return Conditions.of(*self)
+
+
+class _WholeTree(NamedTuple):
+    """A whole-tree program and a table that may solve it; (..., nodes), but ``unit``, of inner nodes and of leaves.
+
+    ``rounding``, ``empty``: where nodes that count as 0 are sought; None where none are.
+    """
+
+    x: FloatArray
+    values: FloatArray
+    variance: FloatArray
+    unit: tuple[FloatArray, FloatArray]
+    rounding: FloatArray | None = None
+    empty: BoolArray | None = None
+
+    @classmethod
+    def of(
+        cls,
+        x: FloatArray,
+        values: FloatArray,
+        variance: FloatArray,
+        tree: Tree,
+        *,
+        nonnegative: bool,
+        slack: float,
+    ) -> _WholeTree:
+        plain = cls(x, values, variance, pooled_variance(variance, tree))
+        if not nonnegative:
+            return plain
+        all_nodes, size = plain.at(slice(0, tree.n_nodes)), np.abs(x)
+        rounding = all_nodes.rounding
+        allowed = None if slack <= FINE else rounding + slack * all_nodes.deviation
+        del all_nodes
+        empty = _empty(x, size, rounding, allowed, np.zeros(()), tree.parts_down(), nested=True)
+        return plain._replace(rounding=rounding, empty=empty)
+
+    def at(self, nodes: slice) -> _Own:
+        """Some nodes, computed when they are asked for: a table of all takes more time to write than to make."""
+        x, variance = self.x[..., nodes], self.variance[..., nodes]
+        y, unit = measured_or_zero(self.values[..., nodes], variance), self._units(nodes)
+        rounding = OWN * (np.abs(x) + np.abs(y)) if self.rounding is None else self.rounding[..., nodes]
+        empty = np.zeros(x.shape, np.bool_) if self.empty is None else self.empty[..., nodes]
+        return _Own(x, y, variance, unit, rounding, np.sqrt(unit), empty)
+
+    def _units(self, nodes: slice) -> FloatArray:
+        inner, leaves = self.unit
+        first = inner.shape[-1]
+        if nodes.stop <= first:
+            return inner[..., nodes]
+        below = leaves[..., max(0, nodes.start - first) : nodes.stop - first]
+        return below if nodes.start >= first else np.concatenate([inner[..., nodes.start :], below], axis=-1)
 
 
 def _empty(
@@ -262,15 +343,17 @@ def own_variance(variance: FloatArray, tree: Tree) -> FloatArray:
     return own
 
 
-def pooled_variance(variance: FloatArray, tree: Tree) -> FloatArray:
-    """The variance of what was measured at and below every node; the siblings' largest where that is undetermined."""
-    u = upward_gains(variance, tree).variance
+def pooled_variance(variance: FloatArray, tree: Tree) -> tuple[FloatArray, FloatArray]:
+    """The variance of what was measured at and below every node, of inner nodes and of leaves; the siblings' largest
+    where that is undetermined."""
+    inner, leaves = slice(0, tree.n_families), tree.leaves
     open_ends = open_leaves(variance, tree)
     if open_ends is None:
-        return u
+        return upward_gains(variance, tree).inner, variance[..., leaves]
+    u = upward_gains(variance, tree).variance
     for families in tree.families_down():
         is_open = open_ends[..., families.children] > 0
         largest = families.largest(u[..., families.children])
         largest = np.where(largest > 0, largest, np.where(u[..., families.parents] > 0, u[..., families.parents], 1.0))
         u[..., families.children] = np.where(is_open, families.spread(largest), u[..., families.children])
-    return u
+    return u[..., inner], u[..., leaves]

@@ -105,7 +105,10 @@ def project(
             x = reference.solve(problem, chosen, solver, options)
         else:
             x = chosen.solve(problem)
-        values[cells] = x
+        if len(x) == n_cells:
+            values = x
+        else:
+            values[cells] = x
         tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
         certificates.append(certified(problem, x, chosen, tolerance))
         # A variance by node is the same for every cell.
@@ -206,7 +209,8 @@ def _variance(problem: Problem, true: FloatArray, method: Method, weights: str) 
     """The estimate's variance, where it has a closed form: with weights 1 / variance."""
     if method.variance is None or (weights == "uniform" and not _same_weights(problem.variance, true)):
         return None
-    return method.variance(np.where(problem.variance == 0, 0.0, true), problem.tree)
+    exact = problem.variance == 0
+    return method.variance(np.where(exact, 0.0, true) if exact.any() else true, problem.tree)
 
 
 def _same_weights(variance: FloatArray, true: FloatArray) -> bool:

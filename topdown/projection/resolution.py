@@ -32,7 +32,7 @@ def resolution(x: FloatArray, values: FloatArray, variance: FloatArray, tree: Tr
     """
     variance = np.broadcast_to(variance, x.shape)
     size = np.abs(x) + np.abs(measured_or_zero(values, variance))
-    unit = own_variance(variance, tree) if by_family else pooled_variance(variance, tree)
+    unit = own_variance(variance, tree) if by_family else np.concatenate(pooled_variance(variance, tree), axis=-1)
     error, lost = 4 * EPS * size, np.zeros((*x.shape[:-1], tree.n_families))
     for families in tree.families_up():
         c, p = families.children, families.parents

@@ -42,7 +42,8 @@ def round_top_down(
     """
     result = np.empty(values.shape, np.int64)
     for cell in range(len(values)):
-        result[cell] = _round_cell(
+        _round_cell(
+            result[cell],
             values[cell],
             tree,
             source,
@@ -54,14 +55,15 @@ def round_top_down(
 
 
 def _round_cell(
+    whole: IntArray,
     x: FloatArray,
     tree: Tree,
     source: Source,
     lower: FloatArray | None,
     exact: npt.NDArray[np.bool_] | None,
     executor: Executor | None,
-) -> IntArray:
-    whole = np.empty(len(x), np.int64)
+) -> None:
+    """The ``whole`` numbers (nodes,) of one cell, in place."""
     whole[0] = _nearest(float(x[0]), source)
 
     def floored(families: Families) -> _Floored:
@@ -84,7 +86,6 @@ def _round_cell(
         # in the order of the families, whoever works on them.
         groups = map_ordered(floored, families.parts(_CHILDREN_AT_ONCE), executor)
         do_all(given, ((found, read_exactly(source, 4 * found.n_coins)) for found in groups), executor)
-    return whole
 
 
 def _nearest(x: float, source: Source) -> int:

@@ -136,11 +136,12 @@ def round_counts(
 
 def _require_whole(estimate: Estimate) -> None:
     for cell in range(len(estimate.cells)):
-        exact, values = estimate.exact[:, cell], estimate.values[:, cell]
-        wrong = np.flatnonzero(exact & (np.abs(values - np.rint(values)) > 1e-6))
+        exact = np.flatnonzero(estimate.exact[:, cell])
+        values = estimate.values[exact, cell]
+        wrong = np.flatnonzero(np.abs(values - np.rint(values)) > 1e-6)
         if len(wrong):
-            node = int(wrong[0])
+            node = int(exact[wrong[0]])
             raise ProjectionError(
                 f"{estimate.geography.describe(node)}, cell {shown(estimate.cells[cell])}: its exact value "
-                f"{values[node]} is not whole, so no consistent whole numbers exist; correct it"
+                f"{values[wrong[0]]} is not whole, so no consistent whole numbers exist; correct it"
             )

@@ -17,7 +17,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 @dataclass(frozen=True, eq=False)
 class Alike:
     """``tree``: the nodes with one leaf in place of several that are alike, which says how many. ``nodes``: the number
-    in the whole tree of every node of it; ``number`` (its leaves,): how many each stands for.
+    in the whole tree of every node of it; ``number`` (its nodes,): how many each stands for.
     """
 
     tree: Tree
@@ -25,7 +25,7 @@ class Alike:
     number: IntArray
 
     @classmethod
-    def of(cls, tree: Tree, variance: FloatArray, kind: IntArray) -> Alike:
+    def of(cls, tree: Tree, variance: FloatArray, kind: npt.NDArray[Any]) -> Alike:
         """Neighbours of one family whose measurements have the same ``variance`` and ``kind`` of noise, both (nodes,),
         are taken together."""
         leaves = tree.leaves
@@ -35,16 +35,15 @@ class Alike:
         above = tree.level(-2).start if tree.n_levels > 1 else 0
         begins[tree.child_offsets[above:-1] - leaves.start] = True
         first = np.flatnonzero(begins)
-        number = np.diff(np.append(first, tree.n_leaves))
         levels, children = tree.level_offsets.copy(), tree.child_offsets.copy()
         levels[-1] = leaves.start + len(first)
         families = slice(above, len(children)) if tree.n_levels > 1 else slice(0, 0)
         children[families] = leaves.start + np.searchsorted(first, children[families] - leaves.start)
         nodes = np.concatenate([np.arange(leaves.start), leaves.start + first])
-        counted = np.concatenate([np.ones(leaves.start, np.int64), number])
-        return cls(Tree(levels, children, counted), nodes, number)
+        counted = np.diff(np.append(first, tree.n_leaves))
+        number = np.concatenate([np.ones(leaves.start, np.int64), counted])
+        return cls(Tree(levels, children, number), nodes, number)
 
     def everywhere(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """``values`` of its nodes (nodes of its tree,) at all nodes of the whole tree."""
-        inner = self.tree.leaves.start
-        return np.concatenate([values[:inner], np.repeat(values[inner:], self.number)])
+        return np.repeat(values, self.number)

@@ -12,7 +12,7 @@ import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.uncertainty.error_law import Shape, Term
-from topdown.uncertainty.known_noise import KnownNoise, fourth_cumulant
+from topdown.uncertainty.known_noise import KindArray, KnownNoise, fourth_cumulant
 from topdown.uncertainty.moments import MAIN_TERMS, Moments
 
 _LEAST_PART = 1e-4
@@ -29,7 +29,7 @@ class Pivots(NamedTuple):
     variance: FloatArray
     moments: Moments
     noisy: FloatArray
-    kind: IntArray
+    kind: KindArray
 
     @classmethod
     def of(cls, tree: Tree, noise: KnownNoise, variance: FloatArray, found: Moments) -> Pivots:

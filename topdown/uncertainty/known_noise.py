@@ -7,14 +7,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import ConfigError
-from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Measurements
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
 from topdown.privacy.only_child import groups, law_of, levels_taken
 from topdown.wording import shown
 from topdown.workload import DETAILED
+
+KindArray = npt.NDArray[np.int32]
 
 _SMALLEST_TERM = 1e-300
 _WIDE_GAUSSIAN = 4.0
@@ -29,11 +32,11 @@ class KnownNoise(NamedTuple):
 
     laws: tuple[Law | None, ...]
     cumulants: FloatArray
-    kind: IntArray | None = None
+    kind: KindArray | None = None
 
-    def kinds(self, tree: Tree) -> IntArray:
+    def kinds(self, tree: Tree) -> KindArray:
         """The number of every node's law (nodes,)."""
-        return np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets)) if self.kind is None else self.kind
+        return level_of_nodes(tree) if self.kind is None else self.kind
 
     @property
     def variances(self) -> FloatArray:
@@ -56,36 +59,48 @@ def known_noise(measurements: Measurements) -> KnownNoise:
     plan = measurements.plan
     assert plan is not None  # nosec B101 # narrows a type: `require_pivot` refuses
     geography = measurements.geography
-    kind = np.repeat(np.arange(len(geography.levels)), np.diff(geography.level_offsets))
     drawn = [DETAILED in plan.queries(level) and not plan.is_exact(level) for level in geography.levels]
     laws = [plan.law(level) if has else None for level, has in zip(geography.levels, drawn, strict=True)]
     taken = levels_taken(plan, geography)
+    kind = None
     for index, level in enumerate(geography.levels):
         if not drawn[index]:
             continue
         nodes = geography.level_slice(level)
         for number, part in groups(taken, nodes):
             if number > 0:
+                kind = level_of_nodes(geography.tree) if kind is None else kind
                 kind[nodes][part] = len(laws)
                 laws.append(law_of(plan, geography.levels, level, DETAILED, number))
     found = KnownNoise(tuple(laws), np.array([0.0 if law is None else fourth_cumulant(law) for law in laws]), kind)
-    _require_variances(measurements, found.variances[kind])
+    _require_variances(measurements, found)
     return found
 
 
-def _require_variances(measurements: Measurements, expected: FloatArray) -> None:
-    variance = measurements.node_variance
-    other = np.flatnonzero(variance != expected) if variance.ndim == 1 else np.zeros(1, np.int64)
-    if variance.ndim == 1:
-        found, stated = variance[other], expected[other]
-        other = other[(found > 0) & np.isfinite(found) & (np.abs(found - stated) > 1e-6 * stated)]
-    if len(other):
-        node = int(other[0])
-        raise ConfigError(
-            f"level {shown(measurements.geography.level_name(node))}: measurements of variance "
-            f"{np.ravel(variance)[node]:.6g}, where the plan's noise has {expected[node]:.6g}; give the plan under "
-            "which they were drawn"
-        )
+def level_of_nodes(tree: Tree) -> KindArray:
+    """The number of every node's level (nodes,)."""
+    return np.repeat(np.arange(tree.n_levels, dtype=np.int32), np.diff(tree.level_offsets))
+
+
+def _require_variances(measurements: Measurements, noise: KnownNoise) -> None:
+    variance, known, geography = measurements.node_variance, noise.variances, measurements.geography
+    # Level by level, so that nothing is made for every node where a level has one law.
+    for index, level in enumerate(geography.levels):
+        nodes = geography.tree.level(index)
+        expected = known[[index]] if noise.kind is None else known[noise.kind[nodes]]
+        expected = np.broadcast_to(expected, nodes.stop - nodes.start)
+        if variance.ndim > 1:  # of every cell its own, which no plan has
+            found, stated = variance[nodes][:, 0], expected
+        else:
+            other = np.flatnonzero(variance[nodes] != expected)
+            found, stated = variance[nodes][other], expected[other]
+            wrong = (found > 0) & np.isfinite(found) & (np.abs(found - stated) > 1e-6 * stated)
+            found, stated = found[wrong], stated[wrong]
+        if len(stated):
+            raise ConfigError(
+                f"level {shown(level)}: measurements of variance {found[0]:.6g}, where the plan's noise has "
+                f"{stated[0]:.6g}; give the plan under which they were drawn"
+            )
 
 
 def no_margins(measurements: Measurements) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 
 from topdown.geography.tree import FloatArray
@@ -16,8 +18,12 @@ NO_NOISE = 1e-20
 """A variance in counts^2 so small that noise which moves a whole number is never met: what it is on counts as exact."""
 
 
-def laws_of_nodes(measurements: Measurements, noise: KnownNoise) -> tuple[FloatArray, Groups]:
-    """The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
+NodeLaws: TypeAlias = tuple[FloatArray, Groups]
+"""The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
+
+
+def laws_of_nodes(measurements: Measurements, noise: KnownNoise) -> NodeLaws:
+    """The laws of the errors of least squares of one query's ``measurements``."""
     alike, found, own = _pivots(measurements, noise)
     terms = main_terms(found, own, noise.variances, alike.tree, noise.kinds(measurements.geography.tree)[alike.nodes])
     laws = groups(found, terms, noise)
@@ -37,7 +43,9 @@ def pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Moments, Floa
 def _pivots(measurements: Measurements, noise: KnownNoise) -> tuple[Alike, Moments, FloatArray]:
     """As `pivots`, with one leaf in place of several that are alike."""
     tree = measurements.geography.tree
-    variance = stated(measurements, "variance", nonnegative=False, cells=slice(0, 1)).variance.reshape(-1)
+    variance = measurements.node_variance
+    if (variance == 0).any():  # what is above exact values alone is exact itself
+        variance = stated(measurements, "variance", nonnegative=False, cells=slice(0, 1)).variance.reshape(-1)
     kind = noise.kinds(tree)
     alike = Alike.of(tree, variance, kind)
     variance, cumulant = variance[alike.nodes], noise.cumulants[kind[alike.nodes]]

@@ -20,8 +20,8 @@ from topdown.projection.equality import least_squares
 from topdown.projection.project import stated
 from topdown.tables.tidy import tidy_batches, to_frame
 from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.laws import laws_of_nodes
-from topdown.uncertainty.node_intervals import node_intervals
+from topdown.uncertainty.laws import NodeLaws, laws_of_nodes
+from topdown.uncertainty.node_intervals import Bounds, node_intervals
 from topdown.wording import shown
 from topdown.workload import DETAILED
 
@@ -102,9 +102,10 @@ def node_margins(
     simultaneous: bool = False,
     linear: FloatArray | None = None,
     executor: Executor | None = None,
+    laws: NodeLaws | None = None,
 ) -> Margins:
-    """What `margins` gives, as arrays; ``linear`` (nodes x cells): least squares' values, where they are known.
-    ``executor``: threads that may work on it."""
+    """What `margins` gives, as arrays; ``linear`` (nodes x cells): least squares' values, ``laws``: those of
+    `laws_of_nodes`, both where they are known. ``executor``: threads that may work on it."""
     alpha = 1.0 - require_confidence(confidence)
     noise = known_noise(measurements)
     geography, cells = measurements.geography, measurements.cells
@@ -112,8 +113,8 @@ def node_margins(
         raise DataError("the release has other units or cells than the measurements; give the one made of them")
     shape = (len(cells), geography.n_nodes)
     estimate = np.empty(shape) if linear is None else linear.T
-    variance, law = laws_of_nodes(measurements, noise)
-    del noise  # It has a number for every node.
+    variance, law = laws_of_nodes(measurements, noise) if laws is None else laws
+    del noise  # It may have a number for every node.
     give_back()  # What the laws were made from is as much as all that follows.
     lower, upper = (np.empty(shape) for _ in range(2))
     if simultaneous:
@@ -123,9 +124,8 @@ def node_margins(
             problem = stated(measurements, "variance", nonnegative=False, cells=block)
             estimate[block] = least_squares(problem.values, problem.variance, geography.tree)
         released = None if release is None else release.values.T[block]
-        lower[block], upper[block] = node_intervals(
-            estimate[block], variance, law, geography.tree, alpha, released, executor
-        )
+        found = Bounds(lower[block], upper[block])
+        node_intervals(estimate[block], variance, law, geography.tree, alpha, released, executor, found)
     sd = np.broadcast_to(np.sqrt(variance)[:, None], shape[::-1])
     return Margins(geography, cells, estimate.T, sd, lower.T, upper.T, confidence, simultaneous)
 

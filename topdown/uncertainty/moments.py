@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
-from topdown.projection.equality import Gains, open_leaves, upward_gains
+from topdown.projection.equality import Gains, all_shares, open_leaves, upward_gains
+from topdown.uncertainty.known_noise import KindArray, level_of_nodes
 
 MAIN_TERMS = 3
 FEW_NODES = 2000
@@ -83,7 +84,7 @@ def upward_moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Up
         found[families.parents] = (1.0 - k) ** 4 * pooled + k**4 * np.where(
             measured[families.parents], cumulant[families.parents], 0.0
         )
-    return Upward(own, spread, found, gains.share)
+    return Upward(own, spread, found, all_shares(gains.shares, tree))
 
 
 def _downward(
@@ -135,7 +136,7 @@ class MainTerms(NamedTuple):
 
 
 def main_terms(
-    found: Moments, variance: FloatArray, kind_variance: FloatArray, tree: Tree, kind: IntArray | None = None
+    found: Moments, variance: FloatArray, kind_variance: FloatArray, tree: Tree, kind: KindArray | None = None
 ) -> MainTerms:
     """Of every node the three largest of: its own measurement's noise, h = alpha k; its parent's; its siblings'; that
     of its descendants at any one level. The coefficients within a set are nearly one number where it dominates; their
@@ -145,7 +146,7 @@ def main_terms(
     ``kind_variance`` (kinds,): 0 or inf where there is none. In trees of more than `FEW_NODES` nodes the largest alone,
     of no more than four draws.
     """
-    levels = np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))
+    levels = level_of_nodes(tree)
     kind = levels if kind is None else kind
     noisy = (variance > 0) & np.isfinite(variance)
     like = noisy & (kind == levels)
@@ -165,7 +166,7 @@ def main_terms(
             above = families.spread(noisy[families.parents].astype(np.int64))
             _enter(terms, nodes, families.spread(kind[families.parents]), above, found.parent[nodes], usable)
         counted, mean = _descendants(found, like, level, tree)
-        _enter(terms, slice(0, nodes.start), np.full(nodes.start, level), counted, mean, usable)
+        _enter(terms, slice(0, nodes.start), np.full(nodes.start, level, np.int32), counted, mean, usable)
     for families in tree.families_down():
         single = np.flatnonzero(_counted(families) == 1)
         for column in terms:
@@ -175,7 +176,7 @@ def main_terms(
 
 
 def _enter(
-    terms: MainTerms, nodes: slice, kind: IntArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
+    terms: MainTerms, nodes: slice, kind: KindArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
 ) -> None:
     """Put a candidate in its place among the largest of ``nodes``, some of them at a time."""
     for begin in range(nodes.start, nodes.stop, _NODES_AT_ONCE):
@@ -185,9 +186,9 @@ def _enter(
 
 
 def _enter_some(
-    terms: MainTerms, nodes: slice, kind: IntArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
+    terms: MainTerms, nodes: slice, kind: KindArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
 ) -> None:
-    new: tuple[IntArray | FloatArray, ...] = (
+    new: tuple[KindArray | IntArray | FloatArray, ...] = (
         kind,
         number,
         coefficient,

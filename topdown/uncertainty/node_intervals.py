@@ -42,26 +42,28 @@ def node_intervals(
     alpha: float,
     released: FloatArray | IntArray | None,
     executor: Executor | None = None,
+    out: Bounds | None = None,
 ) -> Bounds:
     """Intervals from the least-squares estimates ``x`` (cells x nodes) with ``variance`` (nodes,), whose laws are of
     the shapes of ``found``, for nodes of which each misses with at most ``alpha``; with ``released`` values inside.
 
     Of a node without noise its value; of one that nothing determines from 0 on. ``executor``: threads that work on some
-    nodes each.
+    nodes each. ``out``: arrays for the result.
     """
-    deviation = np.sqrt(variance)
     inner = Groups(found.shapes, found.group[: tree.n_families])
     caps = inner.of_nodes(np.array([interval(shape, alpha).cap for shape in found.shapes]))
-    limits = _limits(x, deviation, caps, tree, executor)
-    # 0 to 0 without noise, 0 to infinity without a measurement; the others are yet to come.
-    bounds = Bounds(np.zeros_like(x), np.broadcast_to(np.where(np.isinf(variance), np.inf, 0.0), x.shape).copy())
-    p_of_zero = np.ones_like(x)
+    limits = _limits(x, variance, caps, tree, executor)
+    bounds = Bounds(np.empty_like(x), np.empty_like(x)) if out is None else out
+    p_of_zero = np.empty_like(x)
 
     def tested(nodes: slice) -> None:
+        # 0 to 0 without noise, 0 to infinity without a measurement.
+        bounds.lower[:, nodes], bounds.upper[:, nodes] = 0.0, np.where(np.isinf(variance[nodes]), np.inf, 0.0)
+        p_of_zero[:, nodes] = 1.0
         for shape, members in found.members(nodes):
             for those, rule in rules(members, limits.costs[members], shape, alpha):
                 for some in np.array_split(those, 1 + len(those) // _NODES_AT_ONCE):
-                    sd = deviation[some]
+                    sd = np.sqrt(variance[some])
                     seen = x[:, some] / sd
                     bounds.lower[:, some] = rule.lower(seen) * sd
                     bounds.upper[:, some] = rule.upper(seen) * sd
@@ -114,18 +116,18 @@ class _Limits(NamedTuple):
             do_all(of_families, families.parts(_NODES_AT_ONCE), executor)
 
 
-def _limits(x: FloatArray, deviation: FloatArray, caps: FloatArray, tree: Tree, executor: Executor | None) -> _Limits:
-    """From how many deviations truths of inner nodes may pass their estimates (``caps``, (inner nodes,)); ``deviation``
+def _limits(x: FloatArray, variance: FloatArray, caps: FloatArray, tree: Tree, executor: Executor | None) -> _Limits:
+    """From how many deviations truths of inner nodes may pass their estimates (``caps``, (inner nodes,)); ``variance``
     (nodes,).
     """
-    above = deviation[: tree.n_families]
+    above = np.sqrt(variance[: tree.n_families])
     is_known = np.isfinite(above)
     ceiling = x[:, : tree.n_families] + np.where(is_known, caps * np.where(is_known, above, 0.0), np.inf)
-    capped, costs = np.zeros(deviation.shape, bool), np.zeros(deviation.shape, bool)
+    capped, costs = np.zeros(variance.shape, bool), np.zeros(variance.shape, bool)
 
     def of_families(part: Families) -> None:
         parents, children = part.parents, part.children
-        below, is_exact = deviation[children], part.spread(above[parents] == 0)
+        below, is_exact = np.sqrt(variance[children]), part.spread(above[parents] == 0)
         capped[children] = part.spread(CAPPED_BELOW**-1 * above[parents]) < below
         capped[children] |= ~np.isfinite(below)
         costs[children] = capped[children] & ~is_exact
