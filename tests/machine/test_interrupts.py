@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 import topdown as td
 from support.crash import measured
 from topdown.cli import app as cli
-from topdown.machine.interrupts import held_back
+from topdown.machine.interrupts import held_back, one_line
 from topdown.projection import reference
 from topdown.release.verify import verify_release
 
@@ -298,3 +299,18 @@ def test_an_interrupt_that_no_signal_brought(
         cli.main()
     assert stop.value.code == 130
     require_one_line(capsys.readouterr().err)
+
+
+class Pieces(io.StringIO):
+    """Standard error of which another thread gets to say something after every write."""
+
+    def write(self, text: str) -> int:
+        return super().write(text) + super().write("<another thread>\n")
+
+
+def test_the_line_and_its_end_are_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Pieces()
+    monkeypatch.setattr(sys, "stderr", said)
+    with pytest.raises(SystemExit), one_line():
+        _interrupted()
+    assert said.getvalue() == "stopped: nothing is half-written; run again to go on\n<another thread>\n"

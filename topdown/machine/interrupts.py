@@ -54,7 +54,9 @@ def one_line() -> Iterator[None]:
         if isinstance(end, SystemExit) and end.code != INTERRUPTED:
             raise
         with suppress(OSError, ValueError):
-            print(LINE, file=sys.stderr, flush=True)
+            # In one piece: libraries may still load in a thread, and say something between a line and its end.
+            sys.stderr.write(f"{LINE}\n")
+            sys.stderr.flush()
         raise SystemExit(128 + received[0] if received else INTERRUPTED) from None
     finally:
         _restore(before)
