@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -314,3 +316,35 @@ def test_the_line_and_its_end_are_one_piece(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(SystemExit), one_line():
         _interrupted()
     assert said.getvalue() == "stopped: nothing is half-written; run again to go on\n<another thread>\n"
+
+
+class AtItsFinder:
+    """Called by Python's import machinery, in the main thread, from where it sends an interrupt as if it came there."""
+
+    def __init__(self) -> None:
+        self.returned = False
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        assert callable(handler)
+        handler(signal.SIGINT, sys._getframe(1))
+        self.returned = True
+
+
+def _import_and_wait() -> None:
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("no_such_module")
+    threading.Event().wait(PATIENCE)
+    pytest.fail("the interrupt was lost")
+
+
+def test_an_interrupt_within_an_import_waits_until_its_locks_are_free(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finder = AtItsFinder()
+    monkeypatch.setattr(sys, "meta_path", [finder])
+    with pytest.raises(SystemExit) as stop, one_line():
+        _import_and_wait()
+    assert finder.returned
+    assert stop.value.code == 130
+    require_one_line(capsys.readouterr().err)

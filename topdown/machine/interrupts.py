@@ -14,6 +14,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 128 + int(signal.SIGINT)
 """The exit code of a command that Ctrl-C stopped; of one that was told to terminate it is 143, by the same rule."""
 
+_IMPORTING = "<frozen importlib._bootstrap>"
+_A_MOMENT = 0.01
+"""Seconds after which a signal that met `_IMPORTING` is sent again: it is there for a few microseconds at a time."""
+
 LINE = "stopped: nothing is half-written; run again to go on"
 
 
@@ -42,7 +46,14 @@ def one_line() -> Iterator[None]:
     """
     received: list[int] = []
 
-    def stop(number: int, _: FrameType | None) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code.co_filename == _IMPORTING:
+            # An exception there could leave Python's lock on imports taken, for which every other thread that loads a
+            # library waits, or be swallowed.
+            again = threading.Timer(_A_MOMENT, _send, [number])
+            again.daemon = True
+            again.start()
+            return
         received.append(number)
         raise KeyboardInterrupt
 
@@ -60,6 +71,14 @@ def one_line() -> Iterator[None]:
         raise SystemExit(128 + received[0] if received else INTERRUPTED) from None
     finally:
         _restore(before)
+
+
+def _send(number: int) -> None:
+    """``number`` to the main thread, which on Windows waits in no call that a signal would end."""
+    if sys.platform == "win32":
+        signal.raise_signal(number)
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
 def _restore(handlers: dict[signal.Signals, signal._HANDLER]) -> None:
