@@ -7,6 +7,7 @@ python benchmarks/nation_histogram.py run build/nation-histogram                
 python benchmarks/nation_histogram.py run build/nation-histogram --go-on        the same, from where it was stopped
 python benchmarks/nation_histogram.py run build/nation-histogram --upward       upward pass from the block groups
 python benchmarks/nation_histogram.py growth build/growth                       time against blocks, cells and workers
+python benchmarks/nation_histogram.py engines build/engines --scale 0.04        by processes, and by Dask's workers
 
 A run is the installed command, watched from outside: seconds of every step, and the most memory that its processes held
 together and that one of them held. What several starts took is added up.
@@ -21,10 +22,14 @@ import os
 import re
 import shutil
 import signal
+import socket
+import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +260,48 @@ def growth(folder: Path, largest: int) -> None:
     save("nation-histogram-growth", figures)
 
 
+def engines(folder: Path, blocks: int, runs: int = 3) -> None:
+    """Seconds of the same run by two processes of its own and by two Dask workers of one thread each, in turn."""
+    make(folder, blocks)
+    seconds: dict[str, list[float]] = {"processes": [], "dask": []}
+    with dask_cluster(2) as address:
+        for _ in range(runs):
+            seconds["processes"].append(run(folder, workers=2)["seconds"])
+            seconds["dask"].append(run(folder, options=("--engine", "dask", "--scheduler", address))["seconds"])
+            print(", ".join(f"{name} {found[-1]:.1f} s" for name, found in seconds.items()), flush=True)
+    figures: dict[str, Any] = {
+        f"{name}, seconds, run {k}": value for name, found in seconds.items() for k, value in enumerate(found, 1)
+    }
+    ratio = statistics.median(seconds["dask"]) / statistics.median(seconds["processes"])
+    save("nation-histogram-engines", {"blocks": blocks, **figures, "dask, of the time of processes": ratio})
+
+
+@contextmanager
+def dask_cluster(workers: int) -> Iterator[str]:
+    """The address of a Dask scheduler with so many ``workers``, processes of one thread each, which end with the block.
+
+    Raises `TimeoutError` where they do not come within a minute.
+    """
+    from distributed import Client
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address, quiet = f"tcp://127.0.0.1:{port}", subprocess.DEVNULL
+    dask = str(Path(sys.executable).with_name("dask"))
+    commands = [
+        [dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
+        [dask, "worker", address, "--nworkers", str(workers), "--nthreads", "1", "--no-dashboard"],
+    ]
+    with ExitStack() as held:
+        for command in commands:
+            process = held.enter_context(subprocess.Popen(command, stdout=quiet, stderr=quiet, env=as_installed()))
+            held.callback(process.terminate)
+        with Client(address, timeout=60) as client:
+            client.wait_for_workers(workers, timeout=60)
+        yield address
+
+
 def _note(figures: dict[str, Any], title: str, found: dict[str, Any], blocks: int) -> None:
     print(f"{title}: {found['seconds']:.1f} s, {found['peak GiB, all processes together']:.2f} GiB", flush=True)
     figures[f"{title}, seconds"] = found["seconds"]
@@ -275,7 +322,7 @@ def _privacy(attributes: list[str]) -> str:
 def main() -> None:
     """One of the jobs of this module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("job", choices=["make", "run", "growth"])
+    parser.add_argument("job", choices=["make", "run", "growth", "engines"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--states", type=int, default=STATES)
     parser.add_argument("--scale", type=float, default=1.0)
@@ -290,6 +337,8 @@ def main() -> None:
         make(arguments.folder, round(BLOCKS * arguments.scale), arguments.states)
     elif arguments.job == "growth":
         growth(arguments.folder, arguments.largest)
+    elif arguments.job == "engines":
+        engines(arguments.folder, round(BLOCKS * arguments.scale))
     else:
         figures = run(
             arguments.folder,

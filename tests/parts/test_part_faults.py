@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from support.killed import Killing
 from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
 from topdown.config import load_config
 from topdown.errors import DataError
+from topdown.machine.engines import executor_of
 from topdown.machine.parallel import ProcessWorkers
 from topdown.parts import store
 from topdown.pipeline import part_steps
@@ -234,6 +236,14 @@ def test_dask_publishes_the_same(folder: Path, cluster: Any) -> None:
     asked = ["--engine", "dask", "--scheduler", cluster.scheduler_address, "--part-size", str(SIZE), "-o", str(there)]
     subprocess.run([*command, *asked], check=True)
     require_the_same(folder, there)
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster_take_memory_as_processes_of_this_computer_do(cluster: Any) -> None:
+    with executor_of("dask", cluster.scheduler_address) as executor:
+        assert executor is not None
+        assert executor.submit(sys.getswitchinterval).result() < 0.001
+        assert executor.submit(os.getenv, "ARROW_DEFAULT_MEMORY_POOL").result() == "system"
 
 
 @pytest.mark.slow
