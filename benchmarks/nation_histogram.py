@@ -22,14 +22,11 @@ import os
 import re
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -262,44 +259,21 @@ def growth(folder: Path, largest: int) -> None:
 
 def engines(folder: Path, blocks: int, runs: int = 3) -> None:
     """Seconds of the same run by two processes of its own and by two Dask workers of one thread each, in turn."""
+    from distributed import LocalCluster
+
     make(folder, blocks)
     seconds: dict[str, list[float]] = {"processes": [], "dask": []}
-    with dask_cluster(2) as address:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster:
+        dask = ("--engine", "dask", "--scheduler", cluster.scheduler_address)
         for _ in range(runs):
             seconds["processes"].append(run(folder, workers=2)["seconds"])
-            seconds["dask"].append(run(folder, options=("--engine", "dask", "--scheduler", address))["seconds"])
+            seconds["dask"].append(run(folder, options=dask)["seconds"])
             print(", ".join(f"{name} {found[-1]:.1f} s" for name, found in seconds.items()), flush=True)
     figures: dict[str, Any] = {
         f"{name}, seconds, run {k}": value for name, found in seconds.items() for k, value in enumerate(found, 1)
     }
     ratio = statistics.median(seconds["dask"]) / statistics.median(seconds["processes"])
     save("nation-histogram-engines", {"blocks": blocks, **figures, "dask, of the time of processes": ratio})
-
-
-@contextmanager
-def dask_cluster(workers: int) -> Iterator[str]:
-    """The address of a Dask scheduler with so many ``workers``, processes of one thread each, which end with the block.
-
-    Raises `TimeoutError` where they do not come within a minute.
-    """
-    from distributed import Client
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address, quiet = f"tcp://127.0.0.1:{port}", subprocess.DEVNULL
-    dask = str(Path(sys.executable).with_name("dask"))
-    commands = [
-        [dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
-        [dask, "worker", address, "--nworkers", str(workers), "--nthreads", "1", "--no-dashboard"],
-    ]
-    with ExitStack() as held:
-        for command in commands:
-            process = held.enter_context(subprocess.Popen(command, stdout=quiet, stderr=quiet, env=as_installed()))
-            held.callback(process.terminate)
-        with Client(address, timeout=60) as client:
-            client.wait_for_workers(workers, timeout=60)
-        yield address
 
 
 def _note(figures: dict[str, Any], title: str, found: dict[str, Any], blocks: int) -> None:
