@@ -3,8 +3,8 @@
 #   docker build --tag topdown .
 #   docker run --rm --volume topdown-output:/srv/topdown/output topdown
 
-# Give a digest to pin the base too: --build-arg PYTHON=python@sha256:...
-ARG PYTHON=python:3.13-slim-trixie
+# By its digest, which alone counts; the name before it says what it is. See docs/container.md for a newer one.
+ARG PYTHON=python:3.13-slim-trixie@sha256:9662417aace5ae7b8e2609cce472b72a8958e134ba372808abe9cc1a0c0125e6
 
 FROM ${PYTHON} AS build
 WORKDIR /build

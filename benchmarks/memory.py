@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -27,7 +26,6 @@ from record import save
 
 LIMIT = 6 << 30
 """The most that a run on 1,000,000 rows x 60 cells may take."""
-UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 _RUN = """
 import atexit, sys
@@ -37,6 +35,16 @@ def keep():
     Path(sys.argv[-1] + ".peak").write_text(Path("/proc/self/status").read_text())
 
 atexit.register(keep)
+from topdown.pipeline import reading
+estimated = reading.peak_memory
+
+def told(tree, work, held, most):
+    found = estimated(tree, work, held, most)
+    if most:  # what is said to others is estimated from public sizes alone
+        Path(sys.argv[-1] + ".estimate").write_text(str(found))
+    return found
+
+reading.peak_memory = told
 from topdown.entry import main
 main()
 """
@@ -204,9 +212,9 @@ def _texts(prefix: str, numbers: np.ndarray, letters: int) -> pa.Array:
 
 
 class Measured(NamedTuple):
-    """Bytes: what a run said that it takes, and the most that its process held."""
+    """Bytes: what a run weighed before it read a count, and the most that its process held."""
 
-    estimate: float
+    estimate: int
     peak: int
 
     @property
@@ -217,19 +225,11 @@ class Measured(NamedTuple):
 
 def measured(file: Path) -> Measured:
     """The run of the configuration ``file`` in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _RUN, "run", str(file)],
-        env={**os.environ, "COLUMNS": "400", "NO_COLOR": "1", "TERM": "dumb"},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    said = re.search(r"memory +a run takes up to ([0-9.]+) (\w+)", done.stdout)
-    status = Path(f"{file}.peak").read_text()
-    peak = re.search(r"VmHWM:\s*(\d+) kB", status)
-    if said is None or peak is None:
-        raise SystemExit(f"the run said nothing of its memory: {done.stdout}")
-    return Measured(float(said[1]) * UNITS[said[2]], int(peak[1]) << 10)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", _RUN, "run", str(file)], check=True, capture_output=True)
+    peak = re.search(r"VmHWM:\s*(\d+) kB", Path(f"{file}.peak").read_text())
+    if peak is None:
+        raise SystemExit("the system does not say how much memory the run took")
+    return Measured(int(Path(f"{file}.estimate").read_text()), int(peak[1]) << 10)
 
 
 def measure(shape: Shape) -> Measured:

@@ -2,7 +2,8 @@
 
 ``python benchmarks/noise.py [--json FILE]``. One thread, in seconds of its processor, so that others count less. Our
 times include the making of the bits, by key as in a release, by the operating system or from a seed, and the
-writing of the result. OpenDP and diffprivlib take part if they are installed.
+writing of the result. OpenDP and diffprivlib take part if they are installed. With ``--compiled`` that is left out:
+what the compiled look-up gains over numpy's, in turn, and what a process takes that draws once.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ import argparse
 import math
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numba  # noqa: F401 # as in a release of histograms, where it is loaded: the look-up is then compiled
 import numpy as np
 from record import save
 
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, KeyedSource, SecureSource, SeededSource
-from topdown.noise.key import NoiseKey, chunks
+from topdown.noise.exact import thresholds
+from topdown.noise.key import NoiseKey, NoiseStreams, chunks
 
 SCALES = (1, 10, 100, 10_000)
 OURS = "topdown, by key"
+FIRST_DRAWS = (100_000, 1_000_000, 8_000_000, 64_000_000)
 Draw = Callable[[int], object]
 
 
@@ -64,18 +68,63 @@ def numpy_samplers(law: str, scale: int) -> dict[str, Draw]:
 
 def our_samplers(law: str, scale: int) -> dict[str, Draw]:
     ours = DiscreteLaplace(scale) if law == "laplace" else DiscreteGaussian(scale)
-    seeded, key = SeededSource(1), NoiseKey(os.urandom(32), "configuration", "input")
+    seeded, streams = SeededSource(1), NoiseKey(os.urandom(32), "configuration", "input").streams("counts")
     return {
-        OURS: lambda n: by_chunks(ours, n, key),
+        OURS: lambda n: by_chunks(ours, n, streams),
         "topdown, SecureSource": lambda n: ours.sample(n, SecureSource()),
         "topdown, SeededSource": lambda n: ours.sample(n, seeded),
     }
 
 
-def by_chunks(law: DiscreteLaplace | DiscreteGaussian, count: int, key: NoiseKey) -> None:
+def by_chunks(law: DiscreteLaplace | DiscreteGaussian, count: int, streams: NoiseStreams) -> None:
     """``count`` draws as a release makes them: every chunk from its own stream, in the narrowest integers."""
     for index, chunk in enumerate(chunks(count, 1)):
-        law.sample(chunk.stop - chunk.start, key.stream(index), law.narrowest)
+        law.sample(chunk.stop - chunk.start, streams.stream(index), law.narrowest)
+
+
+def in_turn(law: DiscreteLaplace | DiscreteGaussian, count: int = 4_000_000, rounds: int = 15) -> list[float]:
+    """Median draws per second by key with numpy's look-up and with the compiled one, and their median ratio."""
+    streams = NoiseKey(os.urandom(32), "configuration", "input").streams("")
+    compiled = thresholds.kernel
+    ways = [lambda: None, compiled]
+    rates = []
+    for _ in range(rounds + 1):
+        row = []
+        for way in ways:
+            thresholds.kernel = way
+            start = time.thread_time()
+            by_chunks(law, count, streams)
+            row.append(count / (time.thread_time() - start))
+        rates.append(row)
+    plain, fast = np.array(rates[1:]).T
+    return [float(np.median(one)) for one in (plain, fast, fast / plain)]
+
+
+def compare_look_ups() -> dict[str, float]:
+    """Prints and gives what the compiled look-up gains, and what first draws take."""
+    figures = {}
+    print(f"{'law':10}{'scale':>8}{'numpy':>12}{'compiled':>12}{'ratio':>8}   M draws/s, by key")
+    for name, law in (("laplace", DiscreteLaplace), ("gaussian", DiscreteGaussian)):
+        for scale in SCALES:
+            plain, fast, ratio = in_turn(law(scale))
+            print(f"{name:10}{scale:8,}{plain / 1e6:12.0f}{fast / 1e6:12.0f}{ratio:8.2f}")
+            figures |= {f"{name}, scale {scale}, compiled by numpy": ratio}
+    for count in FIRST_DRAWS:
+        took = first_draw(count)
+        print(f"first draw of {count:12,}{took * 1e3:10.0f} ms")
+        figures |= {f"first draw of {count}, seconds": took}
+    return figures
+
+
+def first_draw(count: int) -> float:
+    """Seconds of a new process's processor for ``count`` draws, once `topdown.noise` is loaded; median of five."""
+    said = (
+        "import time; from topdown.noise import DiscreteLaplace, SeededSource; source = SeededSource(1); "
+        f"law = DiscreteLaplace(10); start = time.process_time(); law.sample({count}, source); "
+        "print(time.process_time() - start)"
+    )
+    command = [sys.executable, "-c", said]
+    return statistics.median(float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(5))
 
 
 def draws_per_second(draw: Draw, seconds: float = 0.5, rounds: int = 5) -> float:
@@ -107,10 +156,16 @@ def bytes_per_second(read: Callable[[int], bytes]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--compiled", action="store_true", help="what the compiled look-up gains, and nothing else")
     arguments = parser.parse_args()
+    if arguments.compiled:
+        figures = compare_look_ups()
+        if arguments.json:
+            save("noise-compiled", figures, arguments.json)
+        return
 
     sources = {"os.urandom": os.urandom, "SecureSource": SecureSource().read}
-    sources |= {"KeyStream": NoiseKey(os.urandom(32), "", "").stream().read}
+    sources |= {"KeyStream": NoiseKey(os.urandom(32), "", "").streams("").stream().read}
     sources |= {"KeyedSource": KeyedSource.fresh().read, "SeededSource": SeededSource(1).read}
     entropy = {name: bytes_per_second(read) for name, read in sources.items()}
     for name, rate in entropy.items():

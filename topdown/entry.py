@@ -12,17 +12,20 @@ import sys
 from contextlib import suppress
 from types import FrameType
 
-from topdown.machine.system import THREADS_OF_ALGEBRA, address_space_limit
+from topdown.machine.system import THREADS_OF_ALGEBRA, address_space_limit, stack_limit
 
 LEAST_ADDRESSES = 640 << 20
 """Bytes of address space without which numerical libraries wait for memory, without end, while they load."""
+
+LEAST_STACK = 1 << 20
+"""Bytes of stack for every thread: what brackets within brackets may take, and compiled loops."""
 
 
 def main() -> None:
     """Run the command line; before it is loaded, and when it is done, Ctrl-C and SIGTERM end the process at once."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
-    _require_addresses()
+    _require_limits()
     # Threads of linear algebra would wait for those of Topdown, busily, on the same processors.
     for name in THREADS_OF_ALGEBRA:
         os.environ.setdefault(name, "1")
@@ -34,13 +37,17 @@ def main() -> None:
         _leave(end.code)
 
 
-def _require_addresses() -> None:
-    """Refuse a limit (``ulimit -v``) under which libraries do not load, in one line and with the code of bad data."""
-    limit = address_space_limit()
-    if limit is not None and limit < LEAST_ADDRESSES:
-        said = f"error: the address space is limited to {limit >> 20} MiB; raise it (ulimit -v) to 640 MiB or more\n"
-        os.write(2, said.encode())
-        os._exit(3)
+def _require_limits() -> None:
+    """Refuse limits (``ulimit -v``, ``ulimit -s``) under which libraries do not load, or end the process where nobody
+    can say so, in one line and with the code of bad data.
+    """
+    for what, limit, least, raised in (
+        ("the address space", address_space_limit(), LEAST_ADDRESSES, "(ulimit -v) to 640 MiB"),
+        ("the stack", stack_limit(), LEAST_STACK, "(ulimit -s) to 1 MiB"),
+    ):
+        if limit is not None and limit < least:
+            os.write(2, f"error: {what} is limited to {limit >> 10:,} KiB; raise it {raised} or more\n".encode())
+            os._exit(3)
 
 
 def _leave(code: str | int | None) -> None:

@@ -96,6 +96,12 @@ class BudgetError(TopdownError):
     exit_code = 5
 
 
+class InternalError(TopdownError):
+    """A fault of Topdown itself, found before anything was published. The exit code is EX_SOFTWARE of sysexits.h."""
+
+    exit_code = 70
+
+
 class PlanError(BudgetError, ConfigError):
     """What is written of the plan cannot be meant: a name that is not known, shares that are none.
 

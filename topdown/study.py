@@ -175,7 +175,7 @@ def study(
             write_parquet(directory / _BY_NOISE, errors_by_noise(variants), table.marks, private=True)
     for path in sorted(directory.glob("*")):
         if path.name in _FILES:
-            stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
+            stages.say(f"wrote     {path}")  # its size would follow the true counts
     stages.say(
         f"next      open {report}; {'it is a' if config.study.public_input else 'keep it, it is a'} {table.notice}"
     )

@@ -7,6 +7,7 @@ this module. A piece has at most `LONGEST_PIECE` characters and a list `LONGEST_
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,18 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def escaped_lines(text: str) -> str:
+    """``text`` of several lines, each of them `escaped`."""
+    return text if text.isprintable() else "\n".join(map(escaped, text.split("\n")))
+
+
+def escaped_json(text: str) -> str:
+    r"""JSON, with every character of its strings that does not print as itself as \u001b, which means the same."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def shown(value: object, most: int = LONGEST_PIECE) -> str:
@@ -137,6 +150,8 @@ def type_name(kind: object) -> str:
 DAMAGED = "its content is damaged, or of another kind"
 NOT_UTF8 = "it is not UTF-8 text; save it as UTF-8"
 FAILED = "input or output failed"
+FETCH = "get the release again from whoever published it"
+"""What remains where a release is not what was written."""
 
 
 def reason(error: BaseException, otherwise: str = DAMAGED) -> str:

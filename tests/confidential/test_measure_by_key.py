@@ -6,12 +6,16 @@ import itertools
 import threading
 from collections.abc import Iterator
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from scipy import stats
 
 import topdown as td
+from topdown.confidential import bound_streams
 from topdown.confidential import measure as measuring
+from topdown.confidential.entries import Entries
 from topdown.noise import key as keys
 from topdown.noise.key import NoiseKey
 
@@ -81,8 +85,11 @@ def test_the_same_key_measures_the_same_numbers(counts: td.Counts, plan: td.Plan
 def test_another_configuration_or_input_never_gets_the_same_noise(
     counts: td.Counts, plan: td.Plan, other: NoiseKey
 ) -> None:
+    require_independent(*(noise(td.measure(counts, plan, by), counts) for by in (key(), other)))
+
+
+def require_independent(one: dict[tuple[str, str], np.ndarray], two: dict[tuple[str, str], np.ndarray]) -> None:
     """Every answer's two draws are as far apart as independent ones: sum and difference have the same variance."""
-    one, two = (noise(td.measure(counts, plan, by), counts) for by in (key(), other))
     pairs = np.array([(a, b) for k in one for a, b in zip(one[k].ravel(), two[k].ravel(), strict=True) if a or b])
     assert len(pairs) > 300
     r = np.corrcoef(pairs.T)[0, 1]
@@ -90,11 +97,97 @@ def test_another_configuration_or_input_never_gets_the_same_noise(
     assert (pairs[:, 0] == pairs[:, 1]).mean() < 0.1
 
 
+def of_leaves(geography: td.Geography, values: np.ndarray, *, sparse: bool) -> td.Counts:
+    """The counts (leaves x cells) as the cells that have any, or as a table."""
+    cells = list(SCHEMA.cells())
+    if sparse:
+        places = np.flatnonzero(values.ravel())
+        held = Entries.of_leaves(geography.tree, len(cells), places, values.ravel()[places])
+        return td.Counts(geography, tuple(cells), held, SCHEMA)
+    leaves = geography.identifiers.to_pylist()[geography.tree.leaves]
+    table = {"county": leaves} | {cell: values[:, k] for k, cell in enumerate(cells)}
+    return td.Counts.from_table(table, geography, geoid="county", cells=cells, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["table", "cells with records"])
+@pytest.mark.parametrize("plan", PLANS[:4], ids=NAMES[:4])
+@given(data=st.data())
+@settings(max_examples=15, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_other_count_gives_independent_noise(
+    counts: td.Counts, plan: td.Plan, sparse: bool, data: st.DataObject
+) -> None:
+    """With the secret and every digest held fixed: also where totals stay as they were."""
+    geography = counts.geography
+    values = counts.values[geography.tree.leaves].copy()
+    n_leaves, n_cells = values.shape
+    places = st.tuples(st.integers(0, n_leaves - 1), st.integers(0, n_cells - 1))
+    changed = values.copy()
+    to, more = data.draw(places), data.draw(st.integers(1, 2**40))
+    changed[to] += more
+    if data.draw(st.booleans()):  # the records come from elsewhere
+        of = data.draw(places.filter(lambda place: place != to))
+        values[of] += more
+        changed[of] = values[of] - more
+    one, two = (of_leaves(geography, held, sparse=sparse) for held in (values, changed))
+    require_independent(*(noise(td.measure(held, plan, key()), held) for held in (one, two)))
+
+
+@pytest.mark.parametrize("plan", PLANS[:2], ids=NAMES[:2])
+def test_another_tree_gives_independent_noise(plan: td.Plan) -> None:
+    """Of the same counts at the same leaves: a county that goes to another state changes what is counted above."""
+    values = np.random.default_rng(1).integers(0, 100, (344, 4))
+    found = []
+    for sizes in ([1, 300, 2, 1, 40], [1, 300, 1, 2, 40]):
+        one = of_leaves(made(sizes, np.random.default_rng(1)).geography, values, sparse=False)
+        found.append(noise(td.measure(one, plan, key()), one))
+    require_independent(*found)
+
+
+def test_another_meaning_of_the_same_counts_gives_independent_noise(counts: td.Counts) -> None:
+    """A recode whose groups stand in another order, and a plan: what is asked, not what it is called."""
+    groups = {"young": ["child"], "old": ["adult"]}
+    attributes = {"age": ["child", "adult"], "sex": ["f", "m"]}
+    orders = [dict(order) for order in (groups.items(), reversed(groups.items()))]
+    shares = {"nation": {"total": "1/8"}, "state": {"total": "1/8"}, "county": {"grown": "3/4"}}
+    found = []
+    for order, rho in itertools.product(orders, ("1/50", "1/51")):
+        schema = td.Schema.from_mapping(attributes, {"age": {"grown": order}})
+        one = td.Counts(counts.geography, counts.cells, counts.held, schema)
+        measured = td.measure(one, td.Plan("discrete-gaussian", rho=rho, shares=shares), key())["county", "grown"]
+        exact = one.answers(td.Query.parse("grown", schema), one.geography.level_slice("county"))
+        found.append({("county", "grown"): measured.values - exact})
+    for one, two in itertools.combinations(found, 2):
+        require_independent(one, two)
+        require_independent({k: values[:, ::-1] for k, values in one.items()}, two)
+
+
+@pytest.mark.parametrize("few", [0, 1 << 10], ids=["cells with records", "tables"])
+@pytest.mark.parametrize("plan", PLANS[:4], ids=NAMES[:4])
+def test_the_same_counts_have_the_same_noise(
+    counts: td.Counts, plan: td.Plan, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they are held, and in whatever order their rows stood."""
+    monkeypatch.setattr(bound_streams, "FEW_CELLS", few)
+    monkeypatch.setattr(bound_streams, "LEAVES_AT_ONCE", 100)
+    geography = counts.geography
+    values = counts.values[geography.tree.leaves].copy()
+    values[10:250] = 0
+    rows = np.random.default_rng(3).permutation(len(values))
+    leaves = np.array(geography.identifiers.to_pylist()[geography.tree.leaves])
+    table = {"county": leaves[rows]} | {cell: values[rows, k] for k, cell in enumerate(counts.cells)}
+    permuted = td.Counts.from_table(table, geography, geoid="county", cells=list(counts.cells), schema=SCHEMA)
+    held = [of_leaves(geography, values, sparse=sparse) for sparse in (False, True)]
+    first, *others = (td.measure(one, plan, key()) for one in [permuted, *held])
+    for other, one in itertools.product(others, first.keys):
+        assert (first[one].values == other[one].values).all()
+
+
 def test_every_chunk_has_the_noise_of_its_own_stream(counts: td.Counts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever computes one chunk alone, from the key and the chunk's counts, gets the very numbers of the whole."""
     monkeypatch.setattr(keys, "DRAWS_PER_STREAM", 90)
     plan = PLANS[0]
     whole = noise(td.measure(counts, plan, key()), counts)
+    streams = key().streams(bound_streams.code_of_counts(counts, plan, key()))
     for (level, query), added in whole.items():
         n_nodes, n_answers = added.shape
         law = plan.law(level, query)
@@ -102,7 +195,7 @@ def test_every_chunk_has_the_noise_of_its_own_stream(counts: td.Counts, monkeypa
         parts = list(enumerate(keys.chunks(n_nodes, n_answers)))
         assert len(parts) > 1 or n_nodes == 1 or level == "state"
         for index, nodes in reversed(parts):
-            stream = key().stream(level, query, index, 0)
+            stream = streams.stream(level, query, index, 0)
             alone = law.sample((n_answers, nodes.stop - nodes.start), stream)
             assert np.array_equal(alone.T, added[nodes])
 
@@ -177,3 +270,11 @@ def test_the_noise_does_not_depend_on_who_draws(
     assert (alone.values == together.values).all()
     for one in alone.keys:
         assert (alone[one].values == together[one].values).all()
+
+
+@pytest.mark.parametrize(("few", "code"), [(0, "193f334e70c5"), (1 << 10, "823040004a3c")])
+def test_the_code_of_counts_is_pinned(few: int, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another code would be a second noise on the same counts: then STREAMS_VERSION is another."""
+    monkeypatch.setattr(bound_streams, "FEW_CELLS", few)
+    counts = made([2, 3], np.random.default_rng(1))
+    assert bound_streams.code_of_counts(counts, td.Plan("geometric", epsilon="1/10"), key())[:12] == code

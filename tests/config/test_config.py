@@ -138,10 +138,6 @@ def test_the_fingerprint_names_what_decides_the_release(tmp_path: Path) -> None:
         fingerprint("widths =", 'root = "USA"\nwidths ='),
     ]
     assert len({same, *others}) == 6
-    # Releases that were begun before there were intervals go on.
-    bounded = '\n[noise]\nbounds = { county = "truncated" }\n'
-    assert fingerprint("", bounded) == "6c554953c18085d087569dead4ab5c0f6eb76f5f2b5980acbf8621a6c937e3a4"
-    assert fingerprint("", f"{bounded}within = {{ county = [[0, 5]] }}\n") != fingerprint("", bounded)
 
 
 @pytest.mark.parametrize("name", ["us_counties", "us_counties_zcdp", "us_counties_invariant_states"])
@@ -193,3 +189,37 @@ def test_what_the_report_shades_is_in_order(tmp_path: Path) -> None:
     for wrong, words in (("doubtful = 0.5\n", "give the smaller one first"), ("doubtful = 0\n", "report.doubtful")):
         with pytest.raises(ConfigError, match=words):
             load_study(write(tmp_path, study + wrong))
+
+
+# -- what is said and would not be done ------------------------------------------------------------------------------
+
+
+def test_levels_that_a_preset_publishes_exactly_are_those_that_are_named(tmp_path: Path) -> None:
+    text = """
+[input]
+path = "folder"
+rows = "pl94"
+[geography]
+root_level = "state"
+widths = { county = 5, tract = 11, "block group" = 12, block = 15 }
+[privacy]
+preset = "pl94-2020-pr"
+invariants = INVARIANTS
+"""
+    plans = [
+        load_config(write(tmp_path, text.replace("INVARIANTS", said))).plan()
+        for said in ("[]", '["county"]', '{ county = ["detailed"] }')
+    ]
+    assert [plan.is_exact("county", "detailed") for plan in plans] == [False, True, True]
+    assert plans[1].queries("county") == ("detailed",)
+    assert plans[1].rho is not None
+    assert plans[0].rho is not None
+    assert plans[1].rho < plans[0].rho
+
+
+def test_a_name_of_the_roots_level_is_not_left_aside(tmp_path: Path) -> None:
+    text = RUN_TOML.replace(
+        "widths = { state = 2, county = 5 }", 'levels = ["nation", "state", "county"]\nroot_level = "us"'
+    )
+    with pytest.raises(ConfigError, match="root_level belongs to widths; with levels, the first of them is the root's"):
+        load_config(write(tmp_path, text))

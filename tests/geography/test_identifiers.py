@@ -26,7 +26,7 @@ BY_LEVELS = RUN_TOML.replace('geoid = "county"\n', "").replace(
 @pytest.mark.parametrize("code", [" 01001", "01001 ", "\u00a001001", "01001\t"])
 def test_a_blank_around_a_code_is_refused_with_the_row(frame: pd.DataFrame, code: str) -> None:
     frame.loc[0, "county"] = code
-    with pytest.raises(GeographyError, match=r"row 0: level 'county' has a blank before or after .*so in 1 row"):
+    with pytest.raises(GeographyError, match=r"row 0: level 'county' has a blank before or after "):
         td.Geography.from_table(frame, LEVELS)
     with pytest.raises(GeographyError, match=r"row 0: .*(blank|strip)"):
         td.Geography.from_geoids(frame["county"], {"state": 2, "county": 5})

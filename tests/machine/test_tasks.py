@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +108,33 @@ def test_a_fresh_process_has_one_thread_and_leaves_the_environment_as_it_is() ->
 
 
 def test_engines_ask_for_what_they_need() -> None:
+    with (
+        pytest.raises(ConfigError, match="unknown engine 'ray': give 'processes', 'dask'"),
+        executor_of("ray", "tcp://x"),
+    ):
+        pass
     with pytest.raises(ConfigError, match="--scheduler is for --engine dask"), executor_of("processes", "tcp://x:1"):
         pass
     with pytest.raises(ConfigError, match="needs the address of a scheduler"), executor_of("dask", None):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("address", "settings"),
+    [("tls://127.0.0.1:9", {}), ("tcp://127.0.0.1:9", {"distributed.comm.require-encryption": True})],
+    ids=["no certificate", "no encryption"],
+)
+def test_an_address_that_does_not_fit_the_settings_of_a_cluster_is_refused(
+    address: str, settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    monkeypatch.setattr("topdown.machine.engines._SECONDS", 1)
+    with (
+        dask.config.set(settings),
+        pytest.raises(ConfigError, match=r"Dask's own settings do not allow it: .* distributed\.comm\.tls"),
+        executor_of("dask", address),
+    ):
         pass
 
 
@@ -112,3 +143,94 @@ def test_a_scheduler_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("topdown.machine.engines._SECONDS", 1)
     with pytest.raises(DataError, match="does not answer"), executor_of("dask", "tcp://127.0.0.1:9"):
         pass
+
+
+# -- a scheduler that is lost behind a proxy --------------------------------------------------------------------------
+
+
+class Proxy:
+    """A port of this computer that leads to ``target``; when that ends, connections end too, or stay open, silent."""
+
+    def __init__(self, target: tuple[str, int], *, silent: bool) -> None:
+        self._target, self._silent = target, silent
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._held: list[socket.socket] = []
+        self.address = f"tcp://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                self._held.append(client)
+                try:
+                    server = socket.create_connection(self._target)
+                except OSError:
+                    if not self._silent:
+                        client.close()
+                    continue
+                self._held.append(server)
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+        if not self._silent:
+            for one in (source, sink):
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for one in (self._socket, *self._held):
+            one.close()
+
+
+@contextlib.contextmanager
+def scheduler_and_worker(folder: Path) -> Iterator[tuple[tuple[str, int], subprocess.Popen[bytes]]]:
+    """The address of a scheduler with one worker, both processes of their own, and the scheduler's process."""
+    file, programs = folder / "scheduler.json", []
+    for command in (["dask_scheduler", "--port", "0"], ["dask_worker", "--nthreads", "1", "--no-nanny"]):
+        asked = [sys.executable, "-m", f"distributed.cli.{command[0]}", *command[1:], "--no-dashboard"]
+        programs.append(
+            subprocess.Popen(
+                [*asked, "--host", "127.0.0.1", "--scheduler-file", str(file)],
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        )
+        while not file.exists() or not file.read_text():
+            time.sleep(0.1)
+    host, _, port = json.loads(file.read_text())["address"].removeprefix("tcp://").rpartition(":")
+    try:
+        yield (host, int(port)), programs[0]
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [False, True], ids=["the proxy closes", "the proxy stays open"])
+def test_a_scheduler_that_is_lost_behind_a_proxy_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("topdown.machine.engines._ASKED_EVERY", 3.0)
+    monkeypatch.setattr("topdown.machine.engines._ANSWERED_WITHIN", 5.0)
+    done = []
+
+    def work(address: str, scheduler: subprocess.Popen[bytes]) -> None:
+        with executor_of("dask", address) as executor:
+            for task, _ in each_done(time.sleep, [0.2] * 3 + [1.0] * 100, executor, 2, str):
+                done.append(task)
+                if len(done) == 3:
+                    scheduler.kill()
+
+    with scheduler_and_worker(tmp_path) as (target, scheduler):
+        proxy = Proxy(target, silent=silent)
+        with pytest.raises(DataError, match="the scheduler of the cluster is lost"):
+            work(proxy.address, scheduler)
+        proxy.close()
+    assert 3 <= len(done) < 10

@@ -113,10 +113,14 @@ def test_another_configuration_or_input_is_refused(folder: Path) -> None:
 
 
 def test_another_versions_streams_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Journal(folder, "c", "i").begin()
-    monkeypatch.setattr(journals, "STREAMS_VERSION", 2)
-    with pytest.raises(DataError, match=r"another version of Topdown began this release.*finish it with that version"):
-        Journal(folder, "c", "i").read()
+    """Of a later version, and of the earlier one, whose streams were not bound to the counts: never drawn anew."""
+    for version in (1, 3):
+        with monkeypatch.context() as patch:
+            patch.setattr(journals, "STREAMS_VERSION", version)
+            Journal(folder, "c", "i").begin()
+        for configuration in "cd":  # whose fingerprint is another too
+            with pytest.raises(DataError, match=r"another version of Topdown began this .*finish it with that version"):
+                Journal(folder, configuration, "i").read()
 
 
 def test_a_damaged_record_is_refused(folder: Path) -> None:

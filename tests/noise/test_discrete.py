@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import subprocess
+import sys
 from bisect import bisect_right
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +23,7 @@ from scipy import stats
 
 from support.places import GOLDEN, REPOSITORY
 from topdown.errors import ConfigError
+from topdown.machine import native
 from topdown.noise import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -28,7 +31,7 @@ from topdown.noise import (
     SeededSource,
     exact_fraction,
 )
-from topdown.noise.exact import blocks, gaussian_sums, thresholds
+from topdown.noise.exact import blocks, gaussian_sums, look_up_kernel, thresholds
 from topdown.noise.exact.tails import DiscreteNormal, GeometricDigit, LaplaceBlocks, Tails
 from topdown.noise.exact_numbers import enclose_exp
 
@@ -280,26 +283,30 @@ def test_every_first_word_agrees_with_the_thresholds() -> None:
         assert thresholds.draw(law, 1, script)[0] == law.first + bisect_right(cuts, w << 48 | v)
 
 
-@pytest.mark.parametrize("tails", [law for law, _ in LAWS], ids=lambda law: f"{type(law).__name__}")
-def test_the_compiled_look_up_is_the_other_one(tails: Tails, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over all first words; and so are the draws of a source, to the bit."""
-    import numba  # noqa: F401 # where it is loaded, the look-up is compiled
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """As one that has drawn nothing yet."""
+    monkeypatch.setattr(thresholds, "_asked", 0)
+    return monkeypatch
 
+
+@pytest.mark.parametrize("tails", [law for law, _ in LAWS], ids=lambda law: f"{type(law).__name__}")
+def test_the_compiled_look_up_is_the_other_one(tails: Tails, process: pytest.MonkeyPatch) -> None:
+    """Over all first words; and so are the draws of a source, to the bit."""
     law, words = thresholds.table(tails), np.arange(1 << 16, dtype=np.uint16)
     compiled, plain = np.empty(1 << 16, np.int16), np.empty(1 << 16, np.int16)
-    undecided = thresholds._look_up(law.guide, words, compiled)
+    undecided = thresholds._look_up(law.guide, words, plain)
     drawn = thresholds.draw(law, 60_000, SeededSource(1))
-    monkeypatch.setattr(thresholds, "_COMPILER", "a module that is not there")
-    assert np.array_equal(thresholds._look_up(law.guide, words, plain), undecided)
+    process.setattr(thresholds, "_asked", thresholds.COMPILED_FROM)
+    assert look_up_kernel.kernel() is not None
+    assert np.array_equal(thresholds._look_up(law.guide, words, compiled), undecided)
     assert np.array_equal(compiled, plain)
     assert np.array_equal(thresholds.draw(law, 60_000, SeededSource(1)), drawn)
 
 
 @pytest.mark.parametrize("tails", [law for law, _ in LAWS], ids=lambda law: f"{type(law).__name__}")
-def test_the_compiled_decision_is_the_other_one(tails: Tails, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiled_decision_is_the_other_one(tails: Tails, process: pytest.MonkeyPatch) -> None:
     """At every threshold, just before and just after it, and at both ends of its entry, ties among them."""
-    import numba  # noqa: F401 # as above
-
     law = thresholds.table(tails)
     near = {int(t) + step for t in law.thresholds for step in (-1, 0, 1)}
     near |= {int(t) >> 48 << 48 for t in law.thresholds} | {
@@ -310,15 +317,115 @@ def test_the_compiled_decision_is_the_other_one(tails: Tails, monkeypatch: pytes
     top = np.array([u >> 48 for u in words], np.uint16)
     low = np.array([(u & (1 << 48) - 1) << 16 for u in words], np.uint64)
     found = []
-    for name in ("numba", "a module that is not there"):
-        monkeypatch.setattr(thresholds, "_COMPILER", name)
+    for asked in (0, thresholds.COMPILED_FROM):
+        process.setattr(thresholds, "_asked", asked)
         short = np.zeros(len(words), np.int16)
         tied = list(thresholds._refine(law, top, short, np.arange(len(words)), Scripted(low.tobytes())))
         found.append((short.tolist(), tied))
     assert found[0] == found[1]
-    cuts = law.thresholds.tolist()
+    cuts, known = law.thresholds.tolist(), set(law.thresholds.tolist())
     assert found[0][0] == [law.first + bisect_right(cuts, u) for u in words]
-    assert found[0][1] == [(k, u) for k, u in enumerate(words) if u in set(cuts)]
+    assert found[0][1] == [(k, u) for k, u in enumerate(words) if u in known]
+
+
+SAMPLED = [
+    DiscreteLaplace(1),
+    DiscreteLaplace(100),
+    DiscreteLaplace(10_000),
+    DiscreteLaplace("3/2", grid_bits=5),
+    DiscreteGaussian(1),
+    DiscreteGaussian(100),
+    DiscreteGaussian(10_000),
+    DiscreteGaussian(2, grid_bits=7),
+]
+
+
+@pytest.mark.parametrize("law", SAMPLED, ids=repr)
+def test_a_million_numbers_are_the_same_ones_compiled_or_not(
+    law: DiscreteLaplace | DiscreteGaussian, process: pytest.MonkeyPatch
+) -> None:
+    """Whoever draws before, and however the million is cut; in every kind of integer that holds them."""
+    kinds = [None, law.narrowest]
+    calls: list[int] = []
+    made = look_up_kernel.kernel()
+    assert made is not None
+    process.setattr(thresholds, "kernel", lambda: calls.append(0) or made)
+    large = [law.sample(thresholds.COMPILED_FROM, SeededSource(3), kind) for kind in kinds]
+    assert calls
+    process.setattr(thresholds, "kernel", lambda: None)
+    for kind, numbers in zip(kinds, large, strict=True):
+        found = law.sample(thresholds.COMPILED_FROM, SeededSource(3), kind)
+        assert found.dtype == numbers.dtype
+        assert found.tobytes() == numbers.tobytes()
+
+
+def test_what_is_compiled_is_chosen_by_how_much_is_drawn(process: pytest.MonkeyPatch) -> None:
+    """In all, not by whether something else loaded a compiler."""
+    asked: list[int] = []
+    process.setattr(thresholds, "kernel", lambda: asked.append(0))
+    law = DiscreteLaplace(3)
+    for _ in range(9):
+        law.sample(100_000, SeededSource(1))
+    assert not asked
+    law.sample((10, 10_000), SeededSource(1))
+    assert asked
+
+
+def test_few_numbers_load_no_compiler() -> None:
+    said = """
+import sys
+from topdown.noise import DiscreteGaussian, DiscreteLaplace, SecureSource
+DiscreteLaplace(3).sample(COUNT, SecureSource())
+print(*(name in sys.modules for name in ("numba", "llvmlite")))
+"""
+
+    def loaded(count: int) -> str:
+        command = [sys.executable, "-c", said.replace("COUNT", str(count))]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert loaded(500_000) == "False False\n"
+    assert loaded(1_000_000) == "False True\n"
+
+
+def test_where_no_code_can_be_made_the_numbers_are_the_same(process: pytest.MonkeyPatch) -> None:
+    law = DiscreteGaussian(5)
+    expected = law.sample(1000, SeededSource(1))
+    process.setattr(thresholds, "_asked", thresholds.COMPILED_FROM)
+    process.setattr(look_up_kernel, "_made", [])
+    process.setattr(native, "available_memory", lambda: 1 << 28)
+    assert look_up_kernel.kernel() is None
+    assert np.array_equal(law.sample(1000, SeededSource(1)), expected)
+    process.setattr(native, "available_memory", lambda: None)
+
+    class Refused:
+        def __init__(self, assembly: str) -> None:
+            raise OSError("nobody may make code here")
+
+    process.setattr(native, "Native", Refused)
+    process.setattr(look_up_kernel, "_made", [])
+    assert look_up_kernel.kernel() is None
+    assert np.array_equal(law.sample(1000, SeededSource(1)), expected)
+
+
+def test_arrays_that_the_loops_are_not_for_are_refused() -> None:
+    """They would be read as what they are not, or beyond their ends."""
+    law, made = thresholds.table(LAWS[0][0]), look_up_kernel.kernel()
+    assert made is not None
+    top, short = np.zeros(8, np.uint16), np.zeros(8, np.int16)
+    wrong: list[tuple[Any, Any, Any]] = [
+        (law.guide, top.astype(np.uint32), short),
+        (law.guide, top, short.astype(np.int64)),
+        (law.guide, top, short[:7]),
+        (law.guide, top, np.zeros(16, np.int16)[::2]),
+        (law.guide[:100], top, short),
+    ]
+    for guide, words, into in wrong:
+        with pytest.raises(AssertionError, match="arrays of another kind"):
+            made.look_up(guide, words, 0, into)
+    u = np.zeros(2, np.uint64)
+    for places in (np.array([0, 8]), np.array([-1, 0]), np.array([0]), np.array([0, 1], np.int32)):
+        with pytest.raises(AssertionError, match="arrays of another kind"):
+            made.refine(law.thresholds, law.first, law.least, u, places, short)
 
 
 def test_a_draw_that_a_narrow_integer_does_not_hold_is_an_error() -> None:

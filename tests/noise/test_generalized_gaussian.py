@@ -175,3 +175,9 @@ def test_refusals() -> None:
     with pytest.raises(ConfigError, match="did you mean 'truncated'"):
         generalized_gaussian_delta(1, 1, 2, 1, bounding="truncate")  # type: ignore[arg-type]
     assert "777" not in repr(TruncatedGeneralizedGaussian(777.0, 1, 2))
+
+
+def test_a_pair_in_a_sense_that_is_not_known_is_refused() -> None:
+    law = TruncatedGeneralizedGaussian(1.0, 2.0, 2.0, 0.0, 10.0)
+    with pytest.raises(ConfigError, match="unknown guarantee 'approx'"):
+        pair_delta(law, law, 1.0, "approx")  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from support.killed import Killing
@@ -20,9 +22,10 @@ from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_s
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.machine.engines import executor_of
+from topdown.machine.files import file_digest
 from topdown.machine.parallel import ProcessWorkers
 from topdown.parts import store
-from topdown.pipeline import part_steps
+from topdown.pipeline import draw, part_steps
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.part_files import Written, write
 from topdown.pipeline.part_steps import At
@@ -122,6 +125,39 @@ def test_a_torn_file_is_made_again(folder: Path, name: str, tear: str) -> None:
         path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     run(folder, there, AtOnce())
     require_the_same(folder, there)
+
+
+def test_a_part_whose_counts_are_anothers_is_cut_again(folder: Path) -> None:
+    """Each file is whole, and of this release: in another's place, its counts would get the other's noise."""
+    there = same_place(folder, "exchanged")
+    stopped(folder, there, "up", 5)
+    cut = there / "internal" / "parts" / "cut"
+    shutil.copy(cut / "0001", cut / "0007")
+    run(folder, there, AtOnce())
+    require_the_same(folder, there)
+
+
+def test_parts_of_other_counts_are_cut_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also under the same secret and the same digests, as where another version counts otherwise."""
+    other = same_place(folder, "counted otherwise")
+    table, digest = folder / "table.parquet", file_digest(folder / "table.parquet")
+    counted = table.read_bytes()
+    frame = pd.read_parquet(table)
+    frame.loc[0, "n"] += 1
+    frame.to_parquet(table)
+    with monkeypatch.context() as patch:
+        patch.setattr(draw, "input_digest", lambda _: digest)
+        stopped(folder, other, "up", 5)
+    table.write_bytes(counted)
+    for name in ("0001", "above"):
+        there = same_place(folder, f"counted {name}")
+        stopped(folder, there, "up", 5)
+        path = Path("internal/parts/cut") / name
+        shutil.copy(other / path, there / path)
+        executor = AtOnce()
+        run(folder, there, executor)
+        assert len([task for task in executor.done if task[0] == "up"]) == 13  # all anew
+        require_the_same(folder, there)
 
 
 def test_a_file_that_tears_while_others_work_is_made_again(folder: Path) -> None:

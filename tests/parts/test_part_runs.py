@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -15,11 +16,15 @@ import topdown as td
 from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
 from support.places import REPOSITORY
 from topdown.config import load_config
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.machine.progress import Silent
+from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.second_solutions import parts_again
 from topdown.privacy.ledger import Ledger
+from topdown.projection import family_crosscheck
+from topdown.projection.families import Family, Solved
 from topdown.release.manifest import SCHEMA_VERSION
 
 
@@ -70,7 +75,9 @@ def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
     assert 0 < programs["families"] < programs["variables"]
     assert programs["families"] <= programs["rounds"] <= programs["families"] * programs["most_rounds"]
     assert projection["certificate"]["deviations"] <= projection["certificate"]["tolerance"]
-    assert projection["cross_check"]["scope"] == "every family of nation, state"
+    of_parts = "; ".join(f"every family of part {part:04}" for part in range(3))
+    assert projection["cross_check"]["scope"] == f"every family of nation, state; {of_parts}"
+    assert projection["cross_check"]["nodes"] == sum(level["nodes"] for level in manifest["levels"]) - 1
     assert "3 parts" in (public / "README.md").read_text()
     with pytest.raises(DataError, match="a release in parts, without measurements"):
         td.read_release(public)
@@ -156,3 +163,50 @@ def test_progress_counts_parts(folder: Path) -> None:
     pipeline.run(config, folder / "counted", stages, part_size=8, executor=AtOnce())
     for stage in ("cutting the tree", "measuring and going up", "projecting and rounding"):
         assert stages.counts[stage] == [(k, 3) for k in range(1, 4)]
+
+
+def cross_check_of(public: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((public / "manifest.json").read_text())["projections"]["non_negative"]
+    return found["cross_check"]
+
+
+def test_families_of_some_parts_are_solved_again_whoever_works(folder: Path) -> None:
+    """Of 14 parts in four."""
+    public = parted(folder, "four of many", 1, AtOnce())
+    scopes = cross_check_of(public)["scope"].split("; ")
+    named = [int(scope.split(" of part ")[1]) for scope in scopes[1:]]
+    assert len(set(named)) == 4
+    assert named == sorted(named)
+    assert cross_check_of(parted(folder, "four again", 1, None)) == cross_check_of(public)
+
+
+def test_the_key_chooses_the_parts_that_are_solved_again() -> None:
+    chosen = [parts_again(14, KeyedSource(bytes([k]) * 32)) for k in range(50)]
+    assert all(len(parts) == 4 for parts in chosen)
+    assert len(set(chosen)) > 40
+    assert frozenset().union(*chosen) == set(range(14))
+    assert parts_again(14, KeyedSource(bytes(32))) == chosen[0]
+    assert parts_again(3, KeyedSource(bytes(32))) == {0, 1, 2}
+
+
+def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going down alone: above the parts both solutions are the same."""
+    going_down = False
+    right = family_crosscheck.solve_by_cvxpy
+
+    def look(name: str, _: object) -> None:
+        nonlocal going_down
+        going_down = name == "down"
+
+    def wrong(program: Family, **asked: Any) -> Solved:
+        found = right(program, **asked)
+        return found._replace(x=found.x + 0.05 * going_down)
+
+    monkeypatch.setattr(family_crosscheck, "solve_by_cvxpy", wrong)
+    with pytest.raises(ProjectionError, match=r"differ by 0\.05 on every family of part 0000.*nothing was released"):
+        parted(folder, "other", 8, AtOnce(look))
+    assert not (folder / "other" / "public").exists()
+    text = TOML + "[projection]\ncross_check = false\n"
+    (folder / "run.toml").write_text(text)
+    public = pipeline.run(load_config(folder / "run.toml"), folder / "unchecked", part_size=8, executor=AtOnce()).public
+    assert cross_check_of(public) is None

@@ -13,7 +13,7 @@ import topdown as td
 from support.parted import FROM_TRACT, LEDGER, TOML, TRACTS, AtOnce, counts_of, made, place_of_the_same_noise
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, TopdownError
-from topdown.noise.key import NoiseKey
+from topdown.noise.key import NoiseStreams
 from topdown.pipeline import part_steps
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
@@ -57,13 +57,13 @@ def test_another_start_is_another_release(folder: Path, tmp_path: Path) -> None:
 def test_noise_of_leaves_is_drawn_where_it_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, set[str]] = {"up": set(), "down": set(), "write": set()}
     now = ["up"]
-    stream = NoiseKey.stream
+    stream = NoiseStreams.stream
 
-    def seen(self: NoiseKey, level: str, *rest: object) -> object:
+    def seen(self: NoiseStreams, level: str, *rest: object) -> object:
         drawn[now[0]].add(level)
         return stream(self, level, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(NoiseKey, "stream", seen)
+    monkeypatch.setattr(NoiseStreams, "stream", seen)
     parted(folder, "streams", 3, AtOnce(lambda name, _: now.__setitem__(0, name)))
     assert "block" not in drawn["up"]
     assert "tract" in drawn["up"]

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 import topdown as td
+from support.methods import shrunken
+from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.entries import Entries
 from topdown.confidential.measure_piece import Place, measure_piece
 from topdown.geography.tree import Tree
 from topdown.noise import KeyedSource
 from topdown.noise import key as keys
-from topdown.noise.key import NoiseKey
+from topdown.noise.key import NoiseKey, NoiseStreams
 from topdown.parts import steps
 from topdown.parts.cut import level_to_cut, parts_of
 from topdown.parts.store import put, take
@@ -61,6 +63,11 @@ def job_of(only_child: str, method: str, upward: str | None = None) -> steps.Job
     return steps.Job(SCHEMA, LEVELS, plan.for_schema(SCHEMA), method, TIES, upward)
 
 
+def streams_of(geography: td.Geography, entries: Entries, job: steps.Job) -> NoiseStreams:
+    """The streams for the whole counts."""
+    return NOISE.streams(code_of_counts(td.Counts(geography, SCHEMA.cells(), entries, SCHEMA), job.plan, NOISE))
+
+
 def parts(tree: Tree, level: int, leaves: int) -> list[tuple[steps.Part, np.ndarray]]:
     found = []
     for siblings in parts_of(tree, level, leaves):
@@ -83,7 +90,7 @@ def measured(
         for k, (level, first) in enumerate(part.places)
         if k > 0
     }
-    return measure_piece(own, part.tree, SCHEMA, job.plan, NOISE, places, LEVELS)
+    return measure_piece(own, part.tree, SCHEMA, job.plan, streams_of(geography, entries, job), places, LEVELS)
 
 
 def in_parts(geography: td.Geography, entries: Entries, job: steps.Job, level: int, leaves: int) -> np.ndarray:
@@ -98,7 +105,7 @@ def in_parts(geography: td.Geography, entries: Entries, job: steps.Job, level: i
     upper = geography.top(LEVELS[level]).tree
     taken = levels_taken(job.plan, geography)
     places = {k: Place(LEVELS[k], 0, taken[tree.level(k)]) for k in range(level)}
-    above = measure_piece(entries, upper, SCHEMA, job.plan, NOISE, places, LEVELS)
+    above = measure_piece(entries, upper, SCHEMA, job.plan, streams_of(geography, entries, job), places, LEVELS)
     found = steps.top(job, upper, above[:-1], Roots.side_by_side(roots))
     values = np.zeros((tree.n_nodes, SCHEMA.n_cells))
     for node, one in enumerate(found.histograms):
@@ -132,6 +139,23 @@ def test_parts_are_the_whole(method: str, upward: str | None, only_child: str) -
         for level in (1, 2, 3):
             for leaves in (1, 12, 10_000):
                 np.testing.assert_array_equal(in_parts(geography, entries, job, level, leaves), expected)
+
+
+def test_parts_by_a_method_of_ones_own_are_its_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "shrunken", shrunken())
+    geography, entries = made(np.random.default_rng(2))
+    found = {}
+    for method in ("shrunken", "top-down"):
+        job = job_of("measure", method)
+        measurements = td.measure(td.Counts(geography, SCHEMA.cells(), entries, SCHEMA), job.plan, NOISE)
+        whole = whole_histograms(
+            measurements, METHODS[method], FAMILY_ROUNDINGS["nearest"], "variance", _Fixed(TIES.key)
+        )
+        found[method] = np.zeros((geography.n_nodes, SCHEMA.n_cells))
+        for node, one in enumerate(whole.histograms):
+            found[method][node, one.cells] = one.values
+        np.testing.assert_array_equal(in_parts(geography, entries, job, 2, 12), found[method])
+    assert (found["shrunken"] != found["top-down"]).any()
 
 
 class _Fixed:
@@ -178,6 +202,33 @@ def test_a_part_measures_what_the_whole_measures_there(only_child: str) -> None:
                 assert values.dtype == np.int16
                 np.testing.assert_array_equal(variance, expected.variance[rows].reshape(len(variance), -1)[:, 0])
                 np.testing.assert_array_equal(values, np.where(np.isinf(variance)[:, None], 0, expected.values[rows]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_other_count_gives_every_part_independent_noise(seed: int) -> None:
+    """Also the parts in which nothing changed, with the secret and every digest held fixed."""
+    rng = np.random.default_rng(seed)
+    geography, entries = made(rng)
+    job = job_of("measure", "gls-top-down")
+    rows, cells, numbers = entries.part(geography.tree.leaves)
+    changed = numbers.copy()
+    changed[rng.integers(len(numbers))] += int(rng.integers(1, 5))
+    other = Entries.of_leaves(geography.tree, SCHEMA.n_cells, rows * SCHEMA.n_cells + cells, changed)
+    for part, nodes in parts(geography.tree, 2, 15):
+        noise: list[np.ndarray] = []
+        for held in (entries, other):
+            counts = td.Counts(geography, SCHEMA.cells(), held, SCHEMA)
+            added = [
+                np.asarray(answers.values) - counts.answers(query, slice(own[0], own[-1] + 1))
+                for k, level in enumerate(measured(geography, held, job, part, nodes))
+                for own in [nodes[part.tree.level(k)].tolist()]
+                for query, answers in level.items()
+            ]
+            noise.append(np.concatenate([one.ravel() for one in added]))
+        one, two = noise
+        assert len(one) > 100
+        assert abs(np.corrcoef(one, two)[0, 1]) < 6 / np.sqrt(len(one))
+        assert (one == two).mean() < 0.4  # many draws are of a few values
 
 
 def test_large_counts_take_wider_numbers() -> None:

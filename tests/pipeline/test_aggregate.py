@@ -141,7 +141,7 @@ def test_an_assignment_that_cannot_be_meant_is_refused(public: Path, tmp_path: P
 
 def test_a_pipe_is_called_what_it_is(public: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "cd.csv")
-    with pytest.raises(DataError, match=r"cd\.csv: is a pipe or a device, and a table is read more than once"):
+    with pytest.raises(DataError, match=r"cd\.csv: is a pipe or a device; give a file"):
         td.aggregate(public, tmp_path / "cd.csv")
 
 
@@ -168,7 +168,8 @@ def test_the_command_prints_what_python_has_and_says_what_is_unassigned(
     expected = td.aggregate(public, [wards, schools]).table
     done = topdown("aggregate", public, "--by", wards, "--by", schools, "--format", "csv")
     found = pd.read_csv(StringIO(done.stdout), dtype={"region": str})
-    pd.testing.assert_frame_equal(found[["region", "value", "lower"]], expected[["region", "value", "lower"]])
+    columns = ["region", "value", "lower"]
+    pd.testing.assert_frame_equal(found[columns], expected[columns], check_dtype=False)
     assert "note: schools: 1 of 3 units of level 'county' are assigned to no district" in done.stderr
     rows = json.loads(topdown("aggregate", public, "--by", schools, "--format", "json").stdout)
     assert [row["region"] for row in rows] == ["East", None]

@@ -188,7 +188,10 @@ def test_counts_are_not_read_where_the_run_will_not_fit(toy_run: Path, monkeypat
 
     monkeypatch.setattr("topdown.pipeline.reading.read_table", watched)
     monkeypatch.setattr("topdown.pipeline.reading.available_memory", lambda: 1 << 20)
-    with pytest.raises(DataError, match=r"table.csv: a run on 6 units x 2 cells takes up to .* are free"):
+    with pytest.raises(
+        DataError,
+        match=r"table.csv: a run on 6 units x 2 cells takes more than there is of memory, and 1.00 MiB are free",
+    ):
         pipeline.run(load_config(toy_run))
     assert read == ["nation", "county"]
     assert not (toy_run.parent / "output").exists()

@@ -168,7 +168,6 @@ def test_several_queries_are_read_back(tmp_path: Path) -> None:
 
     from topdown.release.manifest import describe_release
     from topdown.release.publication import begun, publish
-    from topdown.uncertainty.error_law import NORMAL
     from topdown.uncertainty.reach import Reach
 
     assert measurements.plan is not None
@@ -177,7 +176,7 @@ def test_several_queries_are_read_back(tmp_path: Path) -> None:
     def manifest(files: Any) -> dict[str, Any]:
         return describe_release(config, measurements, settled, estimates, {}, release, files)
 
-    words: dict[str, Any] = {"title": "", "plan": settled, "notices": (), "reach": Reach(0.1, NORMAL)}
+    words: dict[str, Any] = {"title": "", "plan": settled, "notices": (), "reach": Reach(0.1)}
     with begun(tmp_path / "public", measurements, fit_for_release=False) as folder:
         publish(folder, estimates, release, manifest, csv=False, **words)
     found = read_measurements(tmp_path / "public").measurements

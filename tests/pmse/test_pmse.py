@@ -377,3 +377,12 @@ def test_a_release_that_copies_the_counts_is_too_good_to_be_private() -> None:
 def test_what_is_no_table_of_counts_is_refused(first: list[int], second: list[int]) -> None:
     with pytest.raises(DataError, match="counts"):
         pmse_of_counts(first, second)
+
+
+def test_a_classifier_with_a_null_that_is_not_known_is_not_taken_for_a_regression() -> None:
+    class Forest(Logistic):
+        known_null = "forest"  # type: ignore[assignment]
+
+    frame = pd.DataFrame({"a": np.arange(40) % 7, "b": np.arange(40) % 3})
+    with pytest.raises(ConfigError, match="unknown known_null of the classifier 'forest'"):
+        pmse(frame, frame, Forest())

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +16,7 @@ from topdown.errors import BudgetError
 from topdown.noise import DiscreteLaplace
 from topdown.privacy import (
     ApproxDP,
+    ComposedAccountant,
     Event,
     ExactEvent,
     GaussianEvent,
@@ -178,9 +180,13 @@ def test_parallel_refuses_what_is_not_disjoint() -> None:
     assert parallel([PURE, PURE]) == PURE
 
 
-@pytest.mark.parametrize("event", [LAPLACE, GAUSSIAN, PURE, EXACT])
+@pytest.mark.parametrize("event", [LAPLACE, GAUSSIAN, PURE, EXACT, *(
+    dataclasses.replace(event, columns=("income", "age"), input="0123") for event in (LAPLACE, PURE)
+)])  # fmt: skip
 def test_events_go_through_json(event: Event) -> None:
     written: dict[str, Any] = json.loads(json.dumps(event_to_dict(event)))
+    # Older versions read what they know.
+    assert ({"columns", "input"} <= set(written)) == bool(getattr(event, "columns", ()))
     assert event_from_dict(written) == event
     assert written.pop("version") == 1
     assert event_from_dict(written) == event  # as it was written before events had versions
@@ -309,3 +315,57 @@ def test_composed_gaussians_beside_dp_accounting() -> None:
     for event in events:
         rdp.compose(oracle.GaussianDpEvent(math.sqrt(event.sigma2)))
     assert ZCDPAccountant(events).approx(1e-8).epsilon == pytest.approx(rdp.get_epsilon(1e-8), rel=1e-5)
+
+
+# -- what nobody told the accountant of -------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unheard:
+    """An event that looks like one, of noise whose cost for two moves nobody stated here."""
+
+    kind = "unheard"
+    level: str = "state"
+    query: str = "detailed"
+    mechanism: str = "unheard"
+    unit: str = "person"
+    neighbours: str = "substitute"
+    epsilon: Fraction = Fraction(1, 10)
+    rho: Fraction = Fraction(1, 200)
+    scale: Fraction = Fraction(10)
+    sensitivity: Fraction = Fraction(1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Heavier(LaplaceEvent):
+    """A kind of Laplace noise, of which the accountant knows the other kind alone."""
+
+
+UNHEARD: list[Any] = [Unheard(), Heavier(level="state", scale=Fraction(10), neighbours="substitute"), "state", None]
+
+
+@pytest.mark.parametrize("event", UNHEARD)
+@pytest.mark.parametrize(
+    "charge",
+    [
+        lambda event: parallel([event]),
+        lambda event: parallel([event, event]),
+        lambda event: PureAccountant([event]),
+        lambda event: ZCDPAccountant().would_be([event]),
+        lambda event: ComposedAccountant([event], delta=1e-9),
+        lambda event: guarantee([event]),
+        lambda event: guarantee([event], 1e-9, levels=["state"]),
+        event_to_dict,
+    ],
+)
+def test_an_unknown_event_is_refused_and_never_charged_as_another(charge: Callable[[Any], object], event: Any) -> None:
+    with pytest.raises(BudgetError, match=r"is no event that is known here: give .*LaplaceEvent"):
+        charge(event)
+
+
+@pytest.mark.parametrize("event", [LAPLACE, GAUSSIAN, PURE, EXACT])
+def test_an_event_of_neighbours_that_are_not_known_is_refused(event: Event) -> None:
+    with pytest.raises(BudgetError, match=r"unknown neighbours 'either'; known: 'add-remove', 'substitute'"):
+        dataclasses.replace(event, neighbours="either")
+    with pytest.raises(BudgetError, match="unknown neighbours 'add-remov'"):
+        event_from_dict(event_to_dict(event) | {"neighbours": "add-remov"})

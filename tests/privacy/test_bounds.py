@@ -18,11 +18,12 @@ from scipy.stats import binom
 import topdown as td
 from support.places import REPOSITORY
 from topdown.config import load_config, load_study
-from topdown.errors import BudgetError, ConfigError
+from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, TruncatedDiscreteLaplace, calibrate
 from topdown.pipeline.run import run
 from topdown.privacy import LaplaceEvent, PureEvent
 from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, keeps, truncated_loss
+from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.ledger import Ledger
 from topdown.simulation.noise_comparison import NoiseVariant, best_noise, by_noise_and_size
 from topdown.study import study
@@ -477,3 +478,10 @@ def test_the_comparison_by_size_class_and_who_wins() -> None:
         best_noise(rows, ("unbounded", "joint"))
     with pytest.raises(ConfigError, match="name of its own"):
         by_noise_and_size([variants[0], variants[0]], labels)
+
+
+@pytest.mark.parametrize("wrong", [{"kind": "clipped"}, {"kind": "truncated", "calibration": "true"}])
+def test_bounds_of_a_kind_that_is_not_known_are_refused(wrong: dict[str, str]) -> None:
+    """They would be charged as noise that is not conditioned."""
+    with pytest.raises(PlanError, match=r"unknown (bounds 'clipped'|calibration 'true')"):
+        LevelBounds(**wrong)

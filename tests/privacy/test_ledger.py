@@ -402,6 +402,37 @@ def test_a_forged_chain_of_nonsense_is_an_error_of_ours(tmp_path: Path) -> None:
 # -- a ledger that cannot be used -----------------------------------------------------------------------------------
 
 
+def test_a_record_of_a_kind_that_is_not_known_is_not_left_out(ledger: Ledger) -> None:
+    """A newer Topdown may have written of what was spent in a way that this one does not know."""
+    ledger.reserve("census", "a", ONE)
+    text = json.dumps({"events": [event_to_dict(ONE[0])] * 2, "at": "2030"}, sort_keys=True, separators=(",", ":"))
+    with closing(sqlite3.connect(ledger.path)) as connection:
+        previous = connection.execute("SELECT hash FROM records ORDER BY sequence DESC").fetchone()[0]
+        row = (3, "census", "correct", "b", text, previous)
+        mark = file_of_records._hash(previous, 3, "census", "correct", "b", text)
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, mark))
+        connection.commit()
+    for ask in (
+        ledger.verify,
+        ledger.datasets,
+        lambda: ledger.account("census"),
+        lambda: ledger.reserve("census", "c", ONE),
+    ):
+        with pytest.raises(BudgetError, match=r"record 3 is of a kind that is not known here, 'correct': .*update"):
+            ask()
+
+
+def test_events_that_are_not_known_reserve_nothing(ledger: Ledger) -> None:
+    class Unheard:
+        kind, level, query, unit, neighbours, epsilon = "laplace", "nation", "detailed", "person", "add-remove", 1
+
+    event: Any = Unheard()
+    with pytest.raises(BudgetError, match="is no event that is known here"):
+        ledger.reserve("census", "a", [event])
+    assert ledger.account("census").spent == 0
+
+
 def test_a_ledger_that_is_not_there_is_not_made_on_the_way(tmp_path: Path) -> None:
     for path in (tmp_path / "none.db", tmp_path / "no" / "folder.db", tmp_path, tmp_path / ("x" * 300)):
         ledger = Ledger(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from dataclasses import dataclass
@@ -14,14 +15,16 @@ import pandas as pd
 import pytest
 
 import topdown as td
-from support.places import RUN_TOML
+from support.places import RUN_TOML, SEVERAL_TOML
 from topdown.config import load_config
+from topdown.errors import BudgetError, ConfigError
 from topdown.noise import DiscreteLaplace, Law
 from topdown.noise.randomness import Source
 from topdown.pipeline import run as pipeline
 from topdown.privacy import plan as plans
-from topdown.privacy.accounting import Event, PureEvent
-from topdown.privacy.mechanism import EPSILON, MECHANISMS, Mechanism
+from topdown.privacy.accounting import Event, GaussianEvent, PureEvent
+from topdown.privacy.mechanism import EPSILON, MECHANISMS, RHO, Mechanism
+from topdown.uncertainty.reach import Reach
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,26 @@ EVEN = Mechanism(
 )
 
 
+def _event_in_rho(sigma2: Fraction, l1: Fraction, l2_squared: Fraction, **labels: Any) -> Event:
+    return GaussianEvent(sigma2=sigma2, sensitivity_squared=l2_squared, **labels)
+
+
+EVEN_IN_RHO = dataclasses.replace(
+    EVEN,
+    name="even-rho",
+    currency=RHO,
+    parameter="sigma2",
+    scaled=MECHANISMS["gaussian"].scaled,
+    exact=lambda sigma2, bits: Even(DiscreteLaplace(Fraction(float(sigma2) ** 0.5).limit_denominator(100))),
+    smooth=MECHANISMS["gaussian"].smooth,
+    event=_event_in_rho,
+)
+"""A budget in rho is no sign of Gaussian noise."""
+
+
 @pytest.fixture(autouse=True)
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MECHANISMS", {**MECHANISMS, "even": EVEN})
+    monkeypatch.setattr(plans, "MECHANISMS", {**MECHANISMS, "even": EVEN, "even-rho": EVEN_IN_RHO})
 
 
 def test_its_law_is_drawn_and_no_other(counts: td.Counts) -> None:
@@ -116,3 +136,64 @@ def test_a_study_simulates_it(counts: td.Counts) -> None:
     measured, error = table["raw", "variance"], table["raw", "variance_se"]
     expected = np.array([plan.variance(level) for level in ["nation", "state", "state", *["county"] * 3]])
     assert (np.abs(measured - expected[:, None]) < 5 * error).all()
+
+
+# -- how far its noise reaches nobody said ----------------------------------------------------------------------------
+
+BUDGETS = [("even", {"epsilon": 1}), ("even-rho", {"rho": "1/2"})]
+SHARES = {"nation": "1/5", "state": "2/5", "county": "2/5"}
+
+
+@pytest.mark.parametrize(("name", "budget"), BUDGETS)
+def test_margins_of_a_law_that_is_not_known_are_not_those_of_another(
+    name: str, budget: dict[str, Any], counts: td.Counts
+) -> None:
+    measurements = td.measure(counts, td.Plan(name, shares=SHARES, **budget))
+    with pytest.raises(ConfigError, match="fourth cumulant of Even is not known"):
+        td.margins(measurements)
+    for confidence in (0.9, 0.99):
+        found = Reach.of(measurements, confidence)
+        assert np.isnan(found.multiples(slice(0, 1), [(td.Query.parse("detailed", measurements.schema), 0)])).all()
+        assert "not known" in found.in_words
+
+
+@pytest.mark.parametrize(("name", "budget"), BUDGETS)
+@pytest.mark.parametrize("template", [RUN_TOML + "[schema]\nage = ['adults', 'children']\n", SEVERAL_TOML])
+def test_a_release_by_a_law_that_is_not_known_has_no_margins(
+    template: str, name: str, budget: dict[str, Any], toy_run: Path
+) -> None:
+    currency, amount = next(iter(budget.items()))
+    text = template.replace('mechanism = "discrete-gaussian"\nrho = 1', "epsilon = 1.0")
+    text = text.replace("epsilon = 1.0", f'mechanism = "{name}"\n{currency} = "{amount}"')
+    toy_run.write_text(f'{text}[output]\ntables = ["total", "age"]\n')
+    public = pipeline.run(load_config(toy_run)).public
+    td.verify_release(public)
+    estimates = pd.read_parquet(public / "tables" / "total_estimates.parquet")
+    assert estimates["moe"].isna().all()
+    assert estimates["sd"].notna().all()
+    assert "lower" not in estimates
+    assert "not known" in (public / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("name", "budget"), BUDGETS)
+def test_what_a_plan_will_give_states_no_margin_that_is_not_known(
+    name: str, budget: dict[str, Any], geography: td.Geography
+) -> None:
+    plan = td.Plan(name, shares=SHARES, **budget)
+    errors = plan.errors(geography)
+    assert (errors["law"] == "not known").all()
+    assert errors["margin"].isna().all()
+    assert errors["sd"].notna().all()
+    assert (errors["noise_margin"] > 0).all()
+    with pytest.raises(ConfigError, match="is neither Laplace's nor Gaussian"):
+        td.smallest_budget(plan, geography, ["county: 25 at 90 %"])
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"currency": "gdp"}, "currency 'gdp'; known: 'epsilon', 'rho'"),
+    ({"parameter": "width"}, "parameter 'width'; known: 'scale', 'sigma2'"),
+])  # fmt: skip
+def test_a_mechanism_in_a_currency_that_is_not_known_is_refused(change: dict[str, str], says: str) -> None:
+    """It would be charged as one in rho."""
+    with pytest.raises(BudgetError, match=says):
+        dataclasses.replace(EVEN, **change)

@@ -11,8 +11,7 @@ from support.histograms import SCHEMA, RandomTree, random_tree
 from topdown.geography.tree import Tree
 from topdown.noise import KeyedSource
 from topdown.projection import subtrees
-from topdown.projection.components import Components
-from topdown.projection.families import Sparse, descend, solve_compiled
+from topdown.projection.families import LEAST_SQUARES, Sparse, descend
 from topdown.projection.patterns import Patterns
 from topdown.projection.several import dense, descent_of_answers
 from topdown.projection.whole import FAMILY_ROUNDINGS, settler
@@ -22,13 +21,13 @@ NEAREST = FAMILY_ROUNDINGS["nearest"]
 
 
 def patterns_of(case: RandomTree) -> Patterns:
-    return Patterns(Components(SCHEMA, tuple(dict.fromkeys(q for level in case.measured for q in level))))
+    return Patterns(SCHEMA, tuple(dict.fromkeys(q for level in case.measured for q in level)))
 
 
 def whole(case: RandomTree, start: int, *, rounded: bool) -> np.ndarray:
     descent = descent_of_answers(case.tree, case.measured, patterns_of(case), start)
     settle = settler(descent, NEAREST, TIES) if rounded else None
-    return dense(descend(descent, solve_compiled, None, settle)[0], SCHEMA.n_cells)
+    return dense(descend(descent, LEAST_SQUARES, None, settle)[0], SCHEMA.n_cells)
 
 
 def in_pieces(case: RandomTree, lowest: int, cut: int, rng: np.random.Generator, *, rounded: bool) -> np.ndarray:
@@ -56,7 +55,7 @@ def in_pieces(case: RandomTree, lowest: int, cut: int, rng: np.random.Generator,
     roots = subtrees.Roots.side_by_side(going_up)
     descent = subtrees.above(top, case.measured[:cut], roots, patterns, lowest)
     settle = settler(descent, NEAREST, TIES) if rounded else None
-    found: list[Sparse] = descend(descent, solve_compiled, None, settle)[0]
+    found: list[Sparse] = descend(descent, LEAST_SQUARES, None, settle)[0]
     values = np.zeros((tree.n_nodes, SCHEMA.n_cells))
     values[: top.n_nodes] = dense(found, SCHEMA.n_cells)
     for below, nodes in zip(going_down, numbers, strict=True):
@@ -66,7 +65,7 @@ def in_pieces(case: RandomTree, lowest: int, cut: int, rng: np.random.Generator,
         ]
         settle = settler(below, NEAREST, TIES, places) if rounded else None
         mine = [found[node] for node in nodes[below.tree.level(1)]]
-        histograms, checks = descend(below, solve_compiled, None, settle, mine)
+        histograms, checks = descend(below, LEAST_SQUARES, None, settle, mine)
         assert len(checks) == below.tree.n_families + 1
         values[nodes[1:]] = dense(histograms, SCHEMA.n_cells)[1:]
     return values
@@ -111,7 +110,7 @@ def test_nothing_is_checked_of_roots_that_are_given() -> None:
     descent = descent_of_answers(case.tree, case.measured, patterns_of(case), 0)
     cells = np.arange(SCHEMA.n_cells)
     roots = [Sparse(cells, np.full(len(cells), 7.0))] * (case.tree.level(1).stop - 1)
-    histograms, checks = descend(descent, solve_compiled, roots=roots)
+    histograms, checks = descend(descent, LEAST_SQUARES, roots=roots)
     assert not len(histograms[0].cells)
     assert histograms[1 : 1 + len(roots)] == roots
     assert checks[1].off == 0

@@ -20,6 +20,7 @@ from support.places import RUN_TOML, Command
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.machine.files import file_digest
+from topdown.microdata.leaves import read_leaves
 from topdown.pipeline import run as pipeline
 
 BY_LEVELS = RUN_TOML.replace("widths = { state = 2, county = 5 }", 'levels = ["nation", "state", "county"]')
@@ -207,4 +208,48 @@ def test_another_table_of_units_is_found(public: Path) -> None:
     facts = {"sha256": file_digest(path), "bytes": path.stat().st_size}
     edit(public, lambda manifest: manifest["files"].update({path.name: facts}))
     with pytest.raises(DataError, match=r"geography\.parquet: its units are not those of release\.parquet"):
+        td.verify_release(public)
+
+
+# -- what a manifest says that is not known ---------------------------------------------------------------------------
+
+READERS: list[Callable[[Path], object]] = [td.verify_release, td.read_release, read_leaves]
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"release_rows": "cells of households"}, "the rows of its counts are 'cells of households'.*update"),
+        ({"release_rows": None}, "the rows of its counts are None"),
+        ({"schema_version": "9.0"}, r"is of version '9\.0', and this version of Topdown knows"),
+    ],
+)
+def test_what_is_not_known_is_not_read_as_the_usual(
+    read: Callable[[Path], object], said: dict[str, Any], says: str, public: Path
+) -> None:
+    edit(public, lambda manifest: manifest.update(said))
+    with pytest.raises(DataError, match=says):
+        read(public)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"mechanism": "laplacian"}, "unknown mechanism 'laplacian'"),
+        ({"neighbours": "replace"}, "unknown neighbours 'replace'"),
+        ({"only_child": "move"}, "unknown only_child 'move'"),
+    ],
+)
+def test_a_plan_that_is_not_known_measures_nothing(change: dict[str, str], says: str, public: Path) -> None:
+    edit(public, lambda manifest: manifest["privacy"].update(change))
+    with pytest.raises(DataError, match=says):
+        td.read_release(public)
+
+
+def test_a_table_that_the_manifest_does_not_name_is_compared_with_nothing(tmp_path: Path, frame: pd.DataFrame) -> None:
+    public = released(tmp_path / "run", frame, RUN_TOML + '[output]\ntables = ["total"]\n')
+    td.verify_release(public)
+    edit(public, lambda manifest: manifest.update(tables={}))
+    with pytest.raises(DataError, match=r"tables/total.*is of no table that the manifest names"):
         td.verify_release(public)

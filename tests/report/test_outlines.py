@@ -129,6 +129,13 @@ def test_parts_without_an_area_are_not_drawn(tmp_path: Path, coordinates: str, k
     assert found.leaves.tolist() == [nation()[0].n_leaves - 2]
 
 
+@pytest.mark.parametrize("kind", ["GeometryCollection", "polygon", "Circle"])
+def test_an_outline_of_a_type_that_is_not_known_is_not_left_out(tmp_path: Path, kind: str) -> None:
+    """The map would lack a unit, and nobody would know."""
+    with pytest.raises(ConfigError, match=f"has an outline of type '{kind}'; give Polygon or MultiPolygon"):
+        read_outlines(feature_file(tmp_path, "[[[0, 0], [0, 1], [1, 1], [0, 0]]]", kind), nation()[0])
+
+
 @pytest.mark.parametrize(
     "coordinates",
     ["[[[1, 2, 3]]]", "[[[0, 0]]]", "[[[0, 0], [0, 0]]]", "[[[1e-300, 0], [0, 1e-300], [0, 0]]]",

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import topdown as td
 from support.browser import IN_A_BROWSER, browsed, told
-from support.reported import EVIL, METHODS, outline_file, studied
+from support.reported import EVIL, METHODS, OBEYED, outline_file, studied
 from topdown.report.geometry import read_outlines
 from topdown.report.groupings import SIZE_CLASS, Grouping
 from topdown.report.page import embedded, render
 from topdown.report.results import StudyResults
 from topdown.report.summary import summarise
 from topdown.simulation.errors_table import ErrorTable
+from topdown.tables.spreadsheet import from_csv_text
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +155,8 @@ def test_a_browser_draws_the_page(study: Mapping[str, Any], tmp_path: Path) -> N
     raw_rows = downloaded[downloaded["method"] == "gls-top-down"]
     np.testing.assert_allclose(raw_rows["bias"], table["gls-top-down", "bias"].reshape(-1), rtol=1e-3)
     assert EVIL in downloaded["name"].tolist()
+    assert "'=1+1 \\x1b]0;taken\\x07" in downloaded["name"].tolist()
+    assert {EVIL, OBEYED} <= set(from_csv_text(pa.array(downloaded["name"].dropna().tolist())).to_pylist())
 
 
 FRAME = """<!doctype html><body style="margin: 0">

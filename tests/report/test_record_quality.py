@@ -80,3 +80,19 @@ def test_the_frame_holds_truth_and_release_of_every_leaf(study: tuple) -> None:
     assert list(frame.columns) == ["geoid", "name", "cell", "method", "truth", "released", "notice"]
     leaves = counts.values[counts.geography.tree.leaves]
     assert frame["truth"].tolist() == leaves.reshape(-1).tolist()
+
+
+def test_one_release_of_the_cells_alone_keeps_its_limits(counts: td.Counts) -> None:
+    """As the release that is studied does."""
+    geography = counts.geography
+    rows = {"geoid": list(geography.geoid[-3:]), "query": ["detailed"] * 3, "answer": ["children"] * 3}
+    rows |= {"lower": [30, 40, 50], "upper": [None, 40, 60]}
+    limits = td.AnswerLimits.from_table(rows, geography, counts.schema)
+    plan = td.Plan("geometric", epsilon=1)
+    found = one_release(counts, plan, ["top-down", "gls-top-down/rounded"], 1, limits)
+    assert set(found) == {"top-down", "gls-top-down"}
+    for values in found.values():
+        leaves = values[-3:, 1]
+        assert leaves[0] >= 30
+        assert leaves[1] == 40
+        assert 50 <= leaves[2] <= 60

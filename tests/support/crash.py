@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ from topdown.machine.progress import Silent
 from topdown.measurements.journal import Journal
 from topdown.pipeline import derive, draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.statistic import release_statistic
 from topdown.privacy import ledger_file
 from topdown.privacy.ledger import Ledger
+from topdown.privacy.statistic_plan import StatisticPlan
 from topdown.release import publication
 
 TOML = RUN_TOML + '\n[ledger]\npath = "ledger.db"\ndataset = "census"\n[projection]\ncross_check = false\n'
@@ -127,17 +130,31 @@ def _child(job: dict[str, Any]) -> int:
     if "rights" in job:
         give_up_rights()
     try:
-        config, stages = load_config(job["config"]), KilledStages(points)
-        if "synthesize" in job:
-            pipeline.synthesize(config, order=job["synthesize"], stages=stages)
+        if "statistic" in job:
+            statistic_of(Path(job["config"]).parent, job["statistic"])
         else:
-            pipeline.run(config, stages=stages, workers=job.get("workers", 1))
+            config, stages = load_config(job["config"]), KilledStages(points)
+            if "synthesize" in job:
+                pipeline.synthesize(config, order=job["synthesize"], stages=stages)
+            else:
+                pipeline.run(config, stages=stages, workers=job.get("workers", 1))
     except TopdownError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return error.exit_code
     if job.get("log"):
         Path(job["log"]).write_text(json.dumps(points.passed))
     return 0
+
+
+def statistic_of(folder: Path, columns: list[str], epsilon: str = "1/2") -> dict[str, Any]:
+    """The mean, or the covariance, of ``columns`` of the people in ``folder``, released to "out" beside."""
+
+    def plan(records: int) -> StatisticPlan:
+        name = "mean" if len(columns) == 1 else "covariance"
+        return StatisticPlan(name, ((Fraction(0), Fraction(1000)),) * len(columns), records, Fraction(epsilon))
+
+    table, ledger = folder / "people.csv", folder / "ledger.db"
+    return release_statistic(table, columns, plan, folder / "out", ledger=ledger, dataset="people")
 
 
 def serve() -> None:

@@ -15,6 +15,8 @@ from topdown.report.summary import summarise
 from topdown.simulation.one_release import published_example
 
 EVIL = '<b>x</b>&"</script><script>document.title="taken"</script>'
+OBEYED = "=1+1 \x1b]0;taken\x07"
+"""What spreadsheets and terminals would do something with."""
 SIZES = {"A": 2, "B": 3, "C": 12}
 METHODS = ["raw", "top-down/equality", "top-down", "gls", "gls-top-down", "gls-top-down/rounded"]
 PLAN = td.Plan(epsilon="0.5", shares={"nation": "0.2", "state": "0.3", "county": "0.5"})
@@ -26,7 +28,7 @@ def nation() -> tuple[td.Geography, td.Counts, tuple[str, ...]]:
         for s, n in SIZES.items()
         for k in range(n)
     ]
-    rows[0]["name"] = EVIL
+    rows[0]["name"], rows[1]["name"] = EVIL, OBEYED
     frame = pd.DataFrame(rows)
     geography = td.Geography.from_table(frame, ["nation", "state", "county"], name={"county": "name"})
     counts = td.Counts.from_table(frame, geography, geoid="county", cells=["x", "y"])

@@ -109,9 +109,9 @@ def test_nothing_that_builds_or_installs_goes_into_the_image() -> None:
     assert re.findall(r"^ADD\b", DOCKERFILE, re.MULTILINE) == []
 
 
-def test_the_base_is_a_slim_debian_with_a_python_that_the_project_takes() -> None:
+def test_the_base_is_a_slim_debian_by_digest_with_a_python_that_the_project_takes() -> None:
     (base,) = [rest for keyword, rest in instructions(DOCKERFILE) if keyword == "ARG"]
-    found = re.fullmatch(r"PYTHON=python:(3\.\d+)-slim-(bookworm|trixie)", base)
+    found = re.fullmatch(r"PYTHON=python:(3\.\d+)-slim-(bookworm|trixie)@sha256:[0-9a-f]{64}", base)
     assert found is not None
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert Version(found[1]) in SpecifierSet(project["requires-python"])

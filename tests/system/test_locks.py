@@ -16,7 +16,7 @@ from support.places import REPOSITORY
 
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
-LOCKS = ("build", "dev", "run")
+LOCKS = ("build", "cluster", "dev", "run")
 
 
 def text_of(lock: str) -> str:
@@ -49,6 +49,7 @@ def asked(requirements: list[str]) -> list[Requirement]:
 
 ASKED = {
     "build": asked(PROJECT["build-system"]["requires"]),
+    "cluster": asked(PROJECT["project"]["dependencies"] + EXTRAS["cluster"]),
     "dev": asked(PROJECT["project"]["dependencies"] + EXTRAS["dev"]),
     "run": asked(PROJECT["project"]["dependencies"]),
 }
@@ -90,11 +91,12 @@ def test_a_lock_names_no_address_and_takes_wheels_only(lock: str) -> None:
 
 def test_what_is_released_is_what_was_tested() -> None:
     tested = versions(text_of("dev"))
-    assert {name: version for name, version in versions(text_of("run")).items() if tested.get(name) != version} == {}
+    for lock in ("run", "cluster"):
+        assert {name: version for name, version in versions(text_of(lock)).items() if tested.get(name) != version} == {}
     assert {n: v for n, v in versions(text_of("build")).items() if n in tested and tested[n] != v} == {}
 
 
-@pytest.mark.parametrize("lock", ["dev", "run"])
+@pytest.mark.parametrize("lock", ["cluster", "dev", "run"])
 def test_a_lock_holds_what_its_packages_ask_for(lock: str) -> None:
     """By the metadata of those that are installed at the locked version, which in CI are all of them."""
     locked = versions(text_of(lock))
@@ -109,6 +111,12 @@ def test_a_lock_holds_what_its_packages_ask_for(lock: str) -> None:
         if Version(installed.version) == version and (found := missing(here, locked)):
             lacking[name] = found
     assert lacking == {}
+
+
+def test_workers_of_a_cluster_have_what_a_run_has_and_dask() -> None:
+    run, cluster = versions(text_of("run")), versions(text_of("cluster"))
+    assert {name: version for name, version in run.items() if cluster.get(name) != version} == {}
+    assert {"dask", "distributed"} <= set(cluster) - set(run)
 
 
 def test_a_lock_that_lags_behind_is_found() -> None:

@@ -12,7 +12,7 @@ from support.places import REPOSITORY
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.projection.method import METHODS
 from topdown.projection.rounding_method import ROUNDINGS
-from topdown.simulation.methods import NAMES as METHOD_LABELS
+from topdown.simulation.methods import names as method_labels
 
 MODULES = sorted((REPOSITORY / "topdown").rglob("*.py"))
 
@@ -133,7 +133,7 @@ def test_comparisons_with_names_are_found() -> None:
 
 
 def test_no_name_of_a_method_mechanism_or_rounding_is_compared_with() -> None:
-    names = {*METHODS, *MECHANISMS, *ROUNDINGS, *METHOD_LABELS}
+    names = {*METHODS, *MECHANISMS, *ROUNDINGS, *method_labels()}
     assert {"gls", "geometric", "family", "raw"} <= names
     compared = {
         module.relative_to(REPOSITORY).as_posix(): found

@@ -26,7 +26,14 @@ def test_the_example_prints_what_is_printed_below_it(monkeypatch: pytest.MonkeyP
     assert all(float(one) < 1e-7 for one in residuals.split())
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`((?:pipelines|docs|benchmarks|data)/[\w./]+)`", README))))
+NAMED = sorted(set(re.findall(r"[`( ]((?:pipelines|docs|benchmarks|data)/[\w./]+\w)[`) ]", README)))
+
+
+def test_files_are_named() -> None:
+    assert {"docs/index.md", "docs/figures/report.png", "pipelines/us_counties_study.toml"} <= set(NAMED)
+
+
+@pytest.mark.parametrize("name", NAMED)
 def test_every_file_that_is_named_is_there(name: str) -> None:
     assert (REPOSITORY / name).exists(), name
 

@@ -24,6 +24,7 @@ import topdown as td
 from support.command import topdown_command
 from support.places import RUN_TOML
 from topdown import errors
+from topdown.confidential.bound_streams import code_of_counts
 from topdown.config import load_config
 from topdown.errors import ConfigError, TopdownError
 from topdown.machine.progress import Silent
@@ -345,7 +346,8 @@ def test_logs_of_every_level_show_no_count(planted: Path, caplog: pytest.LogCapt
 def test_the_ledger_and_the_manifest_do_not_tell_the_input(planted: Path) -> None:
     config = load_config(planted)
     public = pipeline.run(config).public
-    digest = draw.check(config).digest
+    prepared = draw.check(config)
+    digest = prepared.digest
     record = (public.parent / "internal" / "draw.json").read_bytes()
     assert digest.encode() in record
     for path in (*public.iterdir(), planted.parent / "ledger.db"):
@@ -355,7 +357,9 @@ def test_the_ledger_and_the_manifest_do_not_tell_the_input(planted: Path) -> Non
     # The secret stays inside as well, and so do the keys that break ties and name the noise.
     secret = (public.parent / "internal" / "key").read_bytes()[:64]
     key = NoiseKey(bytes.fromhex(secret.decode()), config.fingerprint(), digest)
-    derived = [key.derive("ties"), key.derive("measurements"), key.derive("stream", "county", "detailed", 0, 0)]
+    counts = code_of_counts(prepared.counts, prepared.plan, key)
+    derived = [key.derive("ties"), key.derive("code", "measurements"), key.derive("code", "counts")]
+    derived += [key.derive("streams", counts), key.streams(counts).derive("stream", "county", "detailed", 0, 0)]
     for path in (*public.iterdir(), planted.parent / "ledger.db"):
         data = path.read_bytes()
         for one in (bytes.fromhex(secret.decode()), *derived):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.stats import laplace, norm
 
+from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, Tree
-from topdown.noise import DiscreteGaussian, DiscreteLaplace, Laplace, Law
+from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
+from topdown.noise.law import pitch_of
 from topdown.projection.equality import least_squares
 from topdown.uncertainty.error_law import Shape, Term, tail
 from topdown.uncertainty.groups import groups
 from topdown.uncertainty.known_noise import KnownNoise, fourth_cumulant
 from topdown.uncertainty.moments import main_terms, moments
+from topdown.uncertainty.posterior import noise_at
 
 ALPHAS = np.array([0.10, 0.05, 0.01])
 
@@ -127,3 +132,17 @@ def test_the_chance_of_as_much_or_more_is_never_understated() -> None:
         exact = np.log(DiscreteLaplace(2).sf(k - 1))
         assert law.at_least(np.array([k * unit]))[0] == pytest.approx(exact, abs=1e-9)
         assert law.at_least(np.array([k * unit + 0.3]))[0] >= np.log(DiscreteLaplace(2).sf(k))
+
+
+def test_a_law_without_a_lattice_or_a_density_is_neither() -> None:
+    """It would be taken for one of any value."""
+
+    class Unheard:
+        variance = std = 1.0
+
+    law: Any = Unheard()
+    assert (pitch_of(DiscreteLaplace(2, grid_bits=3)), pitch_of(Laplace(1.0)), pitch_of(Gaussian(1.0))) == (0.125, 0, 0)
+    with pytest.raises(ConfigError, match="Unheard is neither a law on a lattice nor one with a density"):
+        pitch_of(law)
+    with pytest.raises(ConfigError, match="Unheard is neither a law on a lattice nor one with a density"):
+        noise_at(law, np.zeros(1))

@@ -154,6 +154,8 @@ def test_a_share_of_what_it_is_no_part_of_is_refused() -> None:
         ))  # fmt: skip
 
 
-def test_noise_that_is_nearly_never_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"level 'level 0', query .* falls in steps"):
-        td.region(measured(1, "geometric", epsilon="30"), {PLACES[3]: 1})
+def test_noise_that_is_nearly_never_there_has_a_margin() -> None:
+    """Its law has its steps: the interval is of whole numbers beside the estimate, and narrow."""
+    found = td.region(measured(1, "geometric", epsilon="30"), {PLACES[3]: 1})
+    assert found.lower - 1 < found.estimate < found.upper + 1
+    assert found.upper - found.lower <= 4

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from topdown.cli.answers import print_table
 from topdown.cli.options import Format
-from topdown.wording import escaped
+from topdown.machine.terminal import note
 
 
 def aggregate(
@@ -62,16 +62,9 @@ def aggregate(
         district=district or (),
         skip_unknown=skip_unknown,
     )
-    for note in found.notes:
-        sys.stderr.write(f"note: {escaped(note)}\n")
+    for one in found.notes:
+        note(one)
     if output is not None:
         found.write(output)
-        return
-    if form is Format.csv:
-        sys.stdout.write(found.table.to_csv(index=False))
-    elif form is Format.json:
-        sys.stdout.write(found.to_json())
     else:
-        empty = [name for name in ("note",) if not (found.table[name] != "").any()]
-        shown = found.table.drop(columns=empty).fillna({"region": ""})
-        sys.stdout.write(shown.to_string(index=False, float_format="{:z,.1f}".format) + "\n")
+        print_table(found.table, form)

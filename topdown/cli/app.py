@@ -6,12 +6,10 @@ What a command works with is imported inside its module's function, so that --he
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from topdown.cli import ledger as cli_ledger
 from topdown.cli import part as cli_part
@@ -29,12 +27,13 @@ from topdown.cli.statistic import statistic
 from topdown.cli.study import study
 from topdown.cli.synthesize import synthesize
 from topdown.cli.verify import verify
-from topdown.errors import ConfigError, DataError, TopdownError
+from topdown.errors import ConfigError, DataError, InternalError, TopdownError
 from topdown.machine.allocation import settle_process
 from topdown.machine.interrupts import INTERRUPTED, one_line
 from topdown.machine.software import version_of
 from topdown.machine.streams import OUTLIVES_OUTPUT, UNWRITABLE, lasting_streams
-from topdown.wording import LONGEST_MESSAGE, escaped, unquoted
+from topdown.machine.terminal import Terminal
+from topdown.wording import LONGEST_MESSAGE, unquoted
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -59,9 +58,6 @@ app = typer.Typer(
         "74 standard output cannot be written, 70 a fault of topdown."
     ),
 )
-
-FAULT = 70
-"""The exit code of what no message was written for; EX_SOFTWARE of sysexits.h."""
 
 # Typer has a copy of click of its own in some versions, and says of neither where its exceptions are.
 _UsageError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -91,7 +87,7 @@ for command in (
 @app.command()
 def version() -> None:
     """Print the version."""
-    Console().print(version_of(), highlight=False)
+    Terminal().say(version_of())
 
 
 def main() -> None:
@@ -125,11 +121,14 @@ def _outcome() -> tuple[int, bool]:
         said = unquoted(error.format_message(), 200)
         _say_error(f"{said} (topdown --help, or topdown COMMAND --help, says what there is)")
         return ConfigError.exit_code, False
-    except typer.Abort:
+    except typer.Abort as stop:
+        if isinstance(stop.__cause__, EOFError):  # which Typer takes for a person who types no more
+            _report_fault(stop.__cause__)
+            return InternalError.exit_code, False
         return INTERRUPTED, False
     except Exception as error:
         _report_fault(error)
-        return FAULT, False
+        return InternalError.exit_code, False
 
 
 def _report_fault(error: Exception) -> None:
@@ -139,11 +138,8 @@ def _report_fault(error: Exception) -> None:
         "TOPDOWN_TRACEBACK=1 shows where it arose, without any value"
     )
     if os.environ.get("TOPDOWN_TRACEBACK"):
-        sys.stderr.write("".join(traceback.format_tb(error.__traceback__)))
+        Terminal(errors=True).say("".join(traceback.format_tb(error.__traceback__)))
 
 
 def _say_error(message: str, kind: str = "error") -> None:
-    text = escaped(message)
-    if len(text) > LONGEST_MESSAGE:
-        text = f"{text[:LONGEST_MESSAGE]}..."
-    Console(stderr=True).print(f"{kind}: {text}", style="red", highlight=False, markup=False, soft_wrap=True)
+    Terminal(errors=True).say(f"{kind}: {unquoted(message, LONGEST_MESSAGE)}", "red")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topdown.cli.options import File, Quiet, Verbose, console, set_logging
+from topdown.cli.options import File, Quiet, Verbose, set_logging
+from topdown.machine.terminal import Terminal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +41,7 @@ def check(
     require_confidence(confidence)
     if errors_to is not None:
         expected_error.require_format(errors_to)
-    with Shown(console(quiet), 2) as stages:
+    with Shown(Terminal(quiet=quiet), 2) as stages:
         config = load_any(file)
         prepared, upward = draw.check(config, Silent() if quiet else stages), config.projection.upward
         if errors or errors_to is not None:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Quiet, console
+from topdown.cli.options import Quiet
 from topdown.errors import ConfigError
 from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.machine.terminal import Terminal
 
 
 def compare(
@@ -34,15 +35,13 @@ def compare(
         raise ConfigError(f"--method was given {len(given)} times; give it once for both studies, or twice for A and B")
     methods = (given[0], given[-1]) if given else (None, None)
     page, found = compare_studies(first, second, output, methods=methods)
-    shown = console(quiet)
+    out = Terminal(quiet=quiet)
     for study in found["studies"]:
         words = (
             f"{study['name']}         {study['title']}: {study['method']}, {study['run']['replicates']:,} replicates"
         )
-        shown.print(words, highlight=False, markup=False, soft_wrap=True)
+        out.say(words)
     for row in found["levels"]:
-        shown.print(
-            f"compared  {', '.join(row['of'])}: {row['verdict']}", highlight=False, markup=False, soft_wrap=True
-        )
-    shown.print(f"next      open {page}; it is a {found['notice']}", highlight=False, markup=False, soft_wrap=True)
+        out.say(f"compared  {', '.join(row['of'])}: {row['verdict']}")
+    out.say(f"next      open {page}; it is a {found['notice']}")
     return OUTLIVES_OUTPUT

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Quiet, console
+from topdown.cli.options import Quiet
 from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.machine.terminal import Terminal, note
 
 
 def export(
@@ -32,7 +32,7 @@ def export(
     ] = None,
     geometry: Annotated[
         Path | None,
-        typer.Option(help="geoparquet: outlines (GeoJSON, GeoPackage, a shapefile) with a column of GEOIDs."),
+        typer.Option(help="geoparquet: outlines (.geojson, .gpkg, .shp, .parquet) with a column of GEOIDs."),
     ] = None,
     query: Annotated[str | None, typer.Option(help="geoparquet: the query whose answers are written.")] = None,
     state: Annotated[str | None, typer.Option(help="pl94: the state, of a release of several.")] = None,
@@ -42,12 +42,7 @@ def export(
     from topdown.pipeline.export import ExportOptions, export_release
 
     written, notes = export_release(public, form, output, ExportOptions(units, header, geometry, query, state))
-    for note in notes:
-        sys.stderr.write(f"note: {note}\n")
-    console(quiet).print(
-        f"wrote {len(written):,} {'file' if len(written) == 1 else 'files'} into {output}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    for one in notes:
+        note(one)
+    Terminal(quiet=quiet).say(f"wrote {len(written):,} {'file' if len(written) == 1 else 'files'} into {output}")
     return OUTLIVES_OUTPUT

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Quiet, console
-from topdown.wording import escaped
+from topdown.cli.options import Quiet
+from topdown.machine.terminal import Terminal
 
 
 def init(
@@ -31,7 +31,7 @@ def init(
     from topdown.pipeline.first_configuration import configuration
     from topdown.pipeline.guess import guess, likely_form
     from topdown.tables.format import Format
-    from topdown.tables.readers import require_file
+    from topdown.tables.readers import require_encodable, require_file
 
     if output.exists():
         raise ConfigError(f"{output}: is there already; give another --output")
@@ -40,21 +40,18 @@ def init(
         seen = Path(os.path.relpath(table, output.parent)).as_posix()
     except ValueError:  # on another drive
         seen = table.absolute().as_posix()
+    require_encodable(Path(seen))
     text = configuration(guess(table, form), seen, table.name.split(".")[0])
     try:
         with output.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise ConfigError(f"{output}: cannot be written: {error.strerror}; give another --output") from None
-    out = console(quiet)
-
-    def say(line: str) -> None:
-        out.print(escaped(line), highlight=False, markup=False, soft_wrap=True)
-
-    say(f"wrote     {output}")
+    out = Terminal(quiet=quiet)
+    out.say(f"wrote     {output}")
     try:
         draw.check(load_config(output))
     except TopdownError as error:
-        say(f"next      correct it, topdown check {output} says: {error}")
+        out.say(f"next      correct it, topdown check {output} says: {error}")
     else:
-        say(f"next      read it, and choose the budget: topdown check {output} passes")
+        out.say(f"next      read it, and choose the budget: topdown check {output} passes")

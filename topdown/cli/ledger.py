@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from topdown.machine.streams import OUTLIVES_OUTPUT
-from topdown.wording import escaped
+from topdown.machine.terminal import Terminal
 
 if TYPE_CHECKING:
     from topdown.privacy.ledger import Account
@@ -47,7 +45,7 @@ def init(
     from topdown.privacy.ledger import Ledger
 
     account = Ledger(path).open_account(dataset, total, currency, unit=unit, neighbours=neighbours)
-    Console().print(escaped(_in_words(account)), highlight=False, markup=False, soft_wrap=True)
+    Terminal().say(_in_words(account))
     return OUTLIVES_OUTPUT
 
 
@@ -57,12 +55,12 @@ def show(path: LedgerPath) -> None:
     from topdown.privacy.ledger import Ledger
 
     ledger = Ledger(path)
-    console = Console()
+    out = Terminal()
     for dataset in ledger.datasets():
         account = ledger.account(dataset)
-        console.print(escaped(_in_words(account)), highlight=False, markup=False, soft_wrap=True)
+        out.say(_in_words(account))
         if account.releases:
-            console.print(_table(account))
+            out.table(account.dataset, _headings(account), list(_rows(account)))
 
 
 @app.command()
@@ -79,7 +77,7 @@ def verify(
     from topdown.privacy.ledger import Ledger
 
     last = Ledger(path).verify(head)
-    Console().print(f"ok        the chain holds; its last hash is {last}", highlight=False, soft_wrap=True)
+    Terminal().say(f"ok        the chain holds; its last hash is {last}")
 
 
 def _in_words(account: Account) -> str:
@@ -89,25 +87,17 @@ def _in_words(account: Account) -> str:
     )
 
 
-def _table(account: Account) -> Table:
-    table = Table(title=escape(escaped(account.dataset)), title_justify="left")
-    for heading in ("release", "reserved", "state"):
-        table.add_column(heading, overflow="fold")
-    for heading in (account.currency, "spent"):
-        table.add_column(heading, justify="right")
+def _headings(account: Account) -> list[tuple[str, bool]]:
+    return [("release", False), ("reserved", False), ("state", False), (account.currency, True), ("spent", True)]
+
+
+def _rows(account: Account) -> Iterator[tuple[str, ...]]:
     spent = Fraction(0)
     for release in account.releases:
         cost = account.cost(release)
         spent += cost
         state = "confirmed" if release.release in account.confirmed else "reserved"
-        table.add_row(
-            escape(escaped(release.release)),
-            escape(escaped(str(release.body.get("at", "")))),
-            state,
-            _number(cost),
-            _number(spent),
-        )
-    return table
+        yield release.release, str(release.body.get("at", "")), state, _number(cost), _number(spent)
 
 
 def _number(value: Fraction) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from topdown.machine.terminal import log_to_standard_error
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that describes the release.")]
 Output = Annotated[
@@ -41,11 +42,6 @@ class Format(StrEnum):
     json = "json"
 
 
-def console(quiet: bool) -> Console:
-    """Standard output, silent where that is asked for."""
-    return Console(quiet=quiet)
-
-
 def set_logging(verbose: bool) -> None:
     """Let the package say what it does on standard error, where that is asked for, and libraries what they warn of.
 
@@ -54,7 +50,7 @@ def set_logging(verbose: bool) -> None:
     """
     logging.captureWarnings(True)
     if verbose:
-        logging.basicConfig(format="%(relativeCreated)8.0f ms  %(message)s")
+        log_to_standard_error()
         logging.getLogger("topdown").setLevel(logging.INFO)
     else:
         # Without a handler of its own a record goes to standard error.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topdown.cli.options import File, Output, PartSize, Quiet, console
+from topdown.cli.options import File, Output, PartSize, Quiet
+from topdown.machine.terminal import Terminal
 
 if TYPE_CHECKING:
     from topdown.machine.progress import Stages
@@ -43,7 +44,7 @@ def list_parts(file: File, output: Output = None) -> None:
     from topdown.pipeline import part_commands
 
     for line in part_commands.listed_parts(load_config(file), output):
-        console(False).print(line, highlight=False, markup=False)
+        Terminal().say(line)
 
 
 @app.command()
@@ -87,5 +88,5 @@ def gather(file: File, output: Output = None, quiet: Quiet = False) -> None:
 def _stages(quiet: bool, total: int) -> Iterator[Stages]:
     from topdown.machine.progress import Shown, Silent
 
-    with Shown(console(quiet), total) as stages:
+    with Shown(Terminal(quiet=quiet), total) as stages:
         yield Silent() if quiet else stages

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from topdown.cli.options import File, Verbose, set_logging
+from topdown.machine.terminal import answer
 
 
 def plan(
@@ -29,4 +29,4 @@ def plan(
     from topdown.planning.plan_toml import as_toml
 
     set_logging(verbose)
-    sys.stdout.write(as_toml(smallest(load_any(file), target)))
+    answer(as_toml(smallest(load_any(file), target)))

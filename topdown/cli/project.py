@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Output, Quiet, Threads, Verbose, console, set_logging
+from topdown.cli.options import Output, Quiet, Threads, Verbose, set_logging
 from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.machine.terminal import Terminal
 
 
 def project(
@@ -29,6 +30,6 @@ def project(
 
     set_logging(verbose)
     config = load_project(file)
-    with Shown(console(quiet), pipeline.STAGES + bool(config.output.exports)) as stages:
+    with Shown(Terminal(quiet=quiet), pipeline.STAGES + bool(config.output.exports)) as stages:
         pipeline.project_measurements(config, output, Silent() if quiet else stages, workers=workers)
     return OUTLIVES_OUTPUT

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from topdown.cli.answers import print_table
 from topdown.cli.options import Format
 
 
@@ -45,14 +45,10 @@ def query(
         share_of=share_of,
         confidence=confidence,
     )
-    if output is Format.csv:
-        sys.stdout.write(found.to_csv(index=False))
-    elif output is Format.json:
-        sys.stdout.write(found.to_json(orient="records", indent=2, double_precision=15) + "\n")
+    if share_of is None:
+        print_table(found, output)
     else:
-        form = f"{{:z.{digits_of_shares(found['sd'])}f}}" if share_of is not None else "{:z,.1f}"  # no -0.0
-        shown = found.drop(columns=[] if (found["note"] != "").any() else ["note"])
-        sys.stdout.write(shown.to_string(index=False, float_format=form.format) + "\n")
+        print_table(found, output, f"{{:z.{digits_of_shares(found['sd'])}f}}")
 
 
 def digits_of_shares(deviations: Iterable[float]) -> int:

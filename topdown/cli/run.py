@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import File, KeepParts, Output, PartSize, Quiet, Threads, Verbose, console, set_logging
+from topdown.cli.options import File, KeepParts, Output, PartSize, Quiet, Threads, Verbose, set_logging
 from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.machine.terminal import Terminal
 
 
 class Engine(StrEnum):
@@ -48,7 +49,7 @@ def run(
     set_logging(verbose)
     config = load_config(file)
     more = pipeline.RECORDS_STAGES * config.output.microdata + pipeline.EXPORTS_STAGES * bool(config.output.exports)
-    with Shown(console(quiet), pipeline.STAGES + more) as stages, executor_of(engine, scheduler) as executor:
+    with Shown(Terminal(quiet=quiet), pipeline.STAGES + more) as stages, executor_of(engine, scheduler) as executor:
         pipeline.run(
             config,
             output,

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Annotated
 
 import typer
 
+from topdown.machine.terminal import answer
+
 
 def schema(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="release, study or project.")] = "release",
+    page: Annotated[bool, typer.Option("--page", help="Print all settings as a page of Markdown instead.")] = False,
 ) -> None:
     """Print the JSON Schema of the TOML file of a release, a study or a projection, for editors.
 
     Save it, and name it in the file's first line, as #:schema release.json: an editor that knows TOML then completes
     settings and marks what is wrong.
     """
-    from topdown.config.json_schema import json_schema
+    from topdown.config.json_schema import MODELS, json_schema
+    from topdown.tables.tidy import json_text
 
-    sys.stdout.write(json.dumps(json_schema(kind), indent=2, ensure_ascii=False) + "\n")
+    if page:
+        from topdown.config.reference import reference
+
+        answer(reference(MODELS))
+        return
+    answer(json_text(json_schema(kind)))

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Quiet, console
+from topdown.cli.options import Quiet
 from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.machine.terminal import Terminal
 
 
 def statistic(
@@ -16,7 +17,9 @@ def statistic(
     column: Annotated[list[str], typer.Option("--column", help="What it is of; twice for a covariance.")],
     bounds: Annotated[list[str], typer.Option("--bounds", help="Public bounds, LOWER:UPPER, one for every column.")],
     epsilon: Annotated[str, typer.Option("--epsilon", help="The budget: 1, 0.5 or 1/3.")],
-    output: Annotated[Path, typer.Option("--output", help="The directory that statistic.json is written to.")],
+    output: Annotated[
+        Path, typer.Option("--output", help="The directory that statistic.json is written to, beside its secret.")
+    ],
     of: Annotated[
         str, typer.Option("--of", help="mean (of zeros and ones: a proportion), variance or covariance.")
     ] = "mean",
@@ -29,9 +32,11 @@ def statistic(
     dataset: Annotated[str, typer.Option("--dataset", help="The data set's name in the ledger.")] = "",
     quiet: Quiet = False,
 ) -> object:
-    """Release one bounded statistic of a table: exact on a grid, within its bounds, drawn once from secure entropy.
+    """Release one bounded statistic of a table: exact on a grid, within its bounds, drawn once.
 
-    The number of records is published. Protected is that one record has other values ("substitute").
+    The number of records is published. Protected is that one record has other values ("substitute"). OUTPUT/internal is
+    as confidential as the table: it holds the secret that the noise follows from, so that the same command gives the
+    same answer again and spends nothing more. Another column, table or budget needs an --output directory of its own.
     """
     from topdown.errors import ConfigError
     from topdown.noise import exact_fraction
@@ -51,12 +56,8 @@ def statistic(
 
     plan(2)  # what cannot be meant is said before the table is read
     written = release_statistic(table, column, plan, output, ledger=ledger, dataset=dataset)
-    console(quiet).print(
+    Terminal(quiet=quiet).say(
         f"{written['statistic']} {written['decimal']:.10g} of {written['records']:,} records, epsilon "
-        f"{written['epsilon']}; "
-        f"written to {output / 'statistic.json'}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
+        f"{written['epsilon']}; written to {output / 'statistic.json'}"
     )
     return OUTLIVES_OUTPUT

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Output, Quiet, Verbose, console, set_logging
+from topdown.cli.options import Output, Quiet, Verbose, set_logging
 from topdown.machine.interrupts import INTERRUPTED
 from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.machine.terminal import Terminal
 
 
 def study(
@@ -31,7 +32,7 @@ def study(
     from topdown.machine.progress import Shown, Silent
 
     set_logging(verbose)
-    with Shown(console(quiet), job.STAGES) as stages:
+    with Shown(Terminal(quiet=quiet), job.STAGES) as stages:
         chosen = Silent() if quiet else stages
         outcome = job.study(load_study(file), output, chosen, workers=workers, replicates=replicates)
     if outcome.stopped:

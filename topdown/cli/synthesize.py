@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import File, Quiet, Verbose, console, set_logging
+from topdown.cli.options import File, Quiet, Verbose, set_logging
 from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.machine.terminal import Terminal
 
 
 def synthesize(
@@ -35,7 +36,7 @@ def synthesize(
 
     set_logging(verbose)
     config = load_config(file)
-    with Shown(console(quiet), pipeline.RECORDS_STAGES) as stages:
+    with Shown(Terminal(quiet=quiet), pipeline.RECORDS_STAGES) as stages:
         chosen = None if order is None else require_order(order)
         pipeline.synthesize(config, output, chosen, Silent() if quiet else stages)
     return OUTLIVES_OUTPUT

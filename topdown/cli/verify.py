@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from topdown.cli.options import Quiet, console
-from topdown.wording import escaped
+from topdown.cli.options import Quiet
+from topdown.machine.terminal import Terminal
 
 
 def verify(
@@ -22,9 +22,6 @@ def verify(
     from topdown.release.verify import verify_release
 
     found = verify_release(public)
-    out = console(quiet)
-    for line in (
-        f"ok        {', '.join(found.files)} are what the manifest lists, and the counts add up",
-        f"next      compare with the publisher's: SHA-256 of manifest.json is {found.sha256}",
-    ):
-        out.print(escaped(line), highlight=False, markup=False, soft_wrap=True)
+    out = Terminal(quiet=quiet)
+    out.say(f"ok        {', '.join(found.files)} are what the manifest lists, and the counts add up")
+    out.say(f"next      compare with the publisher's: SHA-256 of manifest.json is {found.sha256}")

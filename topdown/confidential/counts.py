@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from topdown.confidential.entries import Entries
 from topdown.confidential.microdata import held_of_microdata
-from topdown.confidential.numbers import refuse_zeros, whole_numbers
+from topdown.confidential.numbers import refuse_zeros, total_of, whole_numbers
 from topdown.confidential.records import held_of_frame
 from topdown.errors import ROW, ConfigError, CountsError, GeographyError, require_known
 from topdown.geography.construction import as_frame, as_strings, code_shown, column
@@ -38,7 +38,7 @@ class Counts:
     """
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     held: IntArray | Entries = field(repr=False)
     attributes: Schema | None = None
 
@@ -56,6 +56,27 @@ class Counts:
         if isinstance(self.held, Entries):
             return self.held.block(slice(cells.start or 0, min(cells.stop, len(self.cells))), nodes)
         return self.held.T[cells, nodes]
+
+    @property
+    def of_root(self) -> IntArray:
+        """The root's counts; (cells,), or those above 0 alone."""
+        return self.held.part(slice(0, 1))[2] if isinstance(self.held, Entries) else self.held[0]
+
+    def entries(self, nodes: slice) -> tuple[IntArray, IntArray, IntArray]:
+        """How many cells of each of some nodes have records, these cells in rising order, and their counts."""
+        if isinstance(self.held, Entries):
+            starts = self.held.starts[nodes.start : nodes.stop + 1]
+            within = slice(int(starts[0]), int(starts[-1]))
+            return np.diff(starts), self.held.cells[within], self.held.counts[within]
+        values = np.ascontiguousarray(self.held[nodes])
+        places = np.flatnonzero(values)
+        rows, cells = np.divmod(places, len(self.cells))
+        return np.bincount(rows, minlength=len(values)), cells, values.ravel()[places]
+
+    def part(self, nodes: slice) -> tuple[IntArray, IntArray, IntArray]:
+        """As `Entries.part`: rows, cells and counts of some nodes, of counts that are not 0."""
+        sizes, cells, counts = self.entries(nodes)
+        return np.repeat(np.arange(len(sizes)), sizes), cells, counts
 
     def answers(self, query: Query, nodes: slice) -> IntArray:
         """The answers to ``query`` at ``nodes``; (nodes x answers)."""
@@ -162,8 +183,7 @@ class Counts:
         for index, title in enumerate(titles):
             parsed = whole_numbers(_counted(frame, title), title, nodes, geography)
             values[index, tree.leaves if in_order else nodes] = parsed
-            bottom = values[index, tree.leaves]
-            if bottom.sum(dtype=np.float64) > 2 * LARGEST_WHOLE or int(bottom.sum()) > LARGEST_WHOLE:
+            if total_of(values[index, tree.leaves]) > LARGEST_WHOLE:
                 raise CountsError(
                     f"{geography.describe(0)}, cell {shown(title)}: the total is more than 2^53 = {LARGEST_WHOLE}, "
                     "beyond which sums are not exact; count in larger units or split the table"
@@ -223,7 +243,7 @@ def _rows_to_nodes(
         # Once a hint is known, the code is as good as one of the geography's.
         said = shown(code) if hint else code_shown(code, identifiers)
         raise CountsError(
-            f"{ROW}: GEOID {said} is not in the geography ({len(unknown)} such rows); "
+            f"{ROW}: GEOID {said} is not in the geography; "
             + (hint or f"correct it, or add the unit to the {'list of units' if absent == 'zero' else 'geography'}"),
             row=int(unknown[0]),
         )
@@ -232,14 +252,14 @@ def _rows_to_nodes(
     if len(repeated):
         node = int(repeated[0])
         raise CountsError(
-            f"{geography.describe(node)}: duplicate GEOID, it has {seen[node]} rows; give every unit one row (sum "
+            f"{geography.describe(node)}: duplicate GEOID, it has several rows; give every unit one row (sum "
             "them, or make their categories cells)"
         )
     unseen = np.flatnonzero(seen[geography.tree.leaves] == 0)
     if len(unseen) and absent == "refuse":
         node = int(unseen[0]) + geography.tree.leaves.start
         raise CountsError(
-            f"{geography.describe(node)}: the table has no row for it ({len(unseen)} such leaves); add the row, with "
+            f"{geography.describe(node)}: the table has no row for it; add the row, with "
             'zeros where nothing was counted, leave the unit out of the geography, or say absent="zero"'
         )
     return nodes

@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from topdown.errors import InternalError
 from topdown.geography.tree import IntArray, Tree
 
-_FEW_CELLS = 1 << 15
+_FEW_CELLS, _MANY_CELLS = 1 << 15, 1 << 22
+"""Cells whose numbers have 16 bits, and of which no table is made: those that occur are numbered anew."""
+
 _NARROW, _WIDE = (np.int16, np.int32), (np.int64, np.int64)
 """Kinds of numbers that cells and counts are kept in."""
 
@@ -42,14 +45,17 @@ class Entries(NamedTuple):
     @classmethod
     def of_leaves(cls, tree: Tree, n_cells: int, keys: IntArray, counts: IntArray) -> Entries:
         """The entries of all nodes, from those of the leaves: ``counts`` by ``keys``, leaf * ``n_cells`` + cell, leaves
-        numbered from the first; each once, in any order.
+        numbered from the first; each once, in any order. Raises as `of_runs`.
         """
         order = np.argsort(keys, kind="stable")
         return cls.of_runs(tree, n_cells, [Run(keys[order], counts[order])])
 
     @classmethod
     def of_runs(cls, tree: Tree, n_cells: int, runs: list[Run]) -> Entries:
-        """As `of_leaves`, from runs that rise, one after the other; the list is emptied as they are taken in."""
+        """As `of_leaves`, from runs that rise, one after the other; the list is emptied as they are taken in.
+
+        Raises `InternalError` where the counts of a level do not add up to those of the leaves.
+        """
         from topdown.confidential.entries_kernel import distinct, merged  # with a compiler
 
         total = sum(int(run.counts.sum()) for run in runs)
@@ -67,6 +73,10 @@ class Entries(NamedTuple):
         del parts
         level = _Level(_from_zero(sizes), _joined(columns[0], kinds[0]), _joined(columns[1], kinds[1]))
         del columns
+        occurring = None
+        if n_cells > _MANY_CELLS:
+            occurring, places = np.unique(level.cells, return_inverse=True)
+            level, n_cells = level._replace(cells=places), len(occurring)
         levels = [level]
         for index in range(tree.n_levels - 2, -1, -1):
             families = tree.families(index)
@@ -76,9 +86,15 @@ class Entries(NamedTuple):
             merged(*level, bounds, starts, above.cells, above.counts, n_cells)
             level = above
             levels.append(level)
+        if any(int(one.counts.sum(dtype=np.int64)) != total for one in levels):
+            raise InternalError(
+                "the counts of a level do not add up to the table's, which is a fault of Topdown and not of yours; "
+                "nothing was released: please report it"
+            )
         levels.reverse()
         starts = _from_zero(np.concatenate([np.diff(one.starts) for one in levels]))
-        return cls(starts, *(_joined([one[k] for one in levels], kinds[k - 1]) for k in (1, 2)))
+        cells, counts = (_joined([one[k] for one in levels], kinds[k - 1]) for k in (1, 2))
+        return cls(starts, cells if occurring is None else occurring[cells], counts)
 
     def part(self, nodes: slice) -> tuple[IntArray, IntArray, IntArray]:
         """Rows (counted from the first of ``nodes``), cells and counts of some nodes, all int64."""

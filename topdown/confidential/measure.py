@@ -9,15 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
+from topdown.confidential.within_law import Counted, reach_of, require_within_law
 from topdown.errors import BudgetError, CountsError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.parallel import map_ordered, thread_pool
-from topdown.measurements.measurements import Answers, Measurements
+from topdown.measurements.measurements import Answers, Measurements, none_measured
 from topdown.noise import Law, SecureSource, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.noise.key import NoiseKey, chunks
+from topdown.noise.key import NoiseKey, NoiseStreams, chunks
 from topdown.privacy.only_child import GIVEN, LevelsArray, groups, law_of, levels_taken, variances
 from topdown.privacy.plan import Plan
 from topdown.wording import shown
@@ -63,8 +65,7 @@ def require_room(counts: Counts, plan: Plan) -> None:
         for query in plan.queries(level):
             one_cell &= query == DETAILED
             noise += float(plan.variance(level, query)) * (nodes.stop - nodes.start)
-    root = counts.block(slice(0, len(counts.cells)), slice(0, 1))
-    largest = root.max(initial=0) if one_cell else root.sum()
+    largest = counts.of_root.max(initial=0) if one_cell else counts.of_root.sum()
     room = LARGEST_WHOLE - int(largest)
     if room < _DEVIATIONS * noise**0.5:
         raise CountsError(
@@ -83,14 +84,17 @@ def measure(
     bounds a level, they depend on the count and stay within its bounds. ``source``: where the random bits come from, by
     default operating-system entropy; a seeded source gives measurements that are marked as not fit for release; a key
     gives every chunk of nodes and answers the noise of its own stream, so that ``workers``, threads (by default one per
-    processor), draw the same. Raises `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
+    processor), draw the same, and other counts, or another plan, independent noise (`code_of_counts`). Raises
+    `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
     """
     source = SecureSource() if source is None else source
     geography, schema = counts.geography, counts.schema
     plan = measurable(plan, geography.levels, schema)
     require_room(counts, plan)
+    bits = source.streams(code_of_counts(counts, plan, source)) if isinstance(source, NoiseKey) else source
     kind = np.int64 if plan.released_grid_bits == 0 else np.float64
-    values = np.zeros((len(counts.cells), geography.n_nodes), kind)
+    some = any(DETAILED in plan.queries(level) for level in geography.levels)
+    values = (np.zeros if some else none_measured)((len(counts.cells), geography.n_nodes), kind)
     variance = np.full(geography.n_nodes, np.inf)
     others = {}
     taken = levels_taken(plan, geography)
@@ -108,7 +112,7 @@ def measure(
                 others[level, name] = Answers(drawn.T, spread)
             law = cache(partial(law_of, plan, geography.levels, level, name))
             draw = partial(_draw, drawn, counts, plan, level, query, law, taken)
-            draws += (partial(draw, piece) for piece in _pieces(source, geography, level, query))
+            draws += (partial(draw, piece) for piece in _pieces(bits, geography, level, query))
     # Pieces of all queries together: most queries have a single one, for which a second thread would wait.
     with thread_pool(workers if isinstance(source, NoiseKey) else 1) as pool:
         for _ in map_ordered(lambda one: one(), draws, pool):
@@ -132,8 +136,20 @@ def _draw(
     first = counts.geography.level_slice(level).start
     own = slice(first + piece.nodes.start, first + piece.nodes.stop)
     exact = counts.block(piece.answers, own) if query.name == DETAILED else counts.answers(query, own).T
-    laws = _laws(law, taken[own], exact=plan.is_exact(level, query.name))
+    is_exact = plan.is_exact(level, query.name)
+    laws = _laws(law, taken[own], exact=is_exact)
     drawn[piece.answers, piece.nodes] = _measured(exact, laws, plan, level, piece.source)
+    counted = _counted(counts, query, own, piece.answers, is_exact | (taken[own] != GIVEN))
+    reach = reach_of(law, taken[own])
+    require_within_law(drawn[piece.answers, piece.nodes], counted, reach, level, query.name, plan.bounds.at(level))
+
+
+def _counted(counts: Counts, query: Query, nodes: slice, asked: slice, measured: npt.NDArray[np.bool_]) -> Counted:
+    """Some of the answers to ``query`` at ``nodes``, which are ``measured`` or not, counted anew from the cells."""
+    rows, cells, numbers = counts.part(nodes)
+    answers = query.answers_of(cells)
+    wanted = (answers >= asked.start) & (answers < asked.stop) & measured[rows]
+    return Counted(rows[wanted], answers[wanted] - asked.start, numbers[wanted])
 
 
 class _Piece(NamedTuple):
@@ -145,7 +161,7 @@ class _Piece(NamedTuple):
     source: Callable[[int], Source]
 
 
-def _pieces(source: Source | NoiseKey, geography: Geography, level: str, query: Query) -> Iterator[_Piece]:
+def _pieces(source: Source | NoiseStreams, geography: Geography, level: str, query: Query) -> Iterator[_Piece]:
     """A level's answers to ``query`` in the pieces that are drawn one after the other.
 
     Under a key a piece has a stream of its own, so that its noise depends on nothing else; of another source the pieces
@@ -153,7 +169,7 @@ def _pieces(source: Source | NoiseKey, geography: Geography, level: str, query: 
     """
     where = geography.level_slice(level)
     n_nodes = where.stop - where.start
-    if isinstance(source, NoiseKey):
+    if isinstance(source, NoiseStreams):
         for index, nodes in enumerate(chunks(n_nodes, query.n_answers)):
             yield _Piece(nodes, slice(0, query.n_answers), partial(source.stream, level, query.name, index))
         return

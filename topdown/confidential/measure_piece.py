@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.confidential.entries import Entries
+from topdown.confidential.within_law import Counted, reach_of, require_within_law
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
-from topdown.noise.key import NoiseKey, chunks_of
+from topdown.noise.key import NoiseStreams, chunks_of
 from topdown.noise.law import LatticeLaw
 from topdown.privacy.only_child import LevelsArray, groups, law_of
 from topdown.privacy.plan import Plan
@@ -35,14 +37,15 @@ def measure_piece(
     tree: Tree,
     schema: Schema,
     plan: Plan,
-    key: NoiseKey,
+    streams: NoiseStreams,
     places: Mapping[int, Place],
     levels: Sequence[str],
 ) -> list[dict[Query, Answers]]:
     """What is measured of a piece's nodes, level by level, in narrow whole numbers; nothing at levels without a place.
 
-    ``levels``: of the whole tree. ``plan``: `measurable`, without bounds. The noise of a chunk of nodes comes from the
-    chunk's own stream, and of a chunk that reaches beyond the piece only the piece's part is used.
+    ``levels``: of the whole tree. ``plan``: `measurable`, without bounds. ``streams``: those for the whole counts. The
+    noise of a chunk of nodes comes from the chunk's own stream, and of a chunk that reaches beyond the piece only the
+    piece's part is used.
     """
     found: list[dict[Query, Answers]] = []
     for index in range(tree.n_levels):
@@ -50,17 +53,22 @@ def measure_piece(
         if index in places:
             nodes = tree.level(index)
             rows, cells, counts = entries.part(nodes)
-            for name in plan.queries(places[index].level):
+            level, first, taken = places[index]
+            for name in plan.queries(level):
                 query = Query.parse(name, schema)
-                values, variance = _noise(query, nodes.stop - nodes.start, plan, key, places[index], levels)
-                answers = np.where(np.isfinite(variance)[rows], counts, 0)
-                measured[query] = Answers(_added(values, query.answers_of(cells), rows, answers).T, variance)
+                law = cache(partial(_whole_law, plan, levels, level, name))
+                noise, variance = _noise(query, nodes.stop - nodes.start, plan, streams, places[index], law)
+                counted = Counted(rows, query.answers_of(cells), np.where(np.isfinite(variance)[rows], counts, 0))
+                values = _added(noise, counted)
+                reach = reach_of(law, taken[first : first + nodes.stop - nodes.start])
+                require_within_law(values, counted, reach, level, name)
+                measured[query] = Answers(values.T, variance)
         found.append(measured)
     return found
 
 
 def _noise(
-    query: Query, n_nodes: int, plan: Plan, key: NoiseKey, place: Place, levels: Sequence[str]
+    query: Query, n_nodes: int, plan: Plan, streams: NoiseStreams, place: Place, law: Callable[[int], LatticeLaw | None]
 ) -> tuple[npt.NDArray[Any], FloatArray]:
     """The noise (answers x nodes) of a level's nodes, and its variances (nodes,)."""
     level, first, taken = place
@@ -68,23 +76,20 @@ def _noise(
     if plan.is_exact(level, query.name):
         variance[:] = 0.0
         return np.zeros((query.n_answers, n_nodes), np.int16), variance
-    kinds = {
-        kind: _whole_law(plan, levels, level, query.name, kind)
-        for kind in np.unique(taken[first : first + n_nodes]).tolist()
-    }
-    narrow = np.result_type(np.int16, *(law.narrowest for law in kinds.values() if law is not None))
+    kinds = {kind: law(kind) for kind in np.unique(taken[first : first + n_nodes]).tolist()}
+    narrow = np.result_type(np.int16, *(one.narrowest for one in kinds.values() if one is not None))
     noise = np.zeros((query.n_answers, n_nodes), narrow)
     for chunk, nodes in chunks_of(len(taken), query.n_answers, first, first + n_nodes):
         for kind, members in groups(taken[nodes], slice(0, nodes.stop - nodes.start)):
             own, drawn = _within(members, nodes.start - first, n_nodes)
             if not variance[own].size:
                 continue
-            law = kinds[kind]
-            variance[own] = np.inf if law is None else law.variance
-            if law is not None:
+            mine = kinds[kind]
+            variance[own] = np.inf if mine is None else mine.variance
+            if mine is not None:
                 count = members.stop if isinstance(members, slice) else len(members)
-                stream = key.stream(level, query.name, chunk, kind)
-                noise[:, own] = law.sample((query.n_answers, count), stream, law.narrowest)[:, drawn]
+                stream = streams.stream(level, query.name, chunk, kind)
+                noise[:, own] = mine.sample((query.n_answers, count), stream, mine.narrowest)[:, drawn]
     return noise, variance
 
 
@@ -106,8 +111,9 @@ def _whole_law(plan: Plan, levels: Sequence[str], level: str, query: str, taken:
     return law
 
 
-def _added(noise: npt.NDArray[Any], answers: IntArray, rows: IntArray, counts: IntArray) -> npt.NDArray[Any]:
-    """``noise`` (answers x nodes) with ``counts`` added at some answers and rows, in a kind that holds all."""
+def _added(noise: npt.NDArray[Any], counted: Counted) -> npt.NDArray[Any]:
+    """``noise`` (answers x nodes) with what is ``counted`` added, in a kind of integer that holds all."""
+    rows, answers, counts = counted
     if not len(counts):
         return noise
     n_nodes = noise.shape[1]
@@ -117,7 +123,9 @@ def _added(noise: npt.NDArray[Any], answers: IntArray, rows: IntArray, counts: I
     sums, at = np.add.reduceat(counts[order], starts), at[starts]
     answer, row = np.divmod(at, n_nodes)
     sums = sums + noise[answer, row]
-    kind = np.result_type(noise, np.min_scalar_type(int(sums.min())), np.min_scalar_type(int(-abs(sums).max())))
+    least, most = int(sums.min()), int(sums.max())
+    kinds = (noise.dtype, np.dtype(np.int32), np.dtype(np.int64))
+    kind = next(kind for kind in kinds if np.iinfo(kind).min <= least and most <= np.iinfo(kind).max)
     held = noise.astype(kind, copy=False)
     held[answer, row] = sums
     return held

@@ -36,10 +36,9 @@ def whole_numbers(values: Any, title: str, nodes: IntArray | range, geography: G
         rows = np.flatnonzero(wrong)
         if len(rows):
             row = int(rows[0])
-            more = f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
             raise CountsError(
                 f"{geography.describe(int(nodes[row]))}, cell {shown(title)} ({ROW}): the value"
-                f"{of_the_value(array[row].as_py())} {what}{more}; {remedy}",
+                f"{of_the_value(array[row].as_py())} {what}; {remedy}",
                 row=row,
             )
 
@@ -110,9 +109,15 @@ def _from_text(array: pa.Array, refuse: Any) -> pa.Array:
     return digits.cast(pa.int64())
 
 
+def total_of(counts: IntArray) -> int:
+    """The sum of ``counts`` of at most 2^53 each: exact up to 2^54, and above it to the precision of float64."""
+    about = float(counts.sum(dtype=np.float64))
+    return int(counts.sum()) if about <= 2 * LARGEST_WHOLE else int(about)
+
+
 def refuse_zeros(values: IntArray, schema: Schema, geography: Geography) -> None:
     """Refuse records in cells where the schema says that there are none; ``values`` (cells x nodes)."""
-    closed = np.setdiff1d(np.arange(schema.n_cells), schema.possible_cells())
+    closed = np.flatnonzero(schema.excluded(np.arange(schema.n_cells)))
     for cell in closed[values[closed, 0] > 0][:1]:
         leaves = geography.tree.leaves
         node = leaves.start + int(np.flatnonzero(values[cell, leaves] > 0)[0])

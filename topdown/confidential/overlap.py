@@ -60,7 +60,7 @@ def require_disjoint(counts: Counts) -> None:
         geography = counts.geography
         some = ", ".join(geography.describe(int(node)) for node in units[:2])
         raise CountsError(
-            f"{some}{f' and {len(units) - 2:,} more' if len(units) > 2 else ''}: equal to the sum of the other units "
+            f"{some}{' and others' if len(units) > 2 else ''}: equal to the sum of the other units "
             "of the same parent in every cell, as a row of totals among the units would be: leave such rows out "
             "(input.where chooses rows), or, where they are units, say input.assume_disjoint = true, which the "
             "manifest then states"

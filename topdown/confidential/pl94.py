@@ -241,8 +241,8 @@ def _partial(geography: Geography, members: dict[str, pa.Table], rows: npt.NDArr
         off = families.total(total[families.children]) != total[families.parents]
         if off.any():
             found.append(
-                f"the units of level {shown(geography.levels[index + 1])} do not add up to {int(off.sum()):,} of "
-                f"{len(off):,} of level {shown(geography.levels[index])}: the file holds a part of them"
+                f"the units of level {shown(geography.levels[index + 1])} do not add up to those of "
+                f"level {shown(geography.levels[index])}: the file holds a part of them"
             )
     return tuple(found)
 

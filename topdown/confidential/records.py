@@ -50,6 +50,11 @@ def count_records(
     that is no count, a second row of the same leaf and cells; and for a total beyond 2^53.
     """
     leaves, n_cells = geography.tree.leaves, len(cells)
+    if geography.n_leaves * n_cells >= 1 << 63:
+        raise CountsError(
+            f"{geography.n_leaves:,} leaves x {n_cells:,} cells are more than 2^63, the numbers that tell them apart; "
+            "leave an attribute out"
+        )
     tally: Dense | Sparse = (Sparse if n_cells >= SPARSE_FROM else Dense)(geography.n_leaves, n_cells)
     begin = 0
     for table in _gathered(batches):
@@ -71,7 +76,7 @@ def count_records(
         begin += table.num_rows
     if tally.total > LARGEST_WHOLE:
         raise CountsError(f"{geography.describe(0)}: the total is more than 2^53; split the table")
-    return tally.held(geography, tuple(cells), schema)
+    return tally.held(geography, cells, schema)
 
 
 def batches_of_frame(frame: Any, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -102,7 +107,7 @@ def held_of_frame(
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """``batches`` in tables of about a million rows: to find units costs as much for a few rows as for many."""
     held: list[pa.RecordBatch] = []
-    for batch in batches:
+    for batch in filter(len, batches):
         held.append(batch)
         if sum(one.num_rows for one in held) >= _ROWS_AT_ONCE:
             yield pa.Table.from_batches(held)
@@ -161,8 +166,7 @@ def _cells(table: pa.Table, schema: Schema | None) -> IntArray:
             if value is None:
                 said, remedy = "is missing", "give every record one of its categories, if need be one for the unknown"
             raise CountsError(
-                f"{ROW}: {shown(attribute.name)} {said} ({listed(attribute.categories)}; {len(wrong):,} such rows at "
-                f"least); {remedy}",
+                f"{ROW}: {shown(attribute.name)} {said} ({listed(attribute.categories)}); {remedy}",
                 row=row,
             )
         place = place * len(attribute.categories) + found

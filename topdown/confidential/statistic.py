@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from topdown.errors import CountsError
 from topdown.noise import BoundaryInflatedDiscreteLaplace, SecureSource, Source, TruncatedDiscreteLaplace
 from topdown.noise.exact_numbers import ExactNumber, exact_fraction
+from topdown.noise.key import NoiseKey
 from topdown.privacy.accounting import Event
 from topdown.privacy.statistic_plan import STATISTICS, StatisticPlan
 
@@ -76,12 +77,13 @@ class MeasuredStatistic:
 
 
 def measure_statistic(
-    values: ArrayLike, plan: StatisticPlan, source: Source | None = None, *, columns: Sequence[str] = ()
+    values: ArrayLike, plan: StatisticPlan, source: Source | NoiseKey | None = None, *, columns: Sequence[str] = ()
 ) -> MeasuredStatistic:
     """The statistic of ``values`` (n,) or (n, columns), protected as ``plan`` says, drawn exactly within its bounds.
 
     Values beyond their bounds are clipped. ``source``: by default the operating system's entropy; what a seeded one
-    draws is not fit for release. Raises `CountsError` for values that are no numbers, or not as many as the plan has
+    draws is not fit for release; a key draws the same again of the same values, plan and names of ``columns``, and
+    independently of any others. Raises `CountsError` for values that are no numbers, or not as many as the plan has
     records.
     """
     table = np.asarray(values, dtype=np.float64)
@@ -97,12 +99,14 @@ def measure_statistic(
             f"the value of record {int(np.argmin(np.isfinite(table).all(axis=1)))} is missing; give a number"
         )
     whole = [_whole(table[:, at], *plan.bounds[at]) for at in range(chosen.columns)]
-    unit = Fraction(1, 2**RECORD_BITS) ** (1 if plan.statistic == "mean" else 2)
+    unit = Fraction(1, 2**RECORD_BITS) ** chosen.degree
     exact = chosen.value(whole, plan.records) * unit
     first, last = plan.steps
     place = min(max(math.floor(exact * 2**plan.bits + Fraction(1, 2)), first), last)
     law = TruncatedDiscreteLaplace if plan.bounding == "truncated" else BoundaryInflatedDiscreteLaplace
     bits = SecureSource() if source is None else source
+    if isinstance(bits, NoiseKey):
+        bits = bits.streams(bits.code("values", [(plan.settled(columns), table)])).stream("statistic")
     drawn = int(law(place - first, plan.scale, 0, plan.width).sample((), bits)) + first
     step = Fraction(1, 2**plan.bits)
     return MeasuredStatistic(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.confidential.entries import Entries, Run
-from topdown.confidential.numbers import occupied_zero, refuse_zeros
+from topdown.confidential.numbers import occupied_zero, refuse_zeros, total_of
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.workload import Schema
@@ -43,10 +44,10 @@ class Dense:
         return None
 
     @property
-    def total(self) -> float:
-        return float(self.bottom.sum(dtype=np.float64))
+    def total(self) -> int:
+        return total_of(self.bottom)
 
-    def held(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> IntArray:
+    def held(self, geography: Geography, cells: Sequence[str], schema: Schema | None) -> IntArray:
         values = geography.tree.aggregate(self.bottom.reshape(self.shape[::-1]))
         values.flags.writeable = False
         if schema is not None:
@@ -65,7 +66,7 @@ class Sparse:
     def __init__(self, n_leaves: int, n_cells: int) -> None:
         self.n_cells = n_cells
         self.runs: list[Run] = []
-        self.total = 0.0
+        self.total = 0
 
     def add(self, place: IntArray, numbers: IntArray | None) -> int | None:
         """As `Dense.add`."""
@@ -83,21 +84,19 @@ class Sparse:
                 return int(np.flatnonzero(again)[0])
             order: Any = slice(None) if rises else np.argsort(place)
             run = Run(place[order], numbers[order])
-        self.total += float(run.counts.sum(dtype=np.float64))
+        self.total += total_of(run.counts)
         self.runs.append(_narrowed(run))
         while len(self.runs) > 1 and not _follow(*self.runs[-2:]) and _alike_long(*self.runs[-2:]):
             self.runs[-2:] = [_merged(*self.runs[-2:])]
         return None
 
-    def held(self, geography: Geography, cells: tuple[str, ...], schema: Schema | None) -> Entries:
+    def held(self, geography: Geography, cells: Sequence[str], schema: Schema | None) -> Entries:
         if not all(_follow(*self.runs[k : k + 2]) for k in range(len(self.runs) - 1)):
             while len(self.runs) > 1:
                 self.runs[-2:] = [_merged(*self.runs[-2:])]
-        if schema is not None:
-            is_open = np.zeros(self.n_cells, bool)
-            is_open[schema.possible_cells()] = True
+        if schema is not None and schema.zeros:
             for keys, counts in self.runs:
-                wrong = np.flatnonzero(~is_open[keys % self.n_cells] & (counts > 0))
+                wrong = np.flatnonzero(schema.excluded(keys % self.n_cells) & (counts > 0))
                 if len(wrong):
                     leaf, cell = divmod(int(keys[wrong[0]]), self.n_cells)
                     raise occupied_zero(geography, geography.tree.leaves.start + leaf, cells[cell])

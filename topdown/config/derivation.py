@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -26,42 +29,51 @@ def _non_negative(method: str) -> str:
 
 
 class Projection(Section):
-    """The non-negative method whose whole numbers are released. ``upward`` = "from LEVEL": of "gls-top-down" and
-    several queries the level where the upward pass starts; what is measured below it shares out its counts and tells
-    nothing of them. By default it starts at the leaves.
-    """
+    """How the measurements are made consistent, non-negative and whole."""
 
     method: Annotated[str, AfterValidator(_non_negative)] = "gls-top-down"
+    """The non-negative method whose whole numbers are released: "top-down", "gls-top-down" or "joint"."""
     weights: Literal["variance", "uniform"] = "variance"
+    """"variance" weighs measurements by 1 / variance, "uniform" all alike."""
     upward: str | None = None
+    """"from LEVEL": of "gls-top-down" and several queries the level where the upward pass starts. What is measured
+    below it shares out its counts and tells nothing of them. By default it starts at the leaves."""
     cross_check: bool = True
+    """Solve the program, or a sample of it, a second time by cvxpy, and refuse a release where the two differ."""
     solver: str = "OSQP"
+    """The solver of the second solution: any that cvxpy finds installed."""
 
 
 class Output(Section):
-    """Where the release goes; ``csv`` = false leaves out the CSV beside the Parquet files, ``wide`` adds the release
-    with a row per unit and a column per cell, ``tables`` a table for every query that it names (or "P1" to "P5" of the
-    redistricting file), with a row per unit and its estimates beside. ``estimates``: of every cell of every unit, by
-    default where the cells alone are measured; ``estimates_csv`` the same as CSV. ``confidence``: of the margins of
-    error, above 0.5 and below 1. ``exports``: other people's forms in which the release is written too, as `topdown
-    export` does, into the folder exports/ beside public/; section [exports] says what they need.
-    """
+    """Where the release goes, and which files it has."""
 
     directory: str = "output"
+    """The folder in which public/ and internal/ are made."""
     csv: bool = True
+    """Write CSV files beside the Parquet files."""
     wide: bool = False
+    """Add the release with a row per unit and a column per cell."""
     estimates: bool | None = None
+    """Publish the estimates of every cell of every unit; by default where the cells alone are measured."""
     estimates_csv: bool = False
+    """Write the estimates as CSV, too."""
     tables: list[str] = Field(default_factory=list)
+    """Queries, or "P1" to "P5" of the redistricting file, that get a table with a row per unit, and one of their
+    estimates beside it."""
     confidence: float = Field(default=0.9, gt=0.5, lt=1.0)
+    """The confidence of the margins of error, above 0.5 and below 1."""
     exports: list[str] = Field(default_factory=list)
+    """Other forms in which the release is written, as `topdown export` does, into the folder exports/ beside public/.
+    Section [exports] says what they need."""
 
 
 class OutputWithRecords(Output):
-    """``microdata``: whether `topdown run` goes on to write one record per person or household; ``microdata_order``."""
+    """Where the release goes, and which files it has."""
 
     microdata: bool = False
+    """Write the release as one record per person or household, too."""
     microdata_order: Literal["sorted", "shuffled"] = "sorted"
+    """The order of these records: by unit and cell, or at random."""
 
 
 def _moment(text: str) -> str:
@@ -84,39 +96,66 @@ def _address(text: str) -> str:
 
 
 class CatalogueOptions(Section):
-    """What catalogues are told of the release (dcat.jsonld, csv-metadata.json): its ``publisher``, its ``licence`` by
-    address or name, the ``period`` that is counted ("2020", "2020-04-01", "2019/2020"), a ``description``, by default
-    the codebook's, and the ``url`` where it is found.
-    """
+    """What catalogues are told of the release, in dcat.jsonld and csv-metadata.json."""
 
     publisher: str = ""
+    """Who publishes it."""
     licence: str = ""
+    """Its licence, by address or name."""
     period: Annotated[str, AfterValidator(_moment)] = ""
+    """The time that is counted: "2020", "2020-04-01" or "2019/2020"."""
     description: str = ""
+    """What it is; by default what the codebook says."""
     url: Annotated[str, AfterValidator(_address)] = ""
+    """Where it is found on the web."""
 
 
 class ExportsOptions(Section):
-    """What the forms in output.exports are told, by the names of the options of `topdown export`: of the redistricting
-    file (pl94) and microdata (ppmf) the public directory of the release of the housing ``units``; of pl94 a file of
-    which the geographic ``header`` is taken, and which ``state`` of a nation; of geoparquet the file of outlines
-    (``geometry``) and the ``query`` whose answers are written.
-    """
+    """What the forms in output.exports need, by the names of the options of `topdown export`."""
 
     units: str | None = None
+    """pl94, ppmf: the public directory of the release of the housing units."""
     header: str | None = None
+    """pl94: a file whose geographic header is taken."""
     geometry: str | None = None
+    """geoparquet: the file of the units' outlines."""
     query: str | None = None
+    """geoparquet: the query whose answers are written."""
     state: str | None = None
+    """pl94: the state of a nation's release that is written."""
 
 
-class DerivationConfig(Section, ABC):
+class DerivationConfig(Section):
     """What follows the draw, whatever the measurements come from: how they are projected, where the release is written.
 
-    ``folder``: the configuration file's, against which paths are resolved.
+    ``folder``: the configuration file's, against which paths are resolved. ``not_in_fingerprint``: settings, and whole
+    sections, that decide no number of the release, by the reason why; every other one is in its `fingerprint`.
     """
 
+    not_in_fingerprint: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+        {
+            "paths are relative to it, and the files that they lead to are known by their digests": ("folder",),
+            "where the release is written": ("output.directory",),
+            "in which forms the same numbers are written": (
+                "output.csv",
+                "output.wide",
+                "output.estimates",
+                "output.estimates_csv",
+                "output.tables",
+                "output.exports",
+                "exports",
+            ),
+            "how likely the margins of error beside the numbers hold": ("output.confidence",),
+            "what catalogues are told": ("catalogue",),
+            "how the numbers are checked: a check that failed may be repeated by another solver": (
+                "projection.cross_check",
+                "projection.solver",
+            ),
+        }
+    )
+
     title: str = ""
+    """What the release is called, in its codebook and manifest."""
     projection: Projection = Projection()
     output: Output = Output()
     catalogue: CatalogueOptions = CatalogueOptions()
@@ -136,8 +175,16 @@ class DerivationConfig(Section, ABC):
         """Every setting, defaults filled in, as JSON-able values."""
         return self.model_dump(mode="json", by_alias=True)
 
-    @abstractmethod
     def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
-        """SHA-256 of what decides, beside the numbers, what is released; ``units``: that of a public list of units,
-        ``limits``: that of a public table of limits.
+        """SHA-256 of everything that decides what is released but the numbers that it is made from: of every setting,
+        without ``not_in_fingerprint``. ``units``: the digest of the public list of units, ``limits``: that of the
+        public table of limits.
+
+        What a table names in another order is another configuration: answers have the order of their categories.
         """
+        settled = self.resolved()
+        for names in self.not_in_fingerprint.values():
+            for name in names:
+                section, _, setting = name.rpartition(".")
+                (settled[section] if section else settled).pop(setting, None)
+        return hashlib.sha256(json.dumps([settled, units, limits]).encode()).hexdigest()

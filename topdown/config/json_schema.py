@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from topdown.config.project import ProjectConfig
+from topdown.config.reference import descriptions, sections_of
 from topdown.config.release import RunConfig
 from topdown.config.study import StudyConfig
 from topdown.errors import require_known
@@ -30,6 +31,7 @@ def json_schema(kind: str) -> dict[str, Any]:
     }
     found["properties"].pop("folder", None)
     _tidied(found)
+    _described(found, MODELS[kind])
     _exact_numbers(found)
     if kind != "project":
         # Where rows are records, the cells follow from [schema].
@@ -52,6 +54,17 @@ def _tidied(node: Any) -> None:
             node[name] = re.sub(r"\s+", " ", one.replace("``", ""))
         else:
             _tidied(one)
+
+
+def _described(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Every setting with what the text below it says."""
+    for section in sections_of(model):
+        known = schema if section is model else schema["$defs"].get(section.__name__, {})
+        for name, said in descriptions(section).items():
+            field = section.model_fields.get(name)
+            setting = known.get("properties", {}).get(name if field is None else field.alias or name)
+            if setting is not None:
+                setting["description"] = said
 
 
 _EXACT = ("epsilon", "rho", "delta")

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from topdown.config.privacy import NoiseOptions, Privacy, budget_errors
 from topdown.config.project import ProjectConfig
+from topdown.config.reference import right_form
 from topdown.config.release import RunConfig, contradictions
 from topdown.config.study import StudyConfig
 from topdown.config.table import GeographyOptions, Input
@@ -19,6 +20,9 @@ from topdown.wording import LONGEST_LIST, may_hold_a_count, reason, shown, shown
 _MOST_ERRORS = 10
 _LONGEST_SETTING = 25
 """A message quotes at most so many settings, and so much of each."""
+
+_LARGEST = 1 << 26
+"""Characters of a configuration; some devices have no end."""
 
 _BACKSLASH = (
     r" (a backslash begins an escape: write paths as C:/data/table.csv, or 'C:\data\table.csv' in single quotes)"
@@ -83,11 +87,17 @@ def load_project(path: str | Path) -> ProjectConfig:
 def _settings(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
+            raise ConfigError(f"{shown_path(path)}: is longer than any configuration; give the path of a TOML file")
+        return tomllib.loads(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{shown_path(path)}: cannot be read: {reason(error)}; give the path of a TOML file"
         ) from None
+    except ConfigError:
+        raise
     except (ValueError, RecursionError) as error:
         # Also for a number of thousands of digits, and for brackets within thousands of others.
         hint = _BACKSLASH if "\\" in str(error) or "hex" in str(error) else ""
@@ -152,7 +162,8 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
     if not parts:  # what sections say together: its value would be the whole file
         return str(error["msg"].removeprefix("Value error, "))
     if error["type"] != "extra_forbidden":
-        return f"{where}: {error['msg'].removeprefix('Value error, ')} (is {shown(error['input'], _LONGEST_SETTING)})"
+        said = right_form(parts, error["type"]) or error["msg"].removeprefix("Value error, ")
+        return f"{where}: {said} (is {shown(error['input'], _LONGEST_SETTING)})"
     key = str(error["loc"][-1])
     if "seed" in key.lower() and issubclass(model, StudyConfig):
         return f"unknown key {where}: a study's seed is study.seed"

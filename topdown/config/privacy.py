@@ -18,25 +18,35 @@ _OF_PRESETS = ("mechanism", "epsilon", "rho", "delta", "shares", "neighbours", "
 
 
 class Privacy(Section):
-    """Mechanism and budget, as in `topdown.Plan`; numbers are taken as they are written, fractions as "1/3".
-
-    ``preset``: a plan that was used, by name (`topdown.preset`), in place of mechanism, budget, shares, neighbours and
-    unit. ``only_child``: "move-up" gives the share of a unit that is its parent's only child to the parent.
-    ``accept_no_protection``: release also where the noise of a level is next to always 0, which is refused otherwise.
-    """
+    """Mechanism and budget. Numbers are taken as they are written; fractions are written "1/3"."""
 
     mechanism: str = "geometric"
+    """The noise: "geometric" or "laplace" for a budget epsilon, "discrete-gaussian" or "gaussian" for a budget rho."""
     epsilon: Exact | None = None
+    """The budget of pure differential privacy, of the whole release. For a Gaussian mechanism, with delta: the total
+    (epsilon, delta)."""
     rho: Exact | None = None
+    """The budget of zero-concentrated differential privacy, of the whole release."""
     delta: Exact | None = None
+    """The delta of the (epsilon, delta) statement of a Gaussian mechanism; 1e-10 where it is left out."""
     shares: dict[str, Exact | dict[str, Exact]] | None = None
+    """The part of the budget of every level, or of every query of a level; they add up to 1. Equal parts where it is
+    left out."""
     neighbours: str = "add-remove"
+    """Which tables must look alike: those that differ by one unit more or less ("add-remove"), or by one unit that
+    moves ("substitute")."""
     invariants: list[str] | dict[str, list[str]] = Field(default_factory=list)
+    """Levels, or queries by level, that are published exactly. They are not protected."""
     unit: str = "person"
+    """What is protected, in words: one of these changes every query by 1."""
     grid_bits: StrictInt = 10
+    """The continuous mechanisms draw on a grid of 2^-grid_bits."""
     accept_no_protection: bool = False
+    """Release also where the noise of a level is almost always 0, which is refused otherwise."""
     preset: str | None = None
+    """A plan that was used, such as "pl94-2020-us", in place of mechanism, budget, shares, neighbours and unit."""
     only_child: str = MEASURE
+    """"move-up" gives the share of a unit that is its parent's only child to the parent."""
 
     @model_validator(mode="after")
     def _one_plan(self) -> Privacy:
@@ -51,8 +61,7 @@ class Privacy(Section):
 
     def preset_plan(self, levels: Sequence[str]) -> Plan:
         """The preset's plan for ``levels``. Raises `ConfigError` for a level that it does not know."""
-        invariants = self.invariants if isinstance(self.invariants, dict) else {}
-        return preset(str(self.preset)).plan(levels, invariants=invariants, only_child=self.only_child)
+        return preset(str(self.preset)).plan(levels, invariants=self.invariants, only_child=self.only_child)
 
     def plan(self) -> Plan:
         """The plan that this section describes. Raises `BudgetError` where it is not well defined."""
@@ -64,17 +73,17 @@ class Privacy(Section):
 
 
 class NoiseOptions(Section):
-    """Whether counts are drawn within bounds: ``bounds`` for all levels or by level, ``upper`` bounds that are public.
-
-    ``within``: by level the intervals [low, high] that are public, in the place of 0 to ``upper``; ``inf`` for no end.
-    As in `topdown.Plan`: "none", "boundary-inflated", "truncated" or "normalized"; ``calibration`` = "uncorrected"
-    takes the textbook scale for the last two, which costs more than the budget says and is charged so.
-    """
+    """Whether counts are drawn within bounds: a research method, see docs/bounded_noise.md."""
 
     bounds: str | dict[str, str] = NONE
+    """"none", "boundary-inflated", "truncated" or "normalized", for all levels or by level."""
     upper: int | dict[str, int] | None = None
+    """A public number that no count passes, for all levels or by level."""
     within: dict[str, list[tuple[int | float, int | float]]] | None = None
+    """By level the public intervals [low, high] that counts lie in, in place of 0 to upper; inf for no end."""
     calibration: str = CALIBRATED
+    """"uncorrected" takes the textbook's scale for truncated and normalized noise, which costs more than the budget
+    says, and is charged so."""
 
 
 _ASPECTS = (
@@ -113,7 +122,9 @@ def budget_errors(privacy: Privacy, noise: NoiseOptions, levels: Sequence[str] |
 
 
 class LedgerOptions(Section):
-    """The ledger in which the release's budget is reserved, and the name of the confidential data set in it."""
+    """The ledger in which the release's budget is reserved before the first draw."""
 
     path: str
+    """The ledger's file; `topdown ledger init` makes one."""
     dataset: str
+    """The name of the confidential data set in the ledger."""

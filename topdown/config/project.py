@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -14,18 +14,21 @@ from topdown.config.section import Section
 
 
 class MeasurementsOptions(Section):
-    """Where the measurements are: the public directory of a release, or with ``product`` the folder of the Census
-    Bureau's noisy measurement files. Of these, ``state``: two digits; ``levels``: those to read; ``total``: the state's
-    total, where it was published exactly elsewhere; ``incomplete``: whether to take files in which measurements are
-    missing.
-    """
+    """Where the measurements are."""
 
     path: str
+    """The public directory of a release, or with ``product`` the folder of the Census Bureau's noisy measurement
+    files."""
     product: str | None = None
+    """The product of the noisy measurement files, such as "pl94-2020-us"."""
     state: str | None = None
+    """Of noisy measurement files: the state, by its two digits."""
     levels: list[str] | None = None
+    """Of noisy measurement files: the levels to read."""
     total: int | None = Field(default=None, ge=0)
+    """Of noisy measurement files: the state's total, where it was published exactly elsewhere."""
     incomplete: bool = False
+    """Of noisy measurement files: take files in which measurements are missing, too."""
 
     @model_validator(mode="after")
     def _alone(self) -> Self:
@@ -40,17 +43,13 @@ class MeasurementsOptions(Section):
 class ProjectConfig(DerivationConfig):
     """A release from measurements that were drawn before: another projection of the same noise, at no budget."""
 
+    not_in_fingerprint: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+        {**DerivationConfig.not_in_fingerprint, "measurements are known by their digest": ("measurements",)}
+    )
+
     measurements: MeasurementsOptions
 
     @property
     def measurements_path(self) -> Path:
         """The measurements' path."""
         return self.path_of(self.measurements.path)
-
-    def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
-        """SHA-256 of what decides, beside the measurements, what is released; not of how it is checked."""
-        projection = {"method", "weights"} | ({"upward"} if self.projection.upward is not None else set())
-        settled = self.model_dump(mode="json", include={"projection": projection}) | {"units": units}
-        if limits is not None:
-            settled["limits"] = limits
-        return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -13,24 +13,15 @@ from topdown.config.derivation import DerivationConfig, OutputWithRecords
 from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
 from topdown.config.table import BoundsOptions, GeographyOptions, Input
 from topdown.errors import BudgetError, ConfigError, PlanError
-from topdown.geography.geography import DEFAULT_ROOT
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
+from topdown.release.manifest import require_nameable
 from topdown.release.wide import wide_columns
 from topdown.tables.pl94 import WIDTHS
 from topdown.wording import shown
 from topdown.workload import DETAILED, Schema
 from topdown.workload.answer_tables import answer_tables
 from topdown.workload.redistricting import PERSONS
-
-LATER = {
-    "input": ("assume_disjoint", "delimiter", "encoding", "sheet", "rows", "count"),
-    "geography": ("fill",),
-    "noise": ("within",),
-    "privacy": ("accept_no_protection", "preset", "only_child"),
-    "projection": ("upward",),
-}
-"""Settings that were added to sections, which the fingerprint of a release without them does not know."""
 
 
 def contradictions(table: Input, geography: GeographyOptions, *, has_attributes: bool) -> list[str]:
@@ -83,6 +74,14 @@ def _with_spine(settings: Any) -> Any:
 class RunConfig(DerivationConfig):
     """A release, from the confidential table to the public directory."""
 
+    not_in_fingerprint: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+        {
+            **DerivationConfig.not_in_fingerprint,
+            "whether records are made of the numbers afterwards": ("output.microdata", "output.microdata_order"),
+            "where the budget is accounted for": ("ledger",),
+        }
+    )
+
     input: Input
     geography: GeographyOptions
     privacy: Privacy
@@ -91,8 +90,12 @@ class RunConfig(DerivationConfig):
     ledger: LedgerOptions | None = None
     # "schema" is a method of pydantic's models, so the section [schema] has another name here.
     attributes: dict[str, list[str]] | None = Field(default=None, alias="schema")
+    """The attributes of a record with their categories. The cells are the product of the attributes."""
     recodes: dict[str, dict[str, dict[str, list[str]]]] = Field(default_factory=dict)
+    """Coarser versions of an attribute, by attribute and name: which categories make up each group. Queries may name
+    them."""
     zeros: list[dict[str, str | list[str]]] = Field(default_factory=list)
+    """Combinations of categories that no record can have (structural zeros). What is not named may be any."""
     bounds: BoundsOptions | None = None
 
     @model_validator(mode="before")
@@ -110,13 +113,15 @@ class RunConfig(DerivationConfig):
         if not is_table or "cells" in table or not isinstance(attributes, dict):
             return settings
         try:
-            cells = list(Schema.from_mapping(attributes).cells())
+            schema = Schema.from_mapping(attributes)
         except (ConfigError, TypeError):
             return settings  # what is wrong with it is said where it is looked at
-        return {**settings, "input": {**table, "cells": cells}}
+        schema.require_listable()
+        return {**settings, "input": {**table, "cells": list(schema.cells())}}
 
     @model_validator(mode="after")
     def _meant(self) -> RunConfig:
+        require_nameable(self.input.cells)
         if self.output.wide:
             wide_columns(self.input.cells)
         found = contradictions(self.input, self.geography, has_attributes=self.attributes is not None)
@@ -202,35 +207,3 @@ class RunConfig(DerivationConfig):
             kind = PlanError if any(isinstance(error, PlanError) for error in found) else BudgetError
             raise kind("; ".join(map(str, found)))
         return Plan(**self.privacy.arguments(), **self.noise.model_dump())
-
-    def fingerprint(self, units: str | None = None, limits: str | None = None) -> str:
-        """SHA-256 of everything that decides what is released but the counts; ``units``: the digest of their list,
-        ``limits``: that of the table of limits.
-
-        Not of where it is written, nor of how it is checked: a run that failed its second solution may go on with
-        another solver, from the noise that was drawn. Nor of what records and exports are made of it afterwards.
-        """
-        apart: Any = dict.fromkeys(("output", "exports", "ledger", "catalogue"), True)
-        apart |= {"projection": {"cross_check", "solver"}}
-        if not self.by_family:
-            apart |= {"attributes": True, "recodes": True}
-        if not self.zeros:
-            apart |= {"zeros": True}
-        if self.bounds is None:
-            apart |= {"bounds": True}
-        settled = self.model_dump(mode="json", exclude=apart)
-        # What came later is left out where it is as it was before it came: releases that were begun then go on.
-        for section, names in LATER.items():
-            for name in names:
-                if settled[section][name] == type(getattr(self, section)).model_fields[name].default:
-                    del settled[section][name]
-        if self.noise == NoiseOptions():
-            del settled["noise"]
-        # The name that every root had where none was given.
-        settled["geography"]["root"] = settled["geography"]["root"] or DEFAULT_ROOT
-        # Measurements are kept by node: those that were kept under another order of nodes are of another release.
-        settled["siblings"] = "by GEOID"
-        settled["units"] = units
-        if limits is not None:
-            settled["limits"] = limits
-        return hashlib.sha256(json.dumps(settled, sort_keys=True).encode()).hexdigest()

@@ -29,14 +29,18 @@ def _as_list(value: Any) -> Any:
 
 
 class ThresholdOptions(Section):
-    """A yes-or-no decision: ``cell`` above ``cutoff``; its part of the cells ``among``, of which it is one; or its
-    ratio to the cells ``per``. For the units of ``level``, the lowest where it is left out."""
+    """A yes-or-no decision for every unit of a level: whether a count, a share or a ratio is above a cutoff."""
 
     cell: str
+    """The cell, or the answer to a query, that is compared."""
     cutoff: float = Field(allow_inf_nan=False)
+    """Above which number the decision is yes."""
     among: list[str] = Field(default_factory=list)
+    """Compare the cell's share of the sum of these cells, of which it is one."""
     per: list[str] = Field(default_factory=list)
+    """Compare the cell's ratio to the sum of these cells."""
     level: str | None = None
+    """The level of the units; the lowest where it is left out."""
 
     @model_validator(mode="after")
     def _meant(self) -> ThresholdOptions:
@@ -45,19 +49,19 @@ class ThresholdOptions(Section):
 
 
 class GroupOptions(Section):
-    """Groups of units by ``columns`` of the table, crossed where there are several; "size class" is one too.
-
-    ``name``: what the report calls it. ``labels``: what it calls the values of a single column; ``order``: the values
-    (or their labels) in the order in which they are shown; the others follow by number and letter.
-    ``weight``: a column of numbers of 0 or more by which a group's means are weighted, such as how many people of a
-    kind live in each unit.
-    """
+    """Groups of units, by columns of the table."""
 
     columns: Annotated[list[str], Field(min_length=1), BeforeValidator(_as_list)]
+    """The columns, crossed where there are several; "size class" is one too."""
     name: str = ""
+    """What the report calls the grouping."""
     labels: dict[str, str] = Field(default_factory=dict)
+    """What the report calls the values of a single column."""
     order: list[str] = Field(default_factory=list)
+    """The values of a single column, or their labels, in the order in which they are shown. The others follow."""
     weight: str | None = None
+    """A column of numbers of 0 or more by which a group's means are weighted, such as how many people of a kind live in
+    each unit."""
 
     @property
     def title(self) -> str:
@@ -84,44 +88,47 @@ def _grouped(value: Any) -> Any:
 
 
 class Variant(NoiseOptions):
-    """Another kind of noise for the same study, at the same budget: a ``name`` and what `NoiseOptions` says.
-
-    ``methods``: those to study under it, the study's own where it is left out.
-    """
+    """Another kind of noise for the same study, at the same budget: a name, and what [noise] may say."""
 
     name: str = Field(min_length=1)
+    """What the report calls it."""
     methods: list[str] | None = None
+    """The methods to study under it; the study's own where it is left out."""
 
 
 class StudyOptions(Section):
-    """How a study is simulated and what it looks at.
-
-    ``methods``: labels as `topdown.simulate` takes them; the released one is added to the default. ``workers``:
-    processes, one per processor where it is left out. ``reference``: the law that residuals are compared with.
-    ``public_input``: whether the counts are public already; if not, everything that the study writes is confidential.
-    ``groups``: columns of the table that group its units, lists of columns that are crossed, or what `GroupOptions`
-    says. ``queries``: whose answers are studied, at every level, in place of the cells; where several queries are
-    measured by default the total and those of one attribute or recode with few categories. ``fund``: the cell in
-    proportion to which a fund is shared out, all cells' sum where it is left out, of queries the first answer.
-    ``variant``: other kinds of noise, whose errors are compared with those of the release's. ``geometry``: GeoJSON or
-    TopoJSON with the leaves' outlines, for a map.
-    """
+    """How a study is simulated and what it looks at."""
 
     replicates: int = Field(default=1000, ge=1)
+    """How many times the noise is drawn."""
     seed: int = 1
+    """The seed of the simulated noise, which makes a study repeatable."""
     methods: list[str] = Field(
         default=["raw", "top-down/equality", "top-down", "gls", "gls-top-down", "gls-top-down/rounded"], min_length=1
     )
+    """The methods to compare, as `topdown.simulate` takes them; the released one is added to the default."""
     workers: int | None = Field(default=None, ge=1)
+    """Processes; one per processor where it is left out."""
     reference: Literal["noise", "continuous"] = "noise"
+    """The law that residuals are compared with: the noise's own, or the continuous one of the same parameter."""
     public_input: bool = False
+    """Whether the counts are public already. If not, everything that the study writes is confidential."""
     groups: list[Annotated[GroupOptions, BeforeValidator(_grouped)]] = Field(default_factory=list)
+    """Columns of the table that group its units, lists of columns that are crossed, or tables [[study.groups]]."""
     queries: list[str] | None = Field(default=None, min_length=1)
+    """Queries whose answers are studied, at every level, in place of the cells. Where several queries are measured the
+    default is the total and those of one attribute or recode with few categories."""
     fund: str | None = None
+    """The cell in proportion to which a fund is shared out; the sum of all cells, or the first answer, where it is left
+    out."""
     thresholds: list[ThresholdOptions] = Field(default_factory=list)
+    """Decisions by a cutoff."""
     geometry: str | None = None
+    """GeoJSON or TopoJSON with the outlines of the units of the lowest level, for a map."""
     variant: list[Variant] = Field(default_factory=list)
+    """Other kinds of noise, whose errors are compared with those of the release's."""
     size_classes: list[float] = Field(default=[10, 100, 1_000, 10_000, 100_000], min_length=1)
+    """The counts at which size classes begin."""
 
     @model_validator(mode="after")
     def _meant(self) -> StudyOptions:
@@ -139,14 +146,12 @@ class StudyOptions(Section):
 
 
 class ReportOptions(Section):
-    """What the report calls unreliable.
-
-    ``doubtful`` and ``unreliable``: the coefficients of variation, a standard deviation by the published count, above
-    which a number is shaded, and shaded darker.
-    """
+    """What the report calls unreliable, by the coefficient of variation (standard deviation by published count)."""
 
     doubtful: float = Field(default=DOUBTFUL, gt=0, allow_inf_nan=False)
+    """Above it a number is shaded."""
     unreliable: float = Field(default=UNRELIABLE, gt=0, allow_inf_nan=False)
+    """Above it a number is shaded darker."""
 
     @model_validator(mode="after")
     def _meant(self) -> ReportOptions:

@@ -13,25 +13,30 @@ from topdown.wording import shown
 
 
 class Input(Section):
-    """The confidential table: a file, or a folder of Parquet files, with one row per leaf, and its columns of counts.
-
-    ``rows``: "records" where every row is a person (or whatever the unit of privacy is), and "long" where every row has
-    a ``count`` of one leaf and category; the columns that [schema] names say which, and ``cells`` follow from it.
-    "pl94": a redistricting file (P.L. 94-171), its folder or ZIP, whose units and attributes are known.
-    ``delimiter``, ``encoding``, ``sheet``: how the file is written, as `topdown.tables.format.Format` has it.
-    ``assume_disjoint``: that every record is in one cell and one unit is then taken on trust, and the manifest says so.
-    """
+    """The confidential table and its columns of counts."""
 
     path: str
+    """The table: a file, or a folder of Parquet files. Paths are relative to the TOML file."""
     delimiter: str | None = None
+    """The character between the columns of a text file; found by itself where it is left out."""
     encoding: str = "utf-8"
+    """The encoding of a text file, such as "cp1252"."""
     sheet: str | None = None
+    """The sheet of a workbook; the first one where it is left out."""
     rows: Literal["leaves", "records", "long", "pl94"] = "leaves"
+    """What a row is. "leaves": a unit of the lowest level, with a column for every cell. "records": a person, or
+    whatever the unit of privacy is. "long": a unit and a category, with a column of counts. "pl94": the table is a
+    redistricting file (P.L. 94-171), its folder or ZIP, whose units and attributes are known."""
     count: str | None = None
+    """The column of counts, where rows = "long"."""
     cells: list[str] = Field(min_length=1)
+    """The columns of counts, where rows = "leaves". Elsewhere the cells follow from [schema]."""
     geoid: str | None = None
+    """The column that identifies the units of the lowest level; with geography.levels it is the last of these."""
     where: dict[str, str] = Field(default_factory=dict)
+    """Takes only the rows that have these values in these columns."""
     assume_disjoint: bool = False
+    """Take it on trust that every record is in one cell and one unit. The manifest says so."""
 
     @model_validator(mode="after")
     def _readable(self) -> Input:
@@ -49,22 +54,27 @@ class Input(Section):
 
 
 class GeographyOptions(Section):
-    """How the units nest: ``levels`` (one column each, root first) or ``widths`` (of hierarchical codes).
-
-    ``root``: what the root is called where no column says so; left out it is "US" with ``widths``, and with ``levels``
-    a column has to say it. ``fill``: "repeat" lets units that are not divided further stand again at the levels below,
-    where their rows have none. ``units``: a public table that lists the leaves, with the columns that identify and name
-    them. Without it the list is taken from the confidential table, and is not protected.
-    """
+    """How the units nest: by ``levels``, one column each, or by ``widths`` of hierarchical codes."""
 
     units: str | None = None
+    """A public table that lists the units of the lowest level, with the columns that identify and name them. Without it
+    the list is taken from the confidential table, and is not protected."""
     levels: list[str] | None = Field(default=None, min_length=1)
+    """The columns that identify the units, the root's first."""
     separator: str | None = None
+    """Joins the columns of the levels into identifiers, where codes are unique within their parent alone: with "/" the
+    county 001 of the state 48 is 48/001."""
     widths: dict[str, StrictInt] | None = None
+    """How many characters of the code in input.geoid identify a unit of each level below the root, the upper ones
+    first."""
     root: str | None = None
+    """What identifies the root where no column does: "US" with widths; with levels a column has to say it."""
     root_level: str = "nation"
+    """What the root's level is called, with widths."""
     names: str | dict[str, str] | None = None
+    """The column of the units' names; with levels a column for every level that has names."""
     fill: Literal["repeat"] | None = None
+    """"repeat": units that are not divided further stand again at the levels below, where their rows have none."""
 
     @model_validator(mode="after")
     def _meant(self) -> GeographyOptions:
@@ -73,6 +83,8 @@ class GeographyOptions(Section):
             found.append("give either levels (the columns, root first) or widths (characters per level)")
         if self.widths is not None and (self.separator is not None or isinstance(self.names, dict)):
             found.append("separator and names by level belong to levels; with widths, names is one column")
+        if self.levels is not None and "root_level" in self.model_fields_set:
+            found.append("root_level belongs to widths; with levels, the first of them is the root's")
         if self.separator == "":
             found.append("separator is empty; give what stands between the parts of a path ('/'), or leave it out")
         levels = self.levels
@@ -96,12 +108,10 @@ class GeographyOptions(Section):
 
 
 class BoundsOptions(Section):
-    """Limits of queries' answers at units that everybody knows, and that the release keeps.
-
-    ``path``: a public table with the columns geoid, query, answer, lower and upper (`topdown.AnswerLimits.from_table`).
-    ``closed``: queries of which it lists all that there is: where a unit has no row for an answer that others of its
-    level have one for, that answer is 0.
-    """
+    """Limits of queries' answers at units that everybody knows, and that the release keeps."""
 
     path: str
+    """A public table with the columns geoid, query, answer, lower and upper."""
     closed: list[str] = Field(default_factory=list)
+    """Queries of which the table lists all that there is: where a unit has no row for an answer that other units of its
+    level have a row for, that answer is 0."""

@@ -98,8 +98,7 @@ def checked_lengths(values: pa.Array, widths: Mapping[str, int]) -> npt.NDArray[
         elif code != code.strip():
             hint = "strip the blanks around it"
         raise GeographyError(
-            f"{ROW}: GEOID {said} has {len(code)} characters, and the widths are {wanted}; {hint}"
-            + (f" (so in {len(wrong)} rows)" if len(wrong) > 1 else ""),
+            f"{ROW}: GEOID {said} has {len(code)} characters, and the widths are {wanted}; {hint}",
             row=row,
         )
     return lengths

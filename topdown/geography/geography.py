@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = "US"
 """What the root of hierarchical codes is called where nothing else is said."""
 
+LONGEST_TEXT = 1_000
+"""Bytes of a unit's GEOID or name, at most."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Geography:
@@ -58,6 +61,13 @@ class Geography:
             raise GeographyError(f"level names repeat: {listed(self.levels)}; give every level its own name")
         if len(self.identifiers) != self.tree.n_nodes:
             raise GeographyError(f"{len(self.identifiers)} GEOIDs for {self.tree.n_nodes} nodes")
+        for what, texts in (("GEOID", self.identifiers), ("name", self.names)):
+            longest = 0 if texts is None else pc.max(pc.binary_length(texts)).as_py() or 0
+            if longest > LONGEST_TEXT:
+                raise GeographyError(
+                    f"a unit has a {what} of {longest:,} bytes, and {LONGEST_TEXT:,} are the most; is a quote not "
+                    "closed, or the column another one?"
+                )
         self._refuse_unordered()
 
     def _refuse_unordered(self) -> None:

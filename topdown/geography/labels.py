@@ -191,10 +191,9 @@ def require_stripped(values: pa.Array, what: str) -> None:
     blank = pc.not_equal(values, pc.utf8_trim_whitespace(values))
     if pc.any(blank).as_py():
         row = int(np.flatnonzero(np.asarray(pc.fill_null(blank, False)))[0])
-        times = pc.sum(blank).as_py()
         raise GeographyError(
-            f"{ROW}: {what} has a blank before or after the code {code_shown(values[row].as_py(), values)} (so in "
-            f"{times:,} {'row' if times == 1 else 'rows'}); take the blanks out of the table",
+            f"{ROW}: {what} has a blank before or after the code {code_shown(values[row].as_py(), values)}; take "
+            "the blanks out of the table",
             row=row,
         )
 
@@ -217,7 +216,7 @@ def encode(values: pa.Array) -> tuple[IntArray, pa.Array]:
     """Codes in the code-point order of what they stand for, and that: neither depends on the order of the rows."""
     # Sorted tables are the common case, and a comparison of neighbours is far cheaper than hashing and than a sort.
     new = rises(values)
-    if len(values) and (new | _stays(values)).all():
+    if len(values) and (new | stays(values)).all():
         starts = np.concatenate([[True], new])
         return np.cumsum(starts) - 1, values if new.all() else values.filter(pa.array(starts))
     encoded = values.dictionary_encode()
@@ -236,7 +235,7 @@ def rises(values: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(pc.fill_null(after, False))
 
 
-def _stays(values: pa.Array) -> npt.NDArray[np.bool_]:
+def stays(values: pa.Array) -> npt.NDArray[np.bool_]:
     """Whether every string but the first is the one before it; (values - 1,). A missing one is not."""
     same = pc.equal(values.slice(1), values.slice(0, max(0, len(values) - 1)))
     return np.asarray(pc.fill_null(same, False))

@@ -44,6 +44,11 @@ class Families(NamedTuple):
     sizes: IntArray
     number: IntArray | None = None
 
+    @property
+    def counted(self) -> IntArray:
+        """How many children every family has, those included that another stands for."""
+        return self.sizes if self.number is None else np.add.reduceat(self.number, self.starts)
+
     def total(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sum over each family of ``values``, whose last axis runs over the children."""
         if self.number is not None:
@@ -52,11 +57,13 @@ class Families(NamedTuple):
 
     def total_rows(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Sum over each family of ``values``, whose first axis runs over the children; of whole numbers as int64."""
-        if values.dtype.kind == "i" and values.ndim == 2:
+        if values.dtype.kind == "i" and values.ndim == 2 and self.number is None:
             from topdown.geography.sums import sums_of_rows
 
             # Of narrow numbers numpy would convert every one before it adds.
             return sums_of_rows(values, self.starts)
+        if self.number is not None:
+            values = values * self.number.reshape(-1, *(1,) * (values.ndim - 1))
         return np.add.reduceat(values, self.starts, axis=0, dtype=np.int64 if values.dtype.kind == "i" else None)
 
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

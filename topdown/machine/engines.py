@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from time import monotonic
 from typing import Any
 
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError, DataError, require_known
 from topdown.machine.allocation import settle_process
 from topdown.machine.tasks import Submits
 from topdown.wording import reason, shown
 
+EXECUTORS = ("processes", "dask")
+"""Who may work on parts."""
+
 _SECONDS = 20
 _LOOKED_AT_EVERY = 2.0
+_ASKED_EVERY = 30.0
+_ANSWERED_WITHIN = 60.0
+"""Seconds: how often a scheduler is asked whether it is there, while a task takes long, and how long it may be busy."""
 
 
 class Cluster:
@@ -25,13 +33,31 @@ class Cluster:
 
     @property
     def count(self) -> int:
-        """How many tasks it works on at once."""
-        threads: dict[str, int] = self._client.nthreads()
+        """How many tasks it works on at once. Raises `DataError` where the scheduler is lost."""
+        try:
+            threads: dict[str, int] = self._client.nthreads()
+        except Exception:
+            raise _lost() from None
         return max(1, sum(threads.values()))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
-        """A future of the call."""
-        return _Watched(self._client, self._executor.submit(_settled, fn, *args))
+        """A future of the call. Raises `DataError` where the scheduler is lost."""
+        try:
+            return _Watched(self._client, self._executor.submit(_settled, fn, *args))
+        except Exception:
+            if _is_closed(self._client):
+                raise _lost() from None
+            raise
+
+
+def _is_closed(client: Any) -> bool:
+    return client.status in ("closing", "closed")
+
+
+def _lost() -> DataError:
+    return DataError(
+        "the scheduler of the cluster is lost; start it and its workers, and run again: what is done is kept"
+    )
 
 
 def _settled(fn: Callable[..., Any], /, *args: Any) -> Any:
@@ -42,31 +68,45 @@ def _settled(fn: Callable[..., Any], /, *args: Any) -> Any:
 
 
 class _Watched:
-    """A ``future`` of a cluster, which Dask leaves without a result for ever where the scheduler is lost."""
+    """A ``future`` of a cluster, which Dask leaves without a result for ever where the scheduler is lost, and a proxy
+    before it keeps its connections open.
+    """
 
     def __init__(self, client: Any, future: Any) -> None:
         self._client, self._future = client, future
 
     def result(self) -> Any:
         """The call's result. Raises what it raised, and `DataError` where the scheduler is lost."""
+        heard = monotonic()
         while not self._future.done():
             try:
                 return self._future.result(timeout=_LOOKED_AT_EVERY)
             except TimeoutError:
-                if self._client.status in ("closing", "closed"):
-                    raise DataError(
-                        "the scheduler of the cluster is lost; start it and its workers, and run again: what is done "
-                        "is kept"
-                    ) from None
+                if monotonic() > heard + _ASKED_EVERY:
+                    self._require_answer()
+                    heard = monotonic()
+            except CancelledError:
+                pass  # so end all futures of a client that is closed
+            if _is_closed(self._client):
+                raise _lost()
         return self._future.result()
+
+    def _require_answer(self) -> None:
+        try:
+            self._client.sync(self._client.scheduler.identity, callback_timeout=_ANSWERED_WITHIN)
+        except Exception:
+            raise _lost() from None
 
 
 @contextmanager
 def executor_of(engine: str, scheduler: str | None) -> Iterator[Submits | None]:
     """The executor of ``engine``: None for "processes", of this computer; of "dask" the cluster's at ``scheduler``.
 
-    Raises `ConfigError` for an engine without what it needs, `DataError` where the scheduler does not answer.
+    A hostile scheduler can run code in this process: Dask's messages are pickles.
+    Raises `ConfigError` for an unknown engine, for one without what it needs and for an address that Dask's settings do
+    not allow, `DataError` where the scheduler does not answer.
     """
+    require_known(engine, EXECUTORS, "engine")
     if engine == "processes":
         if scheduler is not None:
             raise ConfigError("--scheduler is for --engine dask; give both, or neither")
@@ -85,7 +125,14 @@ def executor_of(engine: str, scheduler: str | None) -> Iterator[Submits | None]:
             f"--scheduler {shown(scheduler)}: does not answer: {reason(error, 'no scheduler is there')}; start it, or "
             "correct the address"
         ) from None
+    except (TypeError, RuntimeError):  # what Dask says of TLS without a certificate, and of an address without TLS
+        raise ConfigError(
+            f"--scheduler {shown(scheduler)}: Dask's own settings do not allow it: a tls:// address needs a "
+            "certificate, in distributed.comm.tls, and where distributed.comm.require-encryption is true every address "
+            "is to be a tls:// one"
+        ) from None
     try:
         yield Cluster(client)
     finally:
-        client.close()
+        with suppress(TimeoutError):
+            client.close(timeout=_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,25 +28,23 @@ def held_memory() -> int:
     return int(_process().memory_info().rss)
 
 
-def held_with_workers() -> int:
-    """Bytes of memory that this process holds, and those that it started on this computer."""
-    import psutil
-
-    own, found = _process(), held_memory()
-    for child in own.children(recursive=True):
-        try:
-            found += int(child.memory_info().rss)
-        except psutil.Error:
-            continue  # it has just ended
-    return found
+_UNITS = (("GiB", 30), ("MiB", 20), ("KiB", 10))
 
 
 def gibibytes(size: int) -> str:
-    """``size`` as messages say it."""
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+    """``size`` as messages say it, which is public: of a file or a table that is not, nothing is said."""
+    for unit, power in _UNITS:
         if size >= 1 << power:
             return f"{size / (1 << power):.{2 if size < 10 << power else 1}f} {unit}"
     return f"{size} bytes"
+
+
+def about(size: int) -> str:
+    """``size`` rounded up to two digits, as messages say what was estimated."""
+    unit, power = next(((unit, power) for unit, power in _UNITS if size >= 1 << power), ("bytes", 0))
+    number = size / (1 << power)
+    step = 10.0 ** (len(str(int(number))) - 2)
+    return f"{math.ceil(number / step) * step:.{1 if step < 1 and power else 0}f} {unit}"
 
 
 def address_space_left() -> int | None:
@@ -83,10 +82,12 @@ def most_at_once() -> int | None:
     return None if free is None else free // 2
 
 
-def too_large(path: Path, what: str, most: int) -> DataError:
-    """The error of a file that would take ``what``, more than ``most``."""
+def too_large(path: Path, when: str, most: int) -> DataError:
+    """The error of a file that would take more than ``most`` ``when`` it is read.
+
+    How large it is nobody is told: of the confidential table that follows the number of records.
+    """
     return DataError(
-        f"{shown_path(path)}: is {gibibytes(path.stat().st_size)} on disk and takes {what}, more than the "
-        f"{gibibytes(most)} that can be given to it here; correct the file, leave rows or columns out, or use a "
-        "larger machine"
+        f"{shown_path(path)}: takes more than the {gibibytes(most)} that can be given to it here {when}; correct the "
+        "file, leave rows or columns out, or use a larger machine"
     )

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import Protocol
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -19,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from topdown.wording import escaped
+from topdown.machine.terminal import Terminal
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,15 +57,15 @@ class Silent:
 class Shown:
     """Stages on a terminal: a bar with the elapsed time while a job of ``total`` stages runs, and its lines."""
 
-    def __init__(self, console: Console, total: int) -> None:
-        self._console = console
+    def __init__(self, terminal: Terminal, total: int) -> None:
+        self._terminal = terminal
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=console,
+            console=terminal.console,
             transient=True,
         )
         self._task = self._progress.add_task("", total=total)
@@ -99,4 +98,4 @@ class Shown:
 
     def say(self, line: str) -> None:
         """Print ``line`` above the bar."""
-        self._console.print("\n".join(map(escaped, line.split("\n"))), highlight=False, markup=False, soft_wrap=True)
+        self._terminal.say(line)

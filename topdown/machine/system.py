@@ -54,6 +54,12 @@ def close_to_others(folder: Path) -> None:
         folder.chmod(PRIVATE_FOLDER)
 
 
+def open_to_others(path: Path) -> None:
+    """Give the file at ``path`` the rights of the folder that it is in, as a new file has them. Raises `OSError`."""
+    if _HAS_RIGHTS:
+        path.chmod(stat.S_IMODE(path.parent.stat().st_mode) & SHARED_FILE)
+
+
 def sync_file(path: Path) -> None:
     """Make the content of the file at ``path`` durable. Raises `OSError`."""
     # Windows syncs only what may be written to.
@@ -93,9 +99,18 @@ def give_name(folder: Path, name: Path) -> None:
 
 def address_space_limit() -> int | None:
     """Bytes of address space that this process may have (``ulimit -v``); None where there is no limit."""
-    if resource is None or not hasattr(resource, "RLIMIT_AS"):
+    return _limit("RLIMIT_AS")
+
+
+def stack_limit() -> int | None:
+    """Bytes of stack that a thread of this process may have (``ulimit -s``); None where there is no limit."""
+    return _limit("RLIMIT_STACK")
+
+
+def _limit(name: str) -> int | None:
+    if resource is None or not hasattr(resource, name):
         return None
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    limit, _ = resource.getrlimit(getattr(resource, name))
     return None if limit == resource.RLIM_INFINITY else int(limit)
 
 

@@ -1,9 +1,10 @@
 """The run's own record, kept with the confidential data: noise is drawn once.
 
-The noise of a release follows from its secret, its configuration and its input (`topdown.noise.key`), and these are
-written and synced here before anything is drawn. A run that is started again with the same configuration and the same
-input draws the same noise from them, so it reveals nothing more, and makes sure of it: what was measured is kept as a
-code under the secret. A changed configuration or input is a different release and is refused.
+The noise of a release follows from its secret, its configuration, its input and the counts that are made of these
+(`topdown.noise.key`); the first three are written and synced here before anything is drawn. A run that is started again
+with the same configuration and the same input draws the same noise from them, so it reveals nothing more, and makes
+sure of it: what was measured is kept as a code under the secret. A changed configuration or input is a different
+release and is refused.
 
 The record ends in a seal, HMAC-SHA256 of it under the secret. What does not carry its seal is damaged, or is another
 release's, and is refused before anything is parsed.
@@ -15,13 +16,12 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError, DataError
@@ -37,6 +37,10 @@ _SECRET = "key"  # nosec B105 # the name of the file that holds it
 _SEAL_LETTERS = 64
 _LARGEST = 1 << 12
 """Bytes of a record at most; of a longer one the rest is not read, and its seal is then wrong."""
+MEASUREMENTS = "measurements"
+"""The purpose of the code of all numbers that were measured (nodes x answers), by level and query; of measurements in
+parts of that of every part, and then of the parts' codes together."""
+
 _EARLIER = ("release", "measurements.arrow")
 """Files that earlier versions kept, which kept the noise itself."""
 
@@ -104,6 +108,10 @@ class Journal:
         """The name of this directory's release, of which its secret, made when it is first asked for, is the source."""
         return KeyedSource(self._secret()).spawn("release").key.hex()[:32]
 
+    def input_code(self) -> str:
+        """What a ledger is told of the input: a code of its digest under the secret, which tells nothing of it."""
+        return KeyedSource(self._secret()).spawn("input", self.input).key.hex()
+
     def read(self) -> Begun | None:
         """What was begun here; None where no noise can have been drawn.
 
@@ -135,7 +143,8 @@ class Journal:
         )
         if configuration != self.configuration:
             raise ConfigError(
-                f"{shown_path(self.folder.parent)} holds noise that was drawn under another configuration; {remedy}"
+                f"{shown_path(self.folder.parent)} holds noise that was drawn under another configuration; {remedy} "
+                "(where only Topdown changed, and has other settings now, finish it with the earlier version)"
             )
         if table != self.input:
             raise DataError(
@@ -153,10 +162,10 @@ class Journal:
 
         Raises `DataError` where other measurements were made of the same noise before.
         """
-        return self.keep_code(begun, code_of(begun.key, _all_of(measurements)))
+        return self.keep_code(begun, begun.key.code(MEASUREMENTS, _all_of(measurements)))
 
     def keep_code(self, begun: Begun, measured: str, cut: tuple[int, int] | None = None) -> str:
-        """As `keep`, of measurements with this code (`code_of`), which were made in parts where there is a ``cut``."""
+        """As `keep`, of ``measured``, the code of ``MEASUREMENTS``, made in parts where there is a ``cut``."""
         if begun.measured is None:
             self._write(measured, cut)
         else:
@@ -253,24 +262,10 @@ class Journal:
         return content
 
 
-def code_of(key: NoiseKey, measured: Iterable[tuple[str, str, npt.NDArray[Any]]]) -> str:
-    """HMAC-SHA256 of every number that was ``measured`` (nodes x answers), by level and query, under a key of its own.
-
-    Of measurements in parts: of every part, and then of the parts' codes together.
-    """
-    code = hmac.new(key.derive("measurements"), digestmod="sha256")
-    for level, query, values in measured:
-        # Answers lie one after another in memory, so that nothing is copied.
-        by_answer = np.ascontiguousarray(values.T)
-        code.update(json.dumps([level, query, by_answer.dtype.str, by_answer.shape]).encode("ascii"))
-        code.update(by_answer.data)
-    return code.hexdigest()
-
-
-def _all_of(measurements: Measurements) -> Iterator[tuple[str, str, npt.NDArray[Any]]]:
-    yield "", "", measurements.values
+def _all_of(measurements: Measurements) -> Iterator[tuple[tuple[str, str], npt.NDArray[Any]]]:
+    yield ("", ""), measurements.values
     for (level, query), answers in sorted(measurements.others.items()):
-        yield level, query, answers.values
+        yield (level, query), answers.values
 
 
 def _seal(secret: bytes, content: bytes) -> str:

@@ -5,6 +5,7 @@ Everything after the door depends on this module and never on the confidential c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -56,7 +57,7 @@ class Measurements:
     """
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     values: npt.NDArray[Any] = field(repr=False)
     node_variance: FloatArray = field(repr=False)
     plan: Plan | None = None
@@ -69,6 +70,18 @@ class Measurements:
     def schema(self) -> Schema:
         """The schema of the cells."""
         return Schema.of_cells(self.cells) if self.attributes is None else self.attributes
+
+    def blocks(self) -> Iterator[slice]:
+        """The cells in which records can be, in blocks as `Tree.blocks` has them; one that is impossible ends a block.
+
+        An impossible cell is 0 at every node whatever was measured of it, so nothing is solved for it.
+        """
+        closed = self.schema.impossible_cells()
+        for block in self.geography.tree.blocks(len(self.cells)):
+            inside = closed[(closed >= block.start) & (closed < block.stop)].tolist()
+            for last, stop in itertools.pairwise([block.start - 1, *inside, block.stop]):
+                if last + 1 < stop:
+                    yield slice(last + 1, stop)
 
     @classmethod
     def from_answers(
@@ -91,7 +104,7 @@ class Measurements:
             raise DataError("no node was measured: give at least one answer with a finite variance")
         detailed = {level: one for (level, name), one in found.items() if name == DETAILED}
         kind = np.result_type(np.int64, *(one.values.dtype for one in detailed.values()))
-        rectangle = np.zeros((schema.n_cells, geography.n_nodes), kind).T
+        rectangle = (np.zeros if detailed else none_measured)((schema.n_cells, geography.n_nodes), kind).T
         spread = np.full(geography.n_nodes, np.inf)
         for level, one in detailed.items():
             rectangle[geography.level_slice(level)], spread[geography.level_slice(level)] = one
@@ -205,8 +218,13 @@ class NotKept:
     """Of which units and cells measurements are that nobody keeps; their plan is known."""
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     attributes: Schema | None
+
+
+def none_measured(shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:
+    """The table (cells x nodes) of `Measurements` where no cells were measured: a 0 that stands for all, read-only."""
+    return np.broadcast_to(np.zeros((), kind), shape)
 
 
 def _answers(geography: Geography, level: str, query: Query, values: Any, variance: Any) -> Answers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from topdown.errors import DataError
-from topdown.release.manifest import WITH_RECORDS
+from topdown.geography.geography import LONGEST_TEXT
+from topdown.release.manifest import lists_records, manifest_at, require_version
 from topdown.release.partition import release_digest
 from topdown.release.release import Release
 from topdown.release.verify import verify_files
 from topdown.release.verify_counts import released_histograms
+from topdown.tables.parquet import longest_text, require_distinct, require_texts
 from topdown.tables.parquet_folder import table_digest
 from topdown.wording import reason, shown, shown_path, unquoted
 from topdown.workload import DETAILED, Query
@@ -34,7 +36,7 @@ class Leaves:
     """
 
     geoids: pa.Array
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     values: npt.NDArray[np.int64] = field(repr=False)
     fit_for_release: bool
     digest: str = ""
@@ -89,7 +91,7 @@ def read_leaves(public: Path) -> Leaves:
     if facts.with_records:
         geoids, values = _read_histograms(public)
     else:
-        geoids, values = _read(table, facts.cells, facts.level)
+        geoids, values = _read(table, facts)
     if len(values) != facts.nodes:
         raise DataError(
             f"{shown_path(table)} has {len(values):,} units of level {shown(facts.level)}; it needs {facts.nodes:,}"
@@ -106,24 +108,29 @@ class _Facts(BaseModel):
     cells: tuple[str, ...] = Field(min_length=1)
     level: str
     nodes: int = Field(ge=1)
+    rows: int
     fit_for_release: bool
     with_records: bool
 
 
 def _facts(manifest: Path) -> _Facts:
     try:
-        found = json.loads(manifest.read_text(encoding="utf-8"))
+        found = manifest_at(manifest)
+        require_version(found)
         leaf = found["levels"][-1]
         facts = _Facts(
             digest=release_digest(found["files"]),
             cells=tuple(found["cells"]),
             level=leaf["level"],
             nodes=leaf["nodes"],
+            rows=sum(level["nodes"] for level in found["levels"]) * len(found["cells"]),
             fit_for_release=found["fit_for_release"],
-            with_records=found.get("release_rows") == WITH_RECORDS,
+            with_records=lists_records(found),
         )
         if len(set(facts.cells)) == len(facts.cells):
             return facts
+    except DataError as error:
+        raise DataError(f"{shown_path(manifest)}: {error}; make the release again") from None
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise DataError(f"{shown_path(manifest)}: is not a release's manifest; make the release again")
@@ -136,12 +143,17 @@ def _read_histograms(public: Path) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     return release.geography.identifiers[leaves.start :], values
 
 
-def _read(path: Path, cells: tuple[str, ...], level: str) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+def _read(path: Path, facts: _Facts) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    cells, level = facts.cells, facts.level
     geoids: list[pa.Array] = []
     values, seen = [], 0
     torn = f"{shown_path(path)}: the rows of level {shown(level)} are not every unit with its {len(cells)} cells"
     try:
+        require_distinct(path, facts.nodes)
+        require_texts(path, {"geoid": LONGEST_TEXT, "level": LONGEST_TEXT, "cell": longest_text(cells)})
         with pq.ParquetFile(path) as file:
+            if file.metadata.num_rows > facts.rows:
+                raise DataError(f"{shown_path(path)}: has more rows than units and cells; make the release again")
             if file.schema_arrow.field("value").type != pa.int64():
                 raise DataError(f"{shown_path(path)}: its values are no whole numbers; make the release again")
             for group in range(file.num_row_groups):

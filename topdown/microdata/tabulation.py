@@ -73,7 +73,7 @@ def _add(found: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]) -> None:
         found[which] += times
 
 
-def as_schema(schema: Schema | Mapping[str, Sequence[str]] | None, cells: tuple[str, ...]) -> Schema:
+def as_schema(schema: Schema | Mapping[str, Sequence[str]] | None, cells: Sequence[str]) -> Schema:
     """The schema that is meant: without one, that of ``cells`` themselves."""
     if schema is None:
         return Schema.of_cells(cells)

@@ -3,8 +3,9 @@
 Who computes a part of a release again, on whatever machine and in whatever order, draws the same noise; nothing has to
 be kept but the secret. A stream is AES-256 in counter mode (NIST SP 800-38A) under a key of its own, HMAC-SHA256 (RFC
 2104, as in HKDF's expansion, RFC 5869) of its name under the secret: whoever lacks the secret cannot tell it from the
-operating system's entropy. A stream's name begins with what the release is of, its configuration and its input, so that
-no two tables get the same noise.
+operating system's entropy. What a stream's key is derived from begins with the digests of the release's configuration
+and of its input, and goes on with a code of the very numbers that get the noise, HMAC-SHA256 of them under the secret
+(as the synthetic initialization vector of RFC 5297): other numbers get independent noise, whatever the digests say.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import ConfigError
 from topdown.noise.randomness import CHUNK_BYTES
@@ -22,17 +26,18 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
 
 SECRET_BYTES = 32
-STREAMS_VERSION = 1
+STREAMS_VERSION = 2
 """Of the streams and of the draws made from them: another number where the same key would draw other noise."""
 
 DRAWS_PER_STREAM = 1 << 18
 """About so many draws have a stream of their own: enough to make a stream for, few enough to draw them again."""
 
 _ZEROS = bytes(CHUNK_BYTES)
+_NUMBERS_AT_ONCE = 1 << 20
 
 
-class NoiseKey:
-    """The secret of one release, bound to its ``configuration`` and its ``input``, two digests.
+class _Secret:
+    """A secret from which others are derived by name.
 
     As confidential as the counts: ``repr`` shows nothing of it, and it cannot be pickled; who works elsewhere reads it
     from the release's own folder. Raises `ConfigError` for what is not a secret of 32 bytes.
@@ -40,29 +45,66 @@ class NoiseKey:
 
     __slots__ = ("_bound", "_secret")
 
-    fit_for_release: ClassVar[bool] = True
-
-    def __init__(self, secret: bytes, configuration: str, input: str) -> None:
+    def __init__(self, secret: bytes, *bound: str) -> None:
         if not isinstance(secret, bytes) or len(secret) != SECRET_BYTES:
             raise ConfigError(f"secret: give {SECRET_BYTES} secret bytes from the operating system")
         self._secret = secret
-        self._bound = (configuration, input)
+        self._bound = bound
 
     def derive(self, *name: int | str) -> bytes:
-        """32 bytes that only this secret, configuration, input and ``name`` give."""
+        """32 bytes that only this secret, what it is bound to and ``name`` give."""
         # A list in JSON can be read in one way only, so that two names are never one message.
         message = json.dumps(["topdown", STREAMS_VERSION, *self._bound, *name], separators=(",", ":"))
         return hmac.digest(self._secret, message.encode("ascii"), hashlib.sha256)
 
-    def stream(self, *name: int | str) -> KeyStream:
-        """The stream called ``name``, from its start."""
-        return KeyStream(self.derive("stream", *name))
+    def code(self, purpose: str, arrays: Iterable[tuple[Any, npt.NDArray[Any]]]) -> str:
+        """HMAC-SHA256 of ``arrays``, each with a name that JSON can write, under a key for this ``purpose``.
+
+        It tells nothing of the arrays. Every array counts with its name, shape and kind of numbers, column by column.
+        """
+        code = hmac.new(self.derive("code", purpose), digestmod="sha256")
+        for name, values in arrays:
+            by_column = values.T
+            code.update(json.dumps([name, by_column.dtype.str, by_column.shape]).encode("ascii"))
+            if by_column.ndim < 2 or by_column.flags.c_contiguous:
+                code.update(np.ascontiguousarray(by_column).data)
+                continue
+            # Of what is not in one piece, such as a 0 that stands for all, some columns are copied at a time.
+            step = max(1, _NUMBERS_AT_ONCE // max(1, len(values)))
+            for first in range(0, len(by_column), step):
+                code.update(np.ascontiguousarray(by_column[first : first + step]).data)
+        return code.hexdigest()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a release's secret is not pickled: read it from the release's folder where it is needed")
 
     def __repr__(self) -> str:
-        return "<NoiseKey(hidden)>"
+        return f"<{type(self).__name__}(hidden)>"
+
+
+class NoiseKey(_Secret):
+    """The secret of one release, bound to its ``configuration`` and its ``input``, two digests."""
+
+    __slots__ = ()
+
+    fit_for_release: ClassVar[bool] = True
+
+    def __init__(self, secret: bytes, configuration: str, input: str) -> None:
+        super().__init__(secret, configuration, input)
+
+    def streams(self, numbers: str) -> NoiseStreams:
+        """The streams of noise for the numbers of which ``numbers`` is a `code` under this key, and for no others."""
+        return NoiseStreams(self.derive("streams", numbers))
+
+
+class NoiseStreams(_Secret):
+    """The streams of noise for some numbers that are to be protected, see `NoiseKey.streams`."""
+
+    __slots__ = ()
+
+    def stream(self, *name: int | str) -> KeyStream:
+        """The stream called ``name``, from its start."""
+        return KeyStream(self.derive("stream", *name))
 
 
 def nodes_of_chunk(n_answers: int) -> int:

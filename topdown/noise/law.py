@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from topdown.errors import ConfigError
 from topdown.noise.randomness import Source
 
 Size: TypeAlias = int | tuple[int, ...]
@@ -48,6 +49,10 @@ class LatticeLaw(Law, Protocol):
     def narrowest(self) -> np.dtype[Any]:
         """The narrowest kind of number that holds the draws."""
 
+    @property
+    def reach(self) -> float:
+        """What a draw passes, up or down, with a probability below 2e-55."""
+
     def pmf(self, x: ArrayLike) -> Any:
         """P(X = x)."""
 
@@ -58,3 +63,13 @@ class ContinuousLaw(Law, Protocol):
 
     def pdf(self, x: ArrayLike) -> Any:
         """The density, per count."""
+
+
+def pitch_of(law: Law) -> float:
+    """The distance between the values that draws of ``law`` can have, in counts; 0 for any value. Raises `ConfigError`
+    for a law that says neither its lattice nor its density."""
+    if isinstance(law, LatticeLaw):
+        return float(2.0**-law.grid_bits)
+    if isinstance(law, ContinuousLaw):
+        return 0.0
+    raise ConfigError(f"{type(law).__name__} is neither a law on a lattice nor one with a density; it has no margins")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topdown.errors import ConfigError
-from topdown.noise.exact.thresholds import DRAWS_PER_CHUNK
+from topdown.noise.exact.thresholds import DRAWS_PER_CHUNK, announce
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.noise.randomness import Source
 
@@ -41,6 +41,7 @@ def fill(
     shape = sample_shape(size, source)
     drawn: NDArray[Any] = np.empty(shape, dtype=np.float64 if grid_bits else kind)
     flat = drawn.reshape(-1)
+    announce(flat.size)
     for start in range(0, flat.size, DRAWS_PER_CHUNK):
         chunk = flat[start : start + DRAWS_PER_CHUNK]
         if not grid_bits:

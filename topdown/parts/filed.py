@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, Tree
+from topdown.machine.arrays import narrow
 from topdown.parts.job import Folder, Record, held
-from topdown.parts.store import narrow, put_durably
+from topdown.parts.store import put_durably
 from topdown.projection.families import Sparse
 from topdown.release.sparse_rows import answers_of_rows
 from topdown.workload import Query, Schema

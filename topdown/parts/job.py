@@ -6,17 +6,19 @@ No key is in it and no count: who works on a part reads the key from the release
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
+from topdown.noise.key import NoiseStreams
 from topdown.parts.cut import parts_of
 from topdown.parts.steps import Part
 from topdown.parts.store import put, take
@@ -111,11 +113,36 @@ def held(path: Path) -> dict[str, Any]:
     return found
 
 
+def put_bound(path: Path, arrays: Mapping[str, npt.NDArray[Any]], streams: NoiseStreams) -> None:
+    """Write confidential entries to ``path`` with a code of them under what their noise is drawn from. `OSError`."""
+    put(path, {**arrays, "code": np.array(_code(path, arrays, streams))})
+
+
+def take_bound(path: Path, streams: NoiseStreams) -> dict[str, Any] | None:
+    """What `put_bound` wrote to ``path``; None where there is nothing, or what is of other counts or another place."""
+    found = take(path)
+    code = None if found is None else found.pop("code", None)
+    return found if found is not None and str(code) == _code(path, found, streams) else None
+
+
+def held_bound(path: Path, streams: NoiseStreams) -> dict[str, Any]:
+    """As `take_bound`. Raises `Torn`."""
+    found = take_bound(path, streams)
+    if found is None:
+        raise Torn(shown_path(path))
+    return found
+
+
+def _code(path: Path, arrays: Mapping[str, npt.NDArray[Any]], streams: NoiseStreams) -> str:
+    return streams.code(f"entries {path.name}", arrays.items())
+
+
 @dataclass(frozen=True)
 class Record:
     """A release in parts.
 
-    ``configuration`` and ``input``: the digests that name it. ``sizes``: the number of nodes of every level. ``level``:
+    ``configuration`` and ``input``: the digests that name it. ``counts``: the code of the whole counts, to which the
+    noise is bound. ``sizes``: the number of nodes of every level. ``level``:
     the number of the level where the tree is cut, ``leaves``: how many a part may have where it has several siblings,
     ``siblings``: the first and the last but one of every part's uppermost nodes. ``tables``: of answers, that are
     written beside the release; ``csv``: whether they are text, too.
@@ -139,6 +166,7 @@ class Record:
     marks: dict[str, str]
     geography: str = ""
     upward: str | None = None
+    counts: str = field(default="", repr=False)
 
     @classmethod
     def of(

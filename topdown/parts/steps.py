@@ -21,10 +21,9 @@ from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
 from topdown.privacy.plan import Plan
 from topdown.projection import diffuse, subtrees
-from topdown.projection.components import Components
 from topdown.projection.conditions import Limits
-from topdown.projection.families import Check, Descent, Sparse, descend, solve_compiled
-from topdown.projection.method import METHODS
+from topdown.projection.families import Check, Descent, Sparse, descend
+from topdown.projection.method import Method, method_named
 from topdown.projection.patterns import Patterns
 from topdown.projection.upward_start import start_of
 from topdown.projection.whole import FAMILY_ROUNDINGS, settler
@@ -45,15 +44,20 @@ class Job:
     upward: str | None = None
 
     @cached_property
+    def its_method(self) -> Method:
+        """The method by its name. Raises `ConfigError` for one that is unknown where this is asked."""
+        return method_named(self.method)
+
+    @cached_property
     def start(self) -> int:
         """The number of the level where the upward pass starts."""
-        return start_of(self.levels, METHODS[self.method], self.upward)
+        return start_of(self.levels, self.its_method, self.upward)
 
     @cached_property
     def patterns(self) -> Patterns:
         """The patterns of all queries that are measured at any level."""
         names = dict.fromkeys(query for level in self.levels for query in self.plan.queries(level))
-        return Patterns(Components(self.schema, tuple(Query.parse(name, self.schema) for name in names)))
+        return Patterns(self.schema, tuple(Query.parse(name, self.schema) for name in names))
 
 
 class Part(NamedTuple):
@@ -132,7 +136,7 @@ def _whole(
     job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None, executor: Executor | None = None
 ) -> Whole:
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.places)
-    return Whole(*descend(descent, solve_compiled, executor, settle, roots), descent)
+    return Whole(*descend(descent, job.its_method.for_families(), executor, settle, roots), descent)
 
 
 def roots_as_arrays(roots: subtrees.Roots) -> Arrays:

@@ -66,8 +66,3 @@ def take(path: Path) -> dict[str, npt.NDArray[Any]] | None:
         return None
     with np.load(io.BytesIO(held), allow_pickle=False) as found:
         return {name: found[name] for name in found.files}
-
-
-def narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """``values``, whole numbers from 0, in the narrowest kind that holds them."""
-    return values.astype(np.min_scalar_type(int(values.max(initial=0))))

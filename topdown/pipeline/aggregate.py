@@ -16,7 +16,7 @@ from topdown.machine.software import version_of
 from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
-from topdown.tables.tidy import write_csv, write_parquet, write_text
+from topdown.tables.tidy import frame_batches, records_text, write_csv, write_parquet, write_text
 from topdown.uncertainty.regions import Region, Regions, no_sums
 from topdown.wording import FAILED, reason, shown_path
 from topdown.workload.answer_tables import answer_columns
@@ -50,7 +50,7 @@ class Aggregation(NamedTuple):
         it cannot be written.
         """
         path = Path(path)
-        batches = iter(pa.Table.from_pandas(self.table, preserve_index=False).combine_chunks().to_batches())
+        batches = frame_batches(self.table)
         kinds = {
             ".csv": lambda: write_csv(path, batches),
             ".parquet": lambda: write_parquet(
@@ -75,7 +75,7 @@ class Aggregation(NamedTuple):
 
     def to_json(self) -> str:
         """The table's rows as JSON records, in one text that ends with a line end."""
-        return str(self.table.to_json(orient="records", indent=2, double_precision=15, force_ascii=False)) + "\n"
+        return records_text(self.table)
 
 
 def aggregate(

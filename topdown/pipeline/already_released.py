@@ -7,7 +7,8 @@ from pathlib import Path
 from topdown.config import RunConfig
 from topdown.errors import ConfigError
 from topdown.privacy.ledger import Ledger
-from topdown.release.verify import MANIFEST, verify_files
+from topdown.release.manifest import MANIFEST
+from topdown.release.verify import verify_files
 from topdown.wording import reason, shown_path
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from topdown.errors import ConfigError, DataError
+from topdown.geography.construction import as_text
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.tables.readers import read_table, separated, table_columns
@@ -62,11 +63,12 @@ def assigned_units(path: Path, district: Sequence[str] = ()) -> pd.DataFrame:
             f"{shown_path(path)}: has {column_names(columns)}, and which of them says the district is not clear; name "
             "it with --district, or several that do so together, such as --district COUNTYFP --district DISTRICT"
         )
-    frame = read_table(path, [columns[0], *wanted], form=form).to_pandas()
-    named = _as_text(frame[wanted[0]])
-    for name in wanted[1:]:
-        named = named + _as_text(frame[name])
-    found = pd.DataFrame({"unit": _as_text(frame[columns[0]]), "district": named})
+    table = read_table(path, [columns[0], *wanted], form=form)
+    unit, *parts = (as_text(table[name], f"{shown_path(path)}: column {shown(name)}") for name in [columns[0], *wanted])
+    named = _stripped(parts[0].to_pandas())
+    for part in parts[1:]:
+        named = named + _stripped(part.to_pandas())
+    found = pd.DataFrame({"unit": _stripped(unit.to_pandas()), "district": named})
     repeated = found["unit"].duplicated().to_numpy()
     if repeated.any():
         unit = str(found["unit"].iloc[int(np.argmax(repeated))])
@@ -74,7 +76,7 @@ def assigned_units(path: Path, district: Sequence[str] = ()) -> pd.DataFrame:
     return found
 
 
-def _as_text(column: pd.Series[str]) -> pd.Series[str]:
+def _stripped(column: pd.Series[str]) -> pd.Series[str]:
     return column.astype(object).where(column.notna(), "").astype(str).str.strip()
 
 
@@ -88,7 +90,7 @@ def assignment(
     """
     if isinstance(given, Mapping):
         frame = pd.DataFrame({"unit": list(given), "district": list(given.values())}, dtype=object)
-        frame["district"] = _as_text(frame["district"])
+        frame["district"] = _stripped(frame["district"])
         where = f"assignment {shown(name)}"
     else:
         frame = assigned_units(Path(given), district)

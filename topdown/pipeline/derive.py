@@ -19,13 +19,13 @@ from topdown.microdata.synthesize import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
 from topdown.pipeline.memory_estimate import finds_laws_early, projects_one_by_one
-from topdown.pipeline.second_solutions import families_again, solved_again
+from topdown.pipeline.second_solutions import families_again, say_agreement, solved_again
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
-from topdown.projection.method import METHODS
+from topdown.projection.method import method_named
 from topdown.projection.project import project
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, WholeProjection, require_whole, whole_histograms
 from topdown.release.answer_tables import ESTIMATED, FOLDER, paths_of
@@ -174,19 +174,19 @@ def projected(
         return Projected({**estimates}, again, release)
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
+    method = method_named(options.method)
     require_whole(measurements)
 
     def whole_and_again() -> tuple[Whole, Future[dict[str, CrossCheck]]]:
         rule = FAMILY_ROUNDINGS["nearest"]
-        method, weights, upward = METHODS[options.method], options.weights, options.upward
-        found = whole_histograms(measurements, method, rule, weights, ties, limits, workers, upward)
+        found = whole_histograms(measurements, method, rule, options.weights, ties, limits, workers, options.upward)
         # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
         return found, started(lambda: again_beneath(found), meanwhile)
 
     def again_beneath(found: Whole) -> dict[str, CrossCheck]:
         if not options.cross_check:
             return {}
-        return {"non_negative": families_again(found.descent, found.histograms, options.solver, ties)}
+        return {"non_negative": families_again(found.descent, method, found.histograms, options.solver, ties)}
 
     intervals: dict[str, AnswerIntervals] = {}
     with thread_pool(workers) as pool, stages.stage("projecting"):
@@ -275,10 +275,7 @@ def made_whole(
 
 
 def _say_output(stages: Stages, public: Path, checks: dict[str, CrossCheck]) -> None:
-    for name, found in checks.items():
-        stages.say(
-            f"checked   {name.replace('_', '-')}: cvxpy agrees to {found.largest_difference:.1e} on {found.scope}"
-        )
+    say_agreement(stages, checks)
     for path in sorted(path for path in public.rglob("*") if path.is_file()):
         stages.say(f"wrote     {path} ({path.stat().st_size:,} bytes)")
     known = ("estimates.parquet", f"{FOLDER}/*{ESTIMATED}.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ from pathlib import Path
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
-from topdown.errors import BudgetError, ConfigError
+from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
@@ -20,6 +21,7 @@ from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal
 from topdown.parts.job import Record
 from topdown.pipeline.already_released import released
+from topdown.pipeline.charging import Charged, confirm, reserve
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
@@ -37,19 +39,20 @@ from topdown.pipeline.part_plan import (
     where_to_cut,
 )
 from topdown.pipeline.protection import notices_of, require_protection
-from topdown.pipeline.reading import changed, input_digest, needed_in_parts, read_input, units_digest
+from topdown.pipeline.reading import input_digest, needed_in_parts, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
 from topdown.planning.expected import expected_errors
-from topdown.privacy.ledger import Ledger
 from topdown.privacy.only_child import largest_gains
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import METHODS
+from topdown.projection.method import method_named
 from topdown.projection.upward_start import require_determined, start_of
-from topdown.release.manifest import LedgerEntry, Origin
+from topdown.release.manifest import Origin
 from topdown.release.sparse_rows import row_columns
+from topdown.simulation.methods import StudiedMethod
 from topdown.tables.geography_table import read_geography
-from topdown.wording import joined, shown, shown_path
+from topdown.tables.readers import changed
+from topdown.wording import joined, shown
 from topdown.workload import Query
 
 
@@ -117,9 +120,9 @@ def draw(
     where = where_to_cut(geography, begun, part_size) if in_parts else None
     if where is not None:
         require_disk(directory, needed_in_parts(config, geography, where[1]).disk)
-    _reserve(config, journal, plan, geography.levels, begun=begun is not None)
+    reserve(charged_to(config), journal, plan.events(geography.levels), begun=begun is not None)
     if there and begun is not None and begun.measured is not None:
-        confirm(config, journal, begun.measured)
+        confirm(charged_to(config), journal, begun.measured)
         return None
     if begun is not None:
         stages.say("going on with a release that was begun before: its noise is the same, no budget is spent")
@@ -132,7 +135,7 @@ def draw(
         record = record_of(config, geography, prepared.counts.schema, plan, name, where)
         folder, counts, units = folder_of(directory), prepared.counts, prepared.units
         with stages.stage("cutting the tree"):
-            record = cut(counts, record, folder, stages.count)
+            record = cut(counts, record, folder, begun.key, stages.count)
         del prepared, counts  # With it go the counts, whose memory is wanted.
         give_back()
         return Cut(folder, record, journal, begun, geography, units, notices)
@@ -143,7 +146,7 @@ def draw(
     units, limits, limits_digest = prepared.units, prepared.limits, prepared.limits_digest
     del prepared  # With it go the counts, whose memory is wanted.
     give_back()
-    origin = Origin(units, confirm(config, journal, measured), notices=notices, limits=limits_digest)
+    origin = Origin(units, confirm(charged_to(config), journal, measured), notices=notices, limits=limits_digest)
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
 
 
@@ -158,15 +161,17 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
         return None
     digest, units = input_digest(config), units_digest(config)
     name = config.fingerprint(units, limits_digest(config)), digest
-    if name != (record.configuration, record.input) or not cut_is_whole(folder, record):
+    if name != (record.configuration, record.input):
         return None
     journal = Journal(directory / "internal", *name)
     begun = journal.read()
     if begun is None or (begun.measured is not None and begun.cut != (record.level, record.leaves)):
         return None
+    if not cut_is_whole(folder, record, begun.key):
+        return None
     held.enter_context(journal.locked())
     geography, plan = read_geography(folder.geography), record.its_plan
-    _reserve(config, journal, plan, geography.levels, begun=True)
+    reserve(charged_to(config), journal, plan.events(geography.levels), begun=True)
     stages.say(f"going on with a release in {record.n_parts:,} parts that was begun before: its noise is the same")
     record = renewed(record, config)
     record.write(folder)
@@ -176,7 +181,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:
     plan = config.plan()
-    _require_families(config)
+    _require_solvers(config)
     require_exports(config)
     # Solvers take a second to load, in which a large table's units are read.
     with stages.stage("reading the table"), ThreadPoolExecutor(1) as beside:
@@ -225,20 +230,17 @@ def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
         )
 
 
-def _require_families(config: RunConfig) -> None:
-    """Refuse a release of several queries by a method that has no x >= 0 for them, or whose rows could not be written,
-    before any noise is drawn.
+def _require_solvers(config: RunConfig) -> None:
+    """Refuse a method that has no solver of what is measured, or rows that could not be written, before any noise is
+    drawn.
     """
-    method = config.projection.method
-    if not config.by_family or isinstance(config, StudyConfig):
-        return
-    row_columns(config.schema_of_cells)
-    if not METHODS[method].by_family:
-        able = " or ".join(repr(one.name) for one in METHODS.values() if one.by_family)
-        raise ConfigError(
-            f"projection.method = {shown(method)} has x >= 0 where the cells alone are measured (query 'detailed') "
-            f"without limits, and privacy names other queries, or bounds limits; take {able}"
-        )
+    if isinstance(config, StudyConfig):
+        variants = (variant.methods or () for variant in config.study.variant)
+        for label in itertools.chain(config.methods, *variants):
+            StudiedMethod.parse(label).require(several=config.by_family)
+    elif config.by_family:
+        row_columns(config.schema_of_cells)
+    method_named(config.projection.method).require(several=config.by_family, nonnegative=True)
 
 
 def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
@@ -251,40 +253,16 @@ def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> Non
             f"projection.upward = {shown(upward)} is for releases of several queries, or within limits, which are made "
             "family by family; the cells alone are measured: leave it out"
         )
-    start = start_of(levels, METHODS[config.projection.method], upward)
+    start = start_of(levels, method_named(config.projection.method), upward)
     require_determined(levels, [[Query.parse(name, schema) for name in plan.queries(level)] for level in levels], start)
 
 
-def _reserve(config: RunConfig, journal: Journal, plan: Plan, levels: Sequence[str], *, begun: bool) -> None:
-    """Set the release's budget aside in the ledger, where there is one. Raises `BudgetError` if too little is left.
-
-    ``begun``: whether there is a record of what its noise follows from. If there is none although the ledger knows that
-    it was drawn, it was lost, and drawing other noise would be a second release on the budget of one.
-    """
-    if config.ledger is None:
-        return
-    ledger = Ledger(config.folder / config.ledger.path)
-    release = journal.release_name()
-    account = ledger.reserve(config.ledger.dataset, release, plan.events(levels))
-    if not begun and release in account.confirmed:
-        raise BudgetError(
-            f"{shown_path(journal.folder)}: the ledger {shown_path(ledger.path)} says that release {release} drew its "
-            "noise, and its record is not here; restore it from a copy: a new release in another --output spends its "
-            "budget anew"
-        )
+def charged_to(config: RunConfig) -> Charged | None:
+    """Where the budget of ``config``'s release is accounted for, None where it is nowhere."""
+    return None if config.ledger is None else Charged(config.folder / config.ledger.path, config.ledger.dataset)
 
 
-def confirm(config: RunConfig, journal: Journal, measured: str) -> LedgerEntry | None:
-    """Tell the ledger, where there is one, the code of what was measured. Raises `BudgetError` for another code."""
-    if config.ledger is None:
-        return None
-    release = journal.release_name()
-    ledger = Ledger(config.folder / config.ledger.path)
-    record = ledger.confirm(config.ledger.dataset, release, measured)
-    return LedgerEntry(config.ledger.dataset, release, record)
-
-
-def _say_input(stages: Stages, geography: Geography, cells: tuple[str, ...]) -> None:
+def _say_input(stages: Stages, geography: Geography, cells: Sequence[str]) -> None:
     sizes = ", ".join(
         f"{geography.level_slice(level).stop - geography.level_slice(level).start:,} {level}"
         for level in geography.levels

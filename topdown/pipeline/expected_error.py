@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from topdown.errors import ConfigError
-from topdown.machine.files import whole_file
 from topdown.planning.expected import OPEN, noise_margin
 from topdown.privacy.plan import Plan
-from topdown.tables.tidy import write_csv
+from topdown.tables.tidy import frame_batches, write_csv, write_json
 from topdown.wording import shown_path, unquoted
 
 USUAL = 0.95
@@ -44,7 +41,11 @@ def error_lines(plan: Plan, errors: pd.DataFrame) -> Iterator[str]:
         measured = "not measured"
         if law is not None:
             measured = f"95 % of measured counts within {noise_margin(law, USUAL):,.4g} of the truth"
-        yield f"error     {unquoted(level)}: {measured}; by least squares within {row['margin']:,.1f}"
+        yield f"error     {unquoted(level)}: {measured}; by least squares {_within(row['margin'])}"
+
+
+def _within(margin: float) -> str:
+    return "how far is not known" if math.isnan(margin) else f"within {margin:,.1f}"
 
 
 def error_table(
@@ -96,8 +97,6 @@ def write_errors(path: Path, errors: pd.DataFrame, confidence: float) -> None:
     empty, or null."""
     known = errors.assign(confidence=confidence).replace([math.inf, math.nan], None)
     if path.suffix == ".json":
-        with whole_file(path) as partial:
-            rows = known.astype(object).where(known.notna(), None).to_dict("records")
-            partial.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(path, known.astype(object).where(known.notna(), None).to_dict("records"))
         return
-    write_csv(path, iter(pa.Table.from_pandas(known, preserve_index=False).combine_chunks().to_batches()))
+    write_csv(path, frame_batches(known))

@@ -16,7 +16,7 @@ from topdown.errors import DataError
 from topdown.geography.construction import as_text
 from topdown.geography.geography import Geography
 from topdown.tables.format import PLAIN, Format, kind_of
-from topdown.tables.readers import read_table
+from topdown.tables.readers import read_table, table_columns
 from topdown.wording import shown_path
 
 _MOST_CATEGORIES = 60
@@ -231,8 +231,6 @@ def likely_form(path: Path, form: Format) -> Format:
     """``form``, with the delimiter that the first line of a text file shows where none was given."""
     if form.delimiter is not None or not kind_of(path).startswith(".csv"):
         return form
-    from topdown.tables.text import text_header
-
-    header = text_header(path, form)
+    header = table_columns(path, form)
     other = next((sign for sign in ";\t|" if len(header) == 1 and sign in header[0]), None)
     return form if other is None else Format(other, form.encoding, form.sheet)

@@ -13,18 +13,19 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from topdown.config import RunConfig
-from topdown.machine.memory import gibibytes, held_with_workers
 from topdown.machine.parallel import ProcessWorkers, checked_count
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import TRIES, Submits, each_done
 from topdown.parts.job import Record, Torn, named
 from topdown.parts.store import take
 from topdown.pipeline import part_steps
-from topdown.pipeline.draw import confirm
+from topdown.pipeline.charging import confirm
+from topdown.pipeline.draw import charged_to
 from topdown.pipeline.part_files import Written, write
 from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publish_parts
 from topdown.pipeline.part_plan import Cut
 from topdown.pipeline.part_steps import At
+from topdown.pipeline.second_solutions import say_agreement
 from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
 
@@ -67,7 +68,7 @@ def derive_in_parts(
             break
         except Torn:
             # Every step looks for what is not whole of the steps before it; what was cut only a draw makes again.
-            if not left or not cut_is_whole(cut.folder, cut.record):
+            if not left or not cut_is_whole(cut.folder, cut.record, cut.begun.key):
                 raise
     if not keep:
         shutil.rmtree(cut.folder.root)
@@ -81,7 +82,7 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
         work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
     with stages.stage("projecting above the parts"):
         measured = part_steps.top(folder.root)
-    origin = Origin(cut.units, confirm(config, cut.journal, measured), notices=cut.notices)
+    origin = Origin(cut.units, confirm(charged_to(config), cut.journal, measured), notices=cut.notices)
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)
@@ -91,7 +92,8 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
         # What is of all units takes longest: where it comes last, one worker is at it and the others at nothing.
         longest_first = sorted(names, key=is_part)
         work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
-        publish_parts(config, cut, names, public, origin)
+        checks = publish_parts(config, cut, names, public, origin)
+    say_agreement(stages, checks)
     stages.say(f"wrote     {public}")
 
 
@@ -121,5 +123,4 @@ class Work:
             if now - said > _SAID_EVERY and done < total:
                 said = now
                 minutes = (now - began) / done * (total - done) / 60
-                held = gibibytes(held_with_workers())
-                self._stages.say(f"parts     {done:,} of {total:,}, about {minutes:.0f} min left, {held} of memory")
+                self._stages.say(f"parts     {done:,} of {total:,}, about {minutes:.0f} min left")

@@ -59,6 +59,5 @@ def require_kept(counts: Counts, limits: AnswerLimits) -> None:
                 said = f"above its upper limit {most:.0f}"
             raise CountsError(
                 f"{counts.geography.describe(node)}, query {shown(query.name)}, answer "
-                f"{shown(query.labels()[answer])}: its count is {said} ({len(wrong):,} such); correct one of "
-                "them"
+                f"{shown(query.labels()[answer])}: its count is {said}; correct one of them"
             )

@@ -21,8 +21,8 @@ from topdown.projection.linear_answers import LinearAnswers
 from topdown.release.answer_tables import estimated
 from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
-from topdown.uncertainty.answer_intervals import AnswerIntervals, AnswerLaws
-from topdown.uncertainty.error_law import NORMAL
+from topdown.uncertainty.answer_intervals import AnswerIntervals
+from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.uncertainty.interval import interval
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.laws import NodeLaws, laws_of_nodes
@@ -67,7 +67,7 @@ def made_margins(
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
     """
-    reach = Reach.of(measurements, confidence) if tables else Reach(1.0 - confidence, NORMAL)
+    reach = Reach.of(measurements, confidence) if tables else Reach(1.0 - confidence)
     reason = no_sums(measurements)
     linear = estimates.get("unbiased")
     if reason is not None:

@@ -17,7 +17,7 @@ from topdown.geography.tree import Tree
 from topdown.machine.allocation import LARGE
 from topdown.noise.key import nodes_of_chunk
 from topdown.pipeline.part_estimate import of_the_uppermost_family
-from topdown.projection.method import GLS, METHODS, Method
+from topdown.projection.method import GLS, Method, method_named
 
 _WORD = 8
 """Bytes of a count, an estimate, a variance, a code."""
@@ -190,7 +190,7 @@ def _drawing(tree: Tree, work: Work) -> float:
 
 
 def _projecting(tree: Tree, work: Work) -> float:
-    both = [_projection(tree, work, method) for method in (GLS, METHODS[work.method])]
+    both = [_projection(tree, work, method) for method in (GLS, method_named(work.method))]
     if work.by_family:
         both[1] += of_the_uppermost_family(tree, work.cells, work.rows)
     return sum(both) if work.threads > 1 and not projects_one_by_one(tree) else max(both)

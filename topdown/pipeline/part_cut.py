@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
 from topdown.confidential.entries import Entries
 from topdown.errors import DataError
-from topdown.geography.tree import IntArray, Tree
+from topdown.geography.tree import Tree
+from topdown.machine.arrays import narrow
 from topdown.machine.files import file_digest, make_folder
-from topdown.parts.job import Folder, Record, part_as_arrays
-from topdown.parts.store import narrow, put
+from topdown.noise.key import NoiseKey
+from topdown.parts.job import Folder, Record, part_as_arrays, put_bound
+from topdown.parts.store import put
 from topdown.privacy.only_child import levels_taken
 from topdown.privacy.plan import MOVE_UP
 from topdown.tables.geography_table import geography_batches
@@ -29,28 +32,31 @@ from topdown.wording import FAILED, reason, shown_path
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def cut(counts: Counts, record: Record, folder: Folder, done: Callable[[int, int], None]) -> Record:
+def cut(counts: Counts, record: Record, folder: Folder, key: NoiseKey, done: Callable[[int, int], None]) -> Record:
     """Write what all parts start from to ``folder``, the record last, which is returned.
 
-    ``done`` is told how many parts of how many are written. Raises `DataError` where something cannot be written.
+    The noise of every part is bound to the whole counts, whose code under ``key`` the record keeps. ``done`` is told
+    how many parts of how many are written. Raises `DataError` where something cannot be written.
     """
     geography, tree = counts.geography, counts.geography.tree
+    record = replace(record, counts=code_of_counts(counts, record.its_plan, key))
+    streams = key.streams(record.counts)
     try:
         if folder.root.exists():
             shutil.rmtree(folder.root)  # of another cut, or not whole
-        for path in (folder.root, folder.root / "cut"):
+        for path in (folder.root, folder.root / "cut", folder.public):
             make_folder(path, private=True)
         for number, (start, stop) in enumerate(record.siblings):
             siblings = slice(start, stop)
             leaves = _leaves(tree, siblings)
-            put(folder.counts(number), {**part_as_arrays(tree, siblings), **_entries(counts, leaves)})
+            put_bound(folder.counts(number), {**part_as_arrays(tree, siblings), **_entries(counts, leaves)}, streams)
             done(number + 1, record.n_parts)
         above = slice(0, record.offsets[record.level + 1])
         sizes = {f"families {k}": tree.families(k).sizes for k in range(record.level)}
-        put(folder.counts_above, {**sizes, **_entries(counts, above)})
+        put_bound(folder.counts_above, {**sizes, **_entries(counts, above)}, streams)
         if record.its_plan.only_child == MOVE_UP:
-            put(folder.taken, {"taken": levels_taken(record.its_plan, geography).astype(np.int8)})
-        write_parquet(folder.geography, geography_batches(geography), record.marks)
+            put(folder.taken, {"taken": levels_taken(record.its_plan, geography)})
+        write_parquet(folder.geography, geography_batches(geography), record.marks, private=True)
         record = replace(record, geography=file_digest(folder.geography))
         record.write(folder)
     except OSError as error:
@@ -78,11 +84,4 @@ def _leaves(tree: Tree, nodes: slice) -> slice:
 
 def _entries(counts: Counts, nodes: slice) -> Arrays:
     """The counts of some nodes that are not 0, as arrays by name."""
-    if isinstance(counts.held, Entries):
-        rows, cells, numbers = counts.held.part(nodes)
-    else:
-        values: IntArray = counts.held[nodes]
-        rows, cells = np.nonzero(values)
-        numbers = values[rows, cells]
-    sizes = np.bincount(rows, minlength=nodes.stop - nodes.start)
-    return {"sizes": narrow(sizes), "cells": narrow(cells), "counts": narrow(numbers)}
+    return dict(zip(("sizes", "cells", "counts"), map(narrow, counts.entries(nodes)), strict=True))

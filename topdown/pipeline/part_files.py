@@ -39,7 +39,7 @@ def write(asked: Written) -> None:
     # Two may write the same file: each under a name of its own.
     own = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
     try:
-        make_folder(path.parent)
+        make_folder(path.parent, private=True)
         _write(asked, own)
         put_durably(digest, {"sha256": np.array(file_digest(own))})
         own.replace(path)
@@ -63,9 +63,9 @@ def _write(asked: Written, path: Path) -> None:
     else:
         batches = row_batches(release, nodes_of_files(release)[asked.name])
     if path.suffix == ".csv":
-        write_csv(path, batches)
+        write_csv(path, batches, private=True)
     else:
-        write_parquet(path, batches, record.marks)
+        write_parquet(path, batches, record.marks, private=True)
 
 
 @lru_cache(maxsize=1)

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from topdown.config import RunConfig
 from topdown.machine.files import file_digest, make_folder, whole_folder
+from topdown.machine.system import open_to_others
 from topdown.measurements.measurements import NotKept
+from topdown.noise.key import NoiseKey
 from topdown.parts.filed import FiledRelease, write_starts
-from topdown.parts.job import Folder, Record, held
-from topdown.parts.store import take
+from topdown.parts.job import Folder, Record, held, take_bound
 from topdown.pipeline.part_plan import Cut
 from topdown.projection.certificate import Certificate, worst_of
 from topdown.projection.crosscheck import CrossCheck
@@ -32,11 +33,12 @@ from topdown.uncertainty.words import describe_margins
 from topdown.workload.answer_tables import answer_tables
 
 
-def cut_is_whole(folder: Folder, record: Record) -> bool:
-    """Whether everything that the parts start from is what was written."""
+def cut_is_whole(folder: Folder, record: Record, key: NoiseKey) -> bool:
+    """Whether everything that the parts start from is what was written, and of one release of this ``key``."""
+    streams = key.streams(record.counts)
     counts = [folder.counts_above, *(folder.counts(part) for part in range(record.n_parts))]
     geography = folder.geography.exists() and file_digest(folder.geography) == record.geography
-    return geography and all(take(path) is not None for path in counts)
+    return geography and all(take_bound(path, streams) is not None for path in counts)
 
 
 def finished(cut: Cut) -> FiledRelease:
@@ -54,20 +56,22 @@ def files_of(record: Record, release: FiledRelease) -> list[str]:
     return found
 
 
-def publish_parts(config: RunConfig, cut: Cut, names: Sequence[str], public: Path, origin: Origin) -> None:
-    """Give the written files ``names``, with what describes them, the name ``public``. Raises `DataError`."""
+def publish_parts(
+    config: RunConfig, cut: Cut, names: Sequence[str], public: Path, origin: Origin
+) -> dict[str, CrossCheck]:
+    """Give the written files ``names``, with what describes them, the name ``public``; the second solutions that it
+    states. Raises `DataError`."""
     folder, record = cut.folder, cut.record
     schema, plan = record.its_schema, record.its_plan
-    above = held(folder.top)
-    certificates, programs = zip(
-        _solved(above), *(_solved(held(folder.down(part))) for part in range(record.n_parts)), strict=True
+    certificates, programs, again = zip(
+        _solved(held(folder.top)), *(_solved(held(folder.down(part))) for part in range(record.n_parts)), strict=True
     )
     projection = WholeProjection(
         record.method, "variance", worst_of(certificates), programs=Programs.together(programs)
     )
     projections = {"non_negative": projection}
-    checked = json.loads(str(above["cross check"]))
-    checks = {} if checked is None else {"non_negative": CrossCheck(**checked)}
+    solved_again = [one for one in again if one is not None]
+    checks = {"non_negative": CrossCheck.together(solved_again)} if solved_again else {}
     measurements = NotKept(cut.geography, schema.cells(), schema)
     tables = answer_tables(list(record.tables), schema)
     own: Own = sparse_release(schema)
@@ -75,12 +79,11 @@ def publish_parts(config: RunConfig, cut: Cut, names: Sequence[str], public: Pat
         own = {**own, **counted_table(table)}
     margins = describe_margins(config.output.confidence, left_out(record))
     with named_failures(public), whole_folder(public) as staging:
-        written = {}
-        for name in [*names, GEOGRAPHY]:
-            source = folder.geography if name == GEOGRAPHY else folder.public / name
-            make_folder((staging / name).parent)
-            _link(source, staging / name)
-            written[name] = staging / name
+        written = {name: staging / name for name in [*names, GEOGRAPHY]}
+        for name in names:
+            make_folder(written[name].parent)
+            _link(folder.public / name, written[name])
+        shutil.copyfile(folder.geography, written[GEOGRAPHY])  # of which the parts have need
         write_books(
             staging,
             written,
@@ -104,11 +107,21 @@ def publish_parts(config: RunConfig, cut: Cut, names: Sequence[str], public: Pat
             own,
             [str(margins["statement"])],
         )
+        for name in names:
+            (folder.public / name).unlink()  # below internal/ nothing is open to others
+            open_to_others(written[name])
+    return checks
 
 
-def _solved(found: Mapping[str, npt.NDArray[Any]]) -> tuple[Certificate, Programs]:
-    """The certificate of a piece's histograms, and how many programs they solve, from its file."""
-    return Certificate(**json.loads(str(found["certificate"]))), Programs(*found["programs"].tolist())
+def _solved(found: Mapping[str, npt.NDArray[Any]]) -> tuple[Certificate, Programs, CrossCheck | None]:
+    """The certificate of a piece's histograms, how many programs they solve, and its second solution if there is one,
+    from its file."""
+    again = json.loads(str(found["cross check"]))
+    return (
+        Certificate(**json.loads(str(found["certificate"]))),
+        Programs(*found["programs"].tolist()),
+        None if again is None else CrossCheck(**again),
+    )
 
 
 def left_out(record: Record) -> str:

@@ -23,16 +23,16 @@ from topdown.confidential.measure_piece import Place, measure_piece
 from topdown.errors import DataError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.measurements.journal import Begun, Journal, MeasuredOtherwise, code_of
+from topdown.measurements.journal import MEASUREMENTS, Begun, Journal, MeasuredOtherwise
 from topdown.noise import KeyedSource
 from topdown.noise.randomness import read_exactly
 from topdown.parts import steps
 from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays
-from topdown.parts.job import Folder, Record, held, named, part_of_arrays
+from topdown.parts.job import Folder, Record, held, held_bound, named, part_of_arrays
 from topdown.parts.steps import Part
 from topdown.parts.store import put_durably, take
 from topdown.pipeline.part_cut import entries_of_arrays
-from topdown.pipeline.second_solutions import families_again
+from topdown.pipeline.second_solutions import families_again, parts_again
 from topdown.privacy.plan import MOVE_UP
 from topdown.projection.certificate import require_certificate
 from topdown.projection.families import Programs, Sparse
@@ -75,8 +75,8 @@ def top(root: Path) -> str:
     said = [held(folder.up(number)) for number in range(record.n_parts)]
     above, measured = _measured_above(folder, record, begun)
     codes = np.frombuffer("".join(str(one["code"]) for one in said).encode("ascii"), np.uint8)[:, None]
-    answers = [("", "parts", codes), *_answers(record, Part(above, 0, (0,) * above.n_levels), measured)]
-    code, cut = code_of(begun.key, answers), (record.level, record.leaves)
+    answers = [(("", "parts"), codes), *_answers(record, Part(above, 0, (0,) * above.n_levels), measured)]
+    code, cut = begun.key.code(MEASUREMENTS, answers), (record.level, record.leaves)
     with _made_again(folder.up(number) for number in range(record.n_parts)):
         journal(folder, record).keep_code(begun, code, cut)
     roots = Roots.side_by_side([steps.roots_of_arrays(one, record.its_schema) for one in said])
@@ -86,7 +86,7 @@ def top(root: Path) -> str:
     certificate = _certificate(folder, record, part, whole, [*measured, roots.answers])
     for number, (start, stop) in enumerate(record.siblings):
         put_durably(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
-    checked = _solved_again(record, begun, whole)
+    checked = _solved_again(record, begun, job, whole, (", ".join(record.levels[: record.level + 1]), ()))
     made = {
         **histograms_as_arrays("above", whole.histograms),
         "certificate": certificate,
@@ -117,7 +117,10 @@ def down(at: At) -> None:
         "certificate": _certificate(folder, record, part, whole, measured),
         "programs": np.array(Programs.of_checks(whole.checks)),
         "code": np.array(_code(begun, record, part, measured, gone_up)),
+        "cross check": np.array("null"),
     }
+    if at.part in parts_again(record.n_parts, begun.ties):
+        made["cross check"] = _solved_again(record, begun, job, whole, (f"part {named(at.part)}", (at.part,)))
     _require_sums(record, part, whole, at.part)
     for k in range(2, part.tree.n_levels):
         made |= histograms_as_arrays(str(k), whole.histograms[part.tree.level(k)])
@@ -133,7 +136,7 @@ def keep_below(root: Path) -> None:
     said = "".join(str(held(folder.down(number))["code"]) for number in range(record.n_parts))
     codes = np.frombuffer(said.encode("ascii"), np.uint8)[:, None]
     with _made_again(folder.down(number) for number in range(record.n_parts)):
-        journal(folder, record).keep_below(begun, code_of(begun.key, [("", "parts below", codes)]))
+        journal(folder, record).keep_below(begun, begun.key.code(MEASUREMENTS, [(("", "parts below"), codes)]))
 
 
 @contextmanager
@@ -171,28 +174,30 @@ def _measured(
     folder: Folder, record: Record, begun: Begun, number: int, lowest: Callable[[Part], int] | None = None
 ) -> tuple[Part, steps.Measured]:
     """A part and what is measured of it, down to its ``lowest`` level or all of it. Its counts end here."""
-    found = held(folder.counts(number))
+    streams = begun.key.streams(record.counts)
+    found = held_bound(folder.counts(number), streams)
     part = part_of_arrays(found)
     entries = entries_of_arrays(found, part.tree, record.its_schema.n_cells)
     levels = range(1, part.tree.n_levels if lowest is None else lowest(part) + 1)
     places = _places(folder, record, {k: (part.top + k, part.firsts[k]) for k in levels})
-    return part, measure_piece(entries, part.tree, record.its_schema, record.its_plan, begun.key, places, record.levels)
+    return part, measure_piece(entries, part.tree, record.its_schema, record.its_plan, streams, places, record.levels)
 
 
 def _measured_above(folder: Folder, record: Record, begun: Begun) -> tuple[Tree, steps.Measured]:
     """The tree down to the parts' uppermost units, and what is measured above them. Its counts end here."""
-    found = held(folder.counts_above)
+    streams = begun.key.streams(record.counts)
+    found = held_bound(folder.counts_above, streams)
     tree = Tree.from_family_sizes([found[f"families {k}"] for k in range(record.level)])
     kinds = [found[name].astype(np.int64) for name in ("sizes", "cells", "counts")]
     entries = Entries(np.concatenate([[0], np.cumsum(kinds[0])]), *kinds[1:])
     places = _places(folder, record, {k: (k, 0) for k in range(record.level)})
-    measured = measure_piece(entries, tree, record.its_schema, record.its_plan, begun.key, places, record.levels)
+    measured = measure_piece(entries, tree, record.its_schema, record.its_plan, streams, places, record.levels)
     return tree, measured[:-1]
 
 
 def _places(folder: Folder, record: Record, levels: Mapping[int, tuple[int, int]]) -> dict[int, Place]:
     """Where the levels of a piece are in the whole tree, from their numbers there and those of their first nodes."""
-    taken: npt.NDArray[Any] = np.zeros(record.offsets[-1], np.int8)  # pages that nobody touches take no memory
+    taken = np.zeros(record.offsets[-1], np.int16)  # pages that nobody touches take no memory
     if record.its_plan.only_child == MOVE_UP:
         taken = held(folder.taken)["taken"]
     bounds = record.offsets
@@ -202,11 +207,11 @@ def _places(folder: Folder, record: Record, levels: Mapping[int, tuple[int, int]
     }
 
 
-def _answers(record: Record, part: Part, measured: steps.Measured) -> Iterator[tuple[str, str, Any]]:
+def _answers(record: Record, part: Part, measured: steps.Measured) -> Iterator[tuple[tuple[str, str], Any]]:
     """What was measured of a piece, by level and query."""
     for k, level in enumerate(measured):
         for query, answers in sorted(level.items(), key=lambda one: one[0].name):
-            yield record.levels[part.top + k], query.name, answers.values
+            yield (record.levels[part.top + k], query.name), answers.values
 
 
 Made = TypeVar("Made")
@@ -256,15 +261,17 @@ def _require_sums(record: Record, part: Part, whole: steps.Whole, number: int) -
         raise ProjectionError(f"part {named(number)}: its histograms do not add up; please report this") from None
 
 
-def _solved_again(record: Record, begun: Begun, whole: steps.Whole) -> npt.NDArray[Any]:
-    """A second solution above the parts, where one is asked for, as an array. Raises `ProjectionError`."""
+def _solved_again(
+    record: Record, begun: Begun, job: steps.Job, whole: steps.Whole, piece: tuple[str, tuple[int, ...]]
+) -> npt.NDArray[Any]:
+    """A second solution of a ``piece`` (`families_again`), where one is asked for, as an array. Raises
+    `ProjectionError`."""
     if record.solver is None:
         return np.array("null")
-    found = families_again(whole.descent, whole.histograms, record.solver, begun.ties)
-    levels = ", ".join(record.levels[: record.level + 1])
-    return np.array(json.dumps(asdict(replace(found, scope=f"{found.scope} of {levels}"))))
+    found = families_again(whole.descent, job.its_method, whole.histograms, record.solver, begun.ties, piece)
+    return np.array(json.dumps(asdict(found)))
 
 
 def _code(begun: Begun, record: Record, part: Part, measured: steps.Measured, first: int = 0) -> str:
     """The code of what was measured of a part, from its level ``first`` on."""
-    return code_of(begun.key, _answers(record, part, [{} for _ in range(first)] + measured[first:]))
+    return begun.key.code(MEASUREMENTS, _answers(record, part, [{} for _ in range(first)] + measured[first:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,23 +21,31 @@ from topdown.errors import ConfigError, DataError, GeographyError
 from topdown.geography.construction import as_text, in_one_piece, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.machine.allocation import give_back
-from topdown.machine.memory import available_memory, gibibytes, held_memory, most_held
+from topdown.machine.memory import about, available_memory, gibibytes, held_memory, most_held
 from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Silent, Stages
+from topdown.noise.exact.thresholds import prepare
 from topdown.pipeline.filling import filled
 from topdown.pipeline.memory_estimate import Work, needed_by_stage, peak_memory
-from topdown.pipeline.part_estimate import Needed, needed
+from topdown.pipeline.part_estimate import Needed, needed, of_a_row
 from topdown.pipeline.part_plan import goes_in_parts, where_to_cut
 from topdown.pipeline.record_reading import counts_of_records, unit_rows
 from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
 from topdown.pipeline.rehearsal import load_loops
 from topdown.privacy.only_child import levels_taken
 from topdown.tables import pl94
-from topdown.tables.excel import UNREADABLE as EXCEL_UNREADABLE
 from topdown.tables.excel import excel_rows
 from topdown.tables.format import PLAIN, Format, kind_of
 from topdown.tables.parquet_folder import parts_of, table_digest
-from topdown.tables.readers import read_table, require_columns, require_file, row_named, table_columns
+from topdown.tables.readers import (
+    UNREADABLE,
+    changed,
+    read_table,
+    require_columns,
+    require_file,
+    row_named,
+    table_columns,
+)
 from topdown.wording import reason, shown, shown_path, unquoted
 from topdown.workload.answer_tables import answer_tables
 
@@ -46,8 +55,20 @@ _COMPILING = 400 << 20
 _EXCEL_WIDTH = 16.0
 """Bytes of a value from a workbook, a short text or a number."""
 
-_IN_BLOCK = 7
-"""Cells of a block of a redistricting file that are not 0, about."""
+_ROWS_OF_A_LEAF = {"leaves": 1, "pl94": 7}
+"""How many rows stand for a leaf where that is public: of a redistricting file the cells of a block that are not 0."""
+
+_RECORDS_AT_ONCE = 1 << 21
+"""Of records, or long rows, so many are held at once, at most."""
+
+_TYPICAL_WIDTH = 16
+"""Bytes of a value in a column of counts, for who may not look at the file."""
+
+_LIBRARIES, _LOOPS = 256 << 20, 96 << 20
+"""What a process holds before it reads a table: libraries, and the loops that several queries need."""
+
+_LARGEST_SAID = 1 << 40
+"""A figure beyond this is of all cells, of which but few can have records: it says nothing of a run."""
 
 _LEAST_BYTES_PER_LEVEL = 13
 """What a row takes at least in every column of units while the tree is built: a text of one letter, and its number."""
@@ -67,15 +88,17 @@ def read_input(
     of 0. Units are read first, and counts when it is known what memory a run on so many units takes with ``workers``
     threads, or in parts (``part_size``); ``stages`` is told. ``loaded``: what waits until libraries are loaded that the
     run needs, before memory is weighed. Cells that are sums of other cells, and units that are sums of their siblings,
-    are refused unless ``config`` calls them disjoint. Raises `DataError` (`GeographyError`, `CountsError`) with the
+    are refused unless ``config`` calls them disjoint. How many rows were read is said of tables with a row for every
+    unit that is published, and of no other: of records, and of a table that may lack units of a list, it is
+    confidential. Raises `DataError` (`GeographyError`, `CountsError`) with the
     node, the level, the value and the remedy.
     """
-    options = config.geography
+    options, stages = config.geography, stages or Silent()
     identifiers = _identifier_columns(config)
     if config.input.rows == "pl94":
-        file = file_of(config, stages or Silent())
-        geography = units_of(config, file) if config.units_path is None else _listed(config.units_path, config)
-        require_memory(config, geography, identifiers, stages or Silent(), workers, part_size, loaded=loaded)
+        file = file_of(config, stages)
+        geography = units_of(config, file) if config.units_path is None else _listed(config.units_path, config, stages)
+        require_memory(config, geography, identifiers, stages, workers, part_size, loaded=loaded)
         return geography, counts_of(config, file, geography)
     wanted = _present(config, config.input_path, [*config.counted_columns, *config.input.where])
     require_columns(config.input_path, wanted, config.input.form)
@@ -97,9 +120,9 @@ def read_input(
             known = table.select([name for name in path if name not in config.input.where])
         del table
     else:
-        geography = _listed(config.units_path, config)
+        geography = _listed(config.units_path, config, stages)
         path = _path_columns(config, identifiers)
-    require_memory(config, geography, path, stages or Silent(), workers, part_size, known.nbytes, loaded=loaded)
+    require_memory(config, geography, path, stages, workers, part_size, known.nbytes, loaded=loaded)
     if config.input.rows != "leaves":
         with _rows_by_line(config):
             counts = counts_of_records(config, geography, path)
@@ -109,6 +132,9 @@ def read_input(
     table = _input_table(config, [name for name in wanted if name not in known.column_names])
     if known.num_columns and known.num_rows != table.num_rows:
         raise changed(config.input_path)
+    if config.units_path is None:
+        chosen = ", as input.where chooses" if config.input.where else ""
+        stages.say(f"rows      {table.num_rows:,} of {shown_path(config.input_path)}{chosen}")
     for name in known.column_names:
         table = table.append_column(name, known[name])
     with _rows_by_line(config):
@@ -182,12 +208,13 @@ def _root(table: pa.Table, config: RunConfig) -> str | None:
     return name
 
 
-def _listed(path: Path, config: RunConfig) -> Geography:
+def _listed(path: Path, config: RunConfig, stages: Stages) -> Geography:
     """The geography of the public list of units at ``path``, which has the columns that identify and name them."""
     options = config.geography
     _require_memory_for_units(path, config)
     wanted = [_root_column(config), *_identifier_columns(config), *_name_columns(options)]
     table = read_table(path, _present(config, path, wanted))
+    stages.say(f"rows      {table.num_rows:,} of {shown_path(path)}")
     try:
         return _geography(filled(table, config), config)
     except GeographyError as error:
@@ -289,11 +316,6 @@ def _rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
     raise found.at(row_named(path, row, form))
 
 
-def changed(path: Path) -> DataError:
-    """What is said of a table that is not the same from one look to the next."""
-    return DataError(f"{shown_path(path)}: it changed while it was read; run again when it is complete")
-
-
 def input_digest(config: RunConfig) -> str:
     """SHA-256 of the input file. Raises `DataError` where it cannot be read."""
     try:
@@ -327,7 +349,7 @@ def require_memory(
     read: int = 0,
     loaded: Callable[[], object] | None = None,
 ) -> None:
-    """Refuse what needs more memory than there is, before a count is read; tell ``stages`` how much a run takes.
+    """Refuse what needs more memory than there is, before a count is read; tell ``stages`` about how much a run takes.
 
     ``path``: the columns by which rows are found, of which so many bytes are ``read``, and go when the counts are. Of a
     study only what reading takes is known. ``loaded``: as in `read_input`.
@@ -339,31 +361,64 @@ def require_memory(
         # Where an allocation fails within its compiler, nobody can say so: the process ends.
         _refuse_beyond(_COMPILING, config, f"several queries takes, for its compiler alone, {gibibytes(_COMPILING)}")
         load_loops()
+    if not isinstance(config, StudyConfig):
+        prepare(geography.n_nodes * len(config.input.cells))
     give_back()
     work, held = _work(config, geography, path, workers), held_memory() - read
     if in_parts and len(geography.levels) > 2:
-        found = needed_in_parts(config, geography, part_size)
-        peak = found.memory(held, work.threads)
-        each, disk = gibibytes(found.worker), gibibytes(found.disk)
-        stages.say(f"memory    a run in parts takes up to {gibibytes(peak)}, {each} a worker; {disk} of disk, at most")
+        peak = needed_in_parts(config, geography, part_size).memory(held, work.threads)
+        stages.say(f"memory    a run in parts takes {_said_in_parts(config, geography, part_size, work.threads)}")
     elif isinstance(config, StudyConfig):
         peak = held + needed_by_stage(geography.tree, work)["reading"]
     else:
         peak = peak_memory(geography.tree, work, held, most_held())
-        stages.say(f"memory    a run takes up to {gibibytes(peak)}")
-    _refuse_beyond(
-        peak - held, config, f"{geography.n_nodes:,} units x {work.cells} cells takes up to {gibibytes(peak)}"
-    )
+        stages.say(f"memory    a run takes {_said(config, geography, work)}")
+    _refuse_beyond(peak - held, config, f"{geography.n_nodes:,} units x {work.cells} cells takes more than there is")
 
 
-def needed_in_parts(config: RunConfig, geography: Geography, part_size: int | None) -> Needed:
-    """What a run in parts takes of memory and disk."""
-    schema = config.schema_of_cells
+def _said(config: RunConfig, geography: Geography, work: Work) -> str:
+    """How much memory a run takes, in words, from what is public: units, cells and configuration.
+
+    Neither the table's records nor what this process took to read them are in it.
+    """
+    rows = {"leaves": geography.n_leaves, "pl94": 0}.get(config.input.rows, _RECORDS_AT_ONCE)
+    columns = len(config.counted_columns) + len(config.input.where)
+    width = _TYPICAL_WIDTH * columns + geography.identifiers.nbytes / geography.n_nodes
+    public = replace(work, rows=rows, row_bytes=width)
+    return _about(peak_memory(geography.tree, public, held=_held_before(config), most=0))
+
+
+def _said_in_parts(config: RunConfig, geography: Geography, part_size: int | None, workers: int) -> str:
+    """How much memory and disk a run in parts takes, as `_said`, and what every row of the table takes beside."""
+    found = needed_in_parts(config, geography, part_size, public=True)
+    memory = _about(found.memory(_held_before(config), workers))
+    said = f"{memory}, {_about(found.worker)} a worker, and {_about(found.disk)} of disk"
+    if config.input.rows in _ROWS_OF_A_LEAF:
+        return said
+    each, on_disk = of_a_row(csv=config.output.csv)
+    return f"{said}; beside that every row of the table takes {each} bytes of memory and {on_disk} of disk"
+
+
+def _about(size: int) -> str:
+    return f"about {about(size)}" if size < _LARGEST_SAID else "as much as the number of cells with records asks for"
+
+
+def _held_before(config: RunConfig) -> int:
+    """What a process holds before it reads a table."""
+    return _LIBRARIES + config.by_family * _LOOPS
+
+
+def needed_in_parts(config: RunConfig, geography: Geography, part_size: int | None, *, public: bool = False) -> Needed:
+    """What a run in parts takes of memory and disk; ``public``: with any number of rows, where their number is
+    confidential."""
+    schema, form = config.schema_of_cells, config.input.rows
     plan = config.plan().for_levels(geography.levels).for_schema(schema)
     columns = sum(len(table.columns) for table in answer_tables(config.output.tables, schema))
-    # A redistricting file has a row per unit and table; in its cells blocks have some seven that are not 0.
-    is_read = config.input.rows == "pl94"
-    rows = _IN_BLOCK * geography.n_leaves if is_read else _Extent.of(config.input_path, [], config.input.form).rows
+    rows: int | None = None
+    if form == "pl94" or (public and form in _ROWS_OF_A_LEAF):
+        rows = _ROWS_OF_A_LEAF[form] * geography.n_leaves
+    elif not public:
+        rows = _Extent.of(config.input_path, [], config.input.form).rows
     cut = where_to_cut(geography, None, part_size)
     return needed(geography.tree, schema, plan, geography.levels, cut, rows, csv=config.output.csv, columns=columns)
 
@@ -374,16 +429,17 @@ def _require_memory_for_units(path: Path, config: RunConfig) -> None:
     require_file(path)
     try:
         rows = _Extent.of(path, [], form).rows
-    except (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, *EXCEL_UNREADABLE):
+    except UNREADABLE:
         return  # what is wrong with the file is for the reader to say
     # Of rows that are chosen, and of units that have many, nobody knows how many there will be.
     by_row = path == config.units_path or (config.input.rows == "leaves" and not config.input.where)
     levels = len(_identifier_columns(config)) if by_row else 0
     needed = rows * _LEAST_BYTES_PER_LEVEL * levels
-    _refuse_beyond(needed, config, f"about {rows:,} rows takes more than {gibibytes(needed)}")
+    _refuse_beyond(needed, config, "so many rows takes more than there is")
 
 
 def _refuse_beyond(needed: int, config: RunConfig, what: str) -> None:
+    """Refuse a run on ``what`` that needs more memory than there is; how much it needs, nobody is told."""
     available = available_memory()
     if available is not None and needed > available:
         raise DataError(
@@ -403,7 +459,7 @@ def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers:
     given = levels_taken(plan, geography) < 0
     # Rows that are chosen, one for every leaf, are a copy beside the table that they are chosen from.
     copied = min(1.0, geography.n_leaves / max(1, extent.rows)) if config.input.where else 0.0
-    rows = extent.rows if config.input.rows == "leaves" else min(extent.rows, 1 << 21)  # what is held at once
+    rows = extent.rows if config.input.rows == "leaves" else min(extent.rows, _RECORDS_AT_ONCE)
     return Work(
         rows=rows,
         row_bytes=extent.row_bytes * (1.0 + copied) + texts / geography.n_nodes,

@@ -11,10 +11,10 @@ from topdown.confidential.counts import Counts
 from topdown.confidential.records import count_records
 from topdown.config import RunConfig
 from topdown.errors import DataError, GeographyError
-from topdown.geography.construction import as_text
+from topdown.geography.construction import as_strings, as_text, plain, with_rows
 from topdown.geography.geography import Geography
 from topdown.tables.readers import require_file, table_batches
-from topdown.wording import shown, shown_path, unquoted
+from topdown.wording import listed, shown, shown_path, unquoted
 
 _UNITS_AT_ONCE = 1 << 20
 
@@ -29,17 +29,31 @@ def unit_rows(config: RunConfig, identifiers: Sequence[str], names: Sequence[str
     held: list[pa.Table] = []
     most = _UNITS_AT_ONCE
     for batch in chosen_batches(config, wanted):
-        held.append(pa.Table.from_batches([batch]).group_by(wanted).aggregate([]))
+        texts = {name: as_text if name in others else plain for name in wanted}
+        held.append(
+            _each_once(pa.table({name: read(batch[name], f"column {shown(name)}") for name, read in texts.items()}))
+        )
         if sum(one.num_rows for one in held) > most:
-            held = [pa.concat_tables(held).group_by(wanted).aggregate([])]
+            held = [_each_once(pa.concat_tables(held))]
             most = max(_UNITS_AT_ONCE, 2 * held[0].num_rows)  # of many units each is so taken up few times
-    found = pa.concat_tables(held).group_by(wanted).aggregate([])
+    found = _each_once(pa.concat_tables(held))
     units = found.group_by(list(identifiers)).aggregate([(name, how) for name in others for how in ("min", "max")])
     for name in others:
         if not pc.all(pc.fill_null(pc.equal(units[f"{name}_min"], units[f"{name}_max"]), True)).as_py():
             raise GeographyError(f"column {shown(name)} calls one unit by two names; give it one in all of its rows")
     columns = [*(units[name] for name in identifiers), *(units[f"{name}_min"] for name in others)]
     return pa.table(columns, [*identifiers, *others])
+
+
+def _each_once(table: pa.Table) -> pa.Table:
+    """The rows of ``table``, each once. Raises `GeographyError` naming a column of what Arrow cannot compare."""
+    try:
+        return table.group_by(table.column_names).aggregate([])
+    except pa.ArrowNotImplementedError:
+        pass
+    for name in table.column_names:
+        as_strings(table[name], f"column {shown(name)}")
+    raise GeographyError(f"columns {listed(table.column_names)} cannot be compared; give text")
 
 
 def counts_of_records(config: RunConfig, geography: Geography, path: Sequence[str]) -> Counts:
@@ -64,10 +78,12 @@ def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.Reco
     columns = list(dict.fromkeys([*wanted, *where]))
     rows = 0
     for batch in table_batches(path, columns, form=config.input.form, kept=False):
+        table = pa.Table.from_batches([batch])
         for name, value in where.items():
-            batch = batch.filter(pc.equal(as_text(batch[name], f"input.where: column {shown(name)}"), value))
-        rows += batch.num_rows
-        yield batch.select(list(wanted))
+            table = with_rows(table, pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value))
+        rows += table.num_rows
+        chosen = table.select(list(wanted))
+        yield from chosen.to_batches() or [pa.RecordBatch.from_pylist([], chosen.schema)]
     if where and not rows:
         said = " and ".join(f"{unquoted(name)} = {shown(value)}" for name, value in where.items())
         raise DataError(f"{shown_path(path)}: no row has {said}; correct input.where")

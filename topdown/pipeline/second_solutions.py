@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from topdown.config import DerivationConfig
 from topdown.errors import ProjectionError
+from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource
 from topdown.projection.crosscheck import CrossCheck, cross_check
 from topdown.projection.estimate import Estimate
 from topdown.projection.families import Descent, Sparse
 from topdown.projection.limits import AnswerLimits
+from topdown.projection.method import Method
+
+_PARTS_AGAIN = 4
+"""In so many parts of a release families are solved again: what that takes does not depend on how many there are."""
 
 
 def solved_again(
@@ -47,17 +53,34 @@ def solved_again(
     return checks
 
 
-def families_again(descent: Descent, histograms: Sequence[Sparse], solver: str, ties: KeyedSource) -> CrossCheck:
+def families_again(
+    descent: Descent,
+    method: Method,
+    histograms: Sequence[Sparse],
+    solver: str,
+    ties: KeyedSource,
+    piece: tuple[str, tuple[int, ...]] = ("", ()),
+) -> CrossCheck:
     """A second solution by cvxpy of families beneath whole ``histograms``, root first, as `solved_again` of estimates.
 
-    Raises `ProjectionError` where they disagree.
+    ``piece``: of which piece of the tree they are, in words, and the name of the stream that chooses there. Raises
+    `ConfigError` for a method that cannot state its program, `ProjectionError` where they disagree.
     """
     from topdown.projection.family_crosscheck import cross_check_families
 
-    rng = generator(ties.spawn("cross-check", "non_negative"))
-    check = cross_check_families(descent, histograms[: descent.tree.n_families], solver=solver, rng=rng)
+    called, name = piece
+    rng = generator(ties.spawn("cross-check", "non_negative", *name))
+    check = cross_check_families(descent, method, histograms[: descent.tree.n_families], solver=solver, rng=rng)
+    check = replace(check, scope=f"{check.scope} of {called}" if called else check.scope)
     require_agreement({"non_negative": check})
     return check
+
+
+def parts_again(n_parts: int, ties: KeyedSource) -> frozenset[int]:
+    """The parts of a release in so many parts of which families are solved again: four, or all of fewer, chosen by a
+    stream of its own under the key of ``ties``."""
+    rng = generator(ties.spawn("cross-check", "parts"))
+    return frozenset(rng.permutation(n_parts)[:_PARTS_AGAIN].tolist())
 
 
 def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
@@ -68,6 +91,14 @@ def require_agreement(checks: Mapping[str, CrossCheck]) -> None:
                 f"{name}: the tree engine and cvxpy with {found.solver} differ by {found.largest_difference:.3g} on "
                 f"{found.scope}, more than {found.tolerance:.3g}; nothing was released. Try another projection.solver"
             )
+
+
+def say_agreement(stages: Stages, checks: Mapping[str, CrossCheck]) -> None:
+    """Say of every second solution how near it is."""
+    for name, found in checks.items():
+        stages.say(
+            f"checked   {name.replace('_', '-')}: cvxpy agrees to {found.largest_difference:.1e} on {found.scope}"
+        )
 
 
 def generator(source: KeyedSource) -> np.random.Generator:

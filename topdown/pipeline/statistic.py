@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from topdown.confidential.statistic import RECORD_BITS, measure_statistic
-from topdown.errors import BudgetError, CountsError, DataError
-from topdown.machine.files import file_digest, locked, make_folder, whole_file
+from topdown.errors import ConfigError, CountsError, DataError
+from topdown.machine.files import whole_file
+from topdown.measurements.journal import MEASUREMENTS, Journal
+from topdown.pipeline.charging import Charged, confirm, reserve
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.statistic_plan import StatisticPlan
-from topdown.tables.readers import read_table
-from topdown.wording import column_name, shown_path
+from topdown.tables.parquet_folder import table_digest
+from topdown.tables.readers import changed, read_table, require_file
+from topdown.wording import FAILED, column_name, reason, shown_path
 
 FILE = "statistic.json"
 
@@ -30,36 +34,80 @@ def release_statistic(
     ledger: Path | None = None,
     dataset: str = "",
 ) -> dict[str, Any]:
-    """What is written to ``directory``/statistic.json, drawn once: a second call returns what is there.
+    """What is written to ``directory``/statistic.json, drawn once: a second call draws, and returns, the same.
 
-    ``plan_of``: the `StatisticPlan` of n records. The release's name in the ledger is its directory's path. The budget
-    is reserved before the draw; a draw that was not written was seen by nobody, and is made again. Raises `DataError`
-    for a table that does not read, or a file that another plan made, `BudgetError` where the ledger refuses.
+    ``plan_of``: the `StatisticPlan` of n records. The noise follows from a secret in ``directory``/internal, the plan,
+    the columns and the table, whose digest is kept there too. The budget is reserved before the draw, for these columns
+    of this table, and confirmed before anything is written. Raises `DataError` for a table that does not read or is
+    another than before, `ConfigError` for another plan or columns, `BudgetError` where the ledger refuses.
     """
+    digest = _digest(table)
     values = _values(table, columns)
-    plan = plan_of(len(values))
-    make_folder(directory)
-    with locked(directory / ".statistic.lock"):
-        asked = _fingerprint(plan, columns)
-        path, name = directory / FILE, str(directory.resolve())
-        if path.exists():
-            written: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if written.get("asked") != asked:
-                raise DataError(f"{shown_path(path)}: was made with other settings; give another --output directory")
-        else:
-            if ledger is not None and name in Ledger(ledger).reserve(dataset, name, [plan.event]).confirmed:
-                raise BudgetError(
-                    f"{shown_path(path)}: was drawn before and is not there; restore it, or give another --output "
-                    "directory, "
-                    "which spends its budget anew"
-                )
-            drawn = measure_statistic(values, plan, columns=columns)
-            written = {**drawn.to_dict(), "asked": asked}
+    if _digest(table) != digest:
+        raise changed(table)
+    plan, path = plan_of(len(values)), directory / FILE
+    # Whatever decides the release is in its name, how values are rounded too.
+    settled = f"{RECORD_BITS} {plan.settled(columns)}"
+    journal = Journal(directory / "internal", hashlib.sha256(settled.encode()).hexdigest(), digest)
+    charged = None if ledger is None else Charged(ledger, dataset)
+    with journal.locked():
+        begun, there = journal.read(), _written(path)
+        if begun is None and there is not None:
+            raise ConfigError(
+                f"{shown_path(path)} exists, and the record of the noise behind it does not; give another --output "
+                "directory"
+            )
+        if charged is not None and there is not None and "ledger" in there:
+            Ledger(charged.path).require_record(str(there["ledger"]["record"]), path)
+        event = replace(plan.event, columns=tuple(columns), input=journal.input_code())
+        reserve(charged, journal, [event], begun=begun is not None)
+        begun = begun or journal.begin()
+        drawn = measure_statistic(values, plan, begun.key, columns=columns)
+        measured = begun.key.code(MEASUREMENTS, [(str(drawn.value), np.zeros(0))])
+        journal.keep_code(begun, measured)
+        entry = confirm(charged, journal, measured)
+        written = drawn.to_dict()
+        if there is not None:
+            if {name: value for name, value in there.items() if name != "ledger"} != written:
+                raise _changed(path)
+            return there
+        written |= {} if entry is None else {"ledger": asdict(entry)}
+        try:
             with whole_file(path) as partial:
                 partial.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
-        if ledger is not None:
-            Ledger(ledger).confirm(dataset, name, file_digest(path))
+        except OSError as error:
+            raise DataError(
+                f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: the "
+                "answer will be the same, and nothing more is spent"
+            ) from None
         return written
+
+
+def _digest(table: Path) -> str:
+    try:
+        return table_digest(require_file(table))
+    except OSError as error:
+        raise DataError(f"{shown_path(table)}: cannot be read: {reason(error)}; correct the path") from None
+
+
+def _written(path: Path) -> dict[str, Any] | None:
+    """What a run before this wrote, None where there is nothing. Raises `DataError` where it does not read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError):
+        raise _changed(path) from None
+    if not isinstance(found, dict):
+        raise _changed(path)
+    return found
+
+
+def _changed(path: Path) -> DataError:
+    return DataError(
+        f"{shown_path(path)}: is not what was written; move it away and run again: it is written again, with the same "
+        "answer"
+    )
 
 
 def _values(table: Path, columns: Sequence[str]) -> np.ndarray[Any, Any]:
@@ -76,10 +124,3 @@ def _values(table: Path, columns: Sequence[str]) -> np.ndarray[Any, Any]:
     if missing.size:
         raise CountsError(f"row {missing[0]} has no number in a column that is asked for; correct it or leave it out")
     return values
-
-
-def _fingerprint(plan: StatisticPlan, columns: Sequence[str]) -> str:
-    """SHA-256 of what decides the release."""
-    settled = [plan.statistic, [[str(end) for end in pair] for pair in plan.bounds], plan.records, str(plan.epsilon)]
-    settled += [plan.bounding, plan.bits, plan.unit, list(columns), RECORD_BITS]
-    return hashlib.sha256(json.dumps(settled).encode()).hexdigest()

@@ -76,12 +76,14 @@ def smallest_budget(
     Shares are exact fractions and the budget has four digits, rounded up until every target holds.
 
     Raises `ConfigError` for targets that cannot be read or that no division of the budget meets, for noise within
-    bounds, and where single children move up; `BudgetError` where plan, levels and schema disagree.
+    bounds or by neither Laplace's nor a Gaussian law, and where single children move up; `BudgetError` where plan,
+    levels and schema disagree.
     """
     if plan.bounds.any:
         raise ConfigError("the errors of noise within bounds depend on the counts; give a plan without bounds")
     if plan.only_child != MEASURE:
         raise ConfigError("only_child = 'move-up' gives units of one level different noise; leave it out of the search")
+    plan.noise.is_normal()  # or what precision costs is not known, nor how far sums reach
     expected = Expected.of(plan, geography, schema)
     asked = [
         one if isinstance(one, Target) else Target.parse(one, geography.levels, expected.schema) for one in targets
@@ -131,11 +133,11 @@ def _searched(expected: Expected, targets: list[Target]) -> Found:
     bounds = [
         Bound(
             Answered.of(levels.index(one.level), Query.parse(one.query, schema), components),
-            (one.margin / deviations_within(one.confidence, gaussian=not plan.is_pure)) ** 2,
+            (one.margin / deviations_within(one.confidence, gaussian=plan.noise.is_normal())) ** 2,
         )
         for one in targets
     ]
-    if not plan.is_pure:
+    if plan.noise.is_normal():
         return cheapest(precisions, bounds)
     return locally_cheapest(precisions, bounds, lambda p: _bought(plan, p), lambda p: _price_slope(plan, p))
 
@@ -148,7 +150,7 @@ def _per_budget(plan: Plan) -> float:
 def _bought(plan: Plan, precision: FloatArray) -> FloatArray:
     """The budgets that buy ``precision``: of Gaussian noise in proportion (the discrete law's own variance is no
     larger); of discrete Laplace noise with 1/p = 1 / (2 sinh^2(epsilon / 2 sensitivity)), on the grid in its units."""
-    if not plan.is_pure:
+    if plan.noise.is_normal():
         return np.asarray(precision / _per_budget(plan))
     step = 2.0**-plan.released_grid_bits
     return np.asarray(2.0 * float(plan.sensitivity) / step * np.arcsinh(step * np.sqrt(precision / 2.0)))

@@ -18,13 +18,13 @@ from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.components import Components
 from topdown.projection.histograms import Covariance, covariance
-from topdown.projection.method import METHODS
 from topdown.projection.several import EXACT as NEXT_TO_NOTHING
-from topdown.projection.upward_start import require_determined, start_of
+from topdown.projection.upward_start import require_determined, start_named
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 NORMAL, AT_MOST, OWN, EXACT, OPEN = "normal", "Laplace or normal", "its own noise", "exact", "undetermined"
+UNKNOWN = "not known"
 """By which law a margin is what it is."""
 
 _SAME = 1e-9
@@ -64,7 +64,7 @@ class Expected:
         }
         start = None
         if upward is not None:
-            start = start_of(geography.levels, METHODS["gls-top-down"], upward)
+            start = start_named(geography.levels, upward)
             named = [[query for level, query in of_nodes if level == here] for here in geography.levels]
             require_determined(geography.levels, named, start)
         return cls(plan, geography, schema, planned_covariance(geography, schema, of_nodes, start))
@@ -90,7 +90,7 @@ class Expected:
         Of an answer to which nothing but its own noise contributes, by that noise's law, rounded up to a value that it
         takes. Else, of Gaussian noise, by the normal law, which is exact but for rounding to whole numbers. Of Laplace
         noise, whose sums lie between a Laplace and a normal law, by the longer margin of these two: up to 2 % too long
-        at 90 %, 8 % at 95 %, 26 % at 99 %, the most where many draws contribute.
+        at 90 %, 8 % at 95 %, 26 % at 99 %, the most where many draws contribute. NaN of sums of other noise.
         """
         name = Query.parse(query, self.schema).name
         law = self.plan.law(level, name) if name in self.plan.queries(level) else None
@@ -100,11 +100,11 @@ class Expected:
             return math.inf, OPEN
         if law is not None and abs(deviation**2 - law.variance) <= _SAME * law.variance:
             return noise_margin(law, confidence), OWN
-        return self.quantile(confidence) * deviation, AT_MOST if self.plan.is_pure else NORMAL
-
-    def quantile(self, confidence: float) -> float:
-        """The standard deviations that sums of the plan's noise stay within with probability ``confidence``."""
-        return deviations_within(confidence, gaussian=not self.plan.is_pure)
+        try:
+            gaussian = self.plan.noise.is_normal()
+        except ConfigError:
+            return math.nan, UNKNOWN
+        return deviations_within(confidence, gaussian=gaussian) * deviation, NORMAL if gaussian else AT_MOST
 
 
 def planned_covariance(
@@ -148,7 +148,8 @@ def expected_errors(
     measured answer as it is drawn (NaN where it is not measured, 0 where it is exact); ``sd_least, sd, sd_largest``: of
     the level's units and answers the least, the median and the largest standard deviation; ``margin,
     margin_largest``: what the error of the median, and of any one unit, stays within with probability ``confidence``;
-    ``law``: by which law (of sums of Laplace noise the longer of two margins, see `Expected.margin`). In counts.
+    ``law``: by which law (of sums of Laplace noise the longer of two margins, see `Expected.margin`), "not known" where
+    there is no margin because the noise is neither Laplace's nor Gaussian. In counts.
 
     Raises `BudgetError` where plan, levels and schema disagree; `ConfigError` for an unknown query, several queries
     without a schema, a confidence that is not between 0 and 1, or an ``upward`` that makes no sense.

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from topdown.planning.budget import SmallestBudget
 from topdown.privacy.plan import Plan
+from topdown.wording import escaped_json
 from topdown.workload import DETAILED
 
 
@@ -60,7 +61,7 @@ def _key(name: str) -> str:
 
 def _text(name: str) -> str:
     """``name`` as TOML writes text."""
-    return json.dumps(name, ensure_ascii=False)
+    return escaped_json(json.dumps(name, ensure_ascii=False))
 
 
 def _decimal(value: Fraction) -> str:

@@ -15,6 +15,9 @@ from topdown.wording import column_names, shown
 
 IntArray = npt.NDArray[np.int64]
 
+KnownNull = Literal["partition", "regression"]
+"""By which formula the expected pMSE of two samples of one law is known."""
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -35,7 +38,7 @@ class Classifier(Protocol):
     """A rule that learns the labels of records and predicts their probabilities."""
 
     @property
-    def known_null(self) -> Literal["partition", "regression"] | None:
+    def known_null(self) -> KnownNull | None:
         """Which formula gives the expected pMSE of two samples of one law; None where only permutation does."""
         ...
 
@@ -156,7 +159,7 @@ class Logistic:
     """
 
     interactions: bool = True
-    known_null: ClassVar[Literal["regression"]] = "regression"
+    known_null: ClassVar[KnownNull] = "regression"
 
     def fit(self, columns: Columns, labels: IntArray) -> Fit:
         """Fit by Newton's method on an orthonormal basis of the design."""
@@ -208,7 +211,7 @@ class Cells:
     """
 
     columns: tuple[str, ...] | None = None
-    known_null: ClassVar[Literal["partition"]] = "partition"
+    known_null: ClassVar[KnownNull] = "partition"
 
     def fit(self, columns: Columns, labels: IntArray) -> Fit:
         """The share of synthetic records in every combination that occurs."""

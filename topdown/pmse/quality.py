@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.special import chdtr, ndtr
 
-from topdown.errors import ConfigError, DataError
-from topdown.pmse.classifiers import CART, Cells, Classifier, Fit, IntArray, Logistic
+from topdown.errors import ConfigError, DataError, require_known
+from topdown.pmse.classifiers import CART, Cells, Classifier, Fit, IntArray, KnownNull, Logistic
 from topdown.pmse.columns import Columns, FloatArray, side_by_side
 
 Null = Literal["auto", "independent", "fitted", "permutation"]
@@ -239,6 +239,7 @@ def _null(
     if null in ("independent", "fitted") and known != "regression":
         raise ConfigError(f"null {null!r} is known for logistic regression; give 'auto' or 'permutation'")
     if null != "permutation" and known is not None:
+        require_known(known, get_args(KnownNull), "known_null of the classifier")
         if known == "partition":
             source, mean = "partition", null_of_partition(freedom, columns.n_rows, share)
         else:

@@ -10,9 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias, assert_never
 
-from topdown.errors import BudgetError
+from topdown.errors import BudgetError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
 from topdown.privacy.numbers import Number, exact_number
@@ -24,6 +24,7 @@ from topdown.workload import DETAILED
 class LaplaceEvent:
     """Laplace noise, discrete or continuous, of exact ``scale`` on counts of L1 sensitivity ``sensitivity``.
 
+    ``columns``: those that a statistic is of, and ``input``, a secret code of its table, which tells nothing of it.
     Costs epsilon = sensitivity / scale (Dwork, McSherry, Nissim, Smith 2006; the discrete law, on the integers or
     on the grid 2^-grid_bits, has the same worst ratio) and rho = epsilon^2 / 2 (Bun, Steinke 2016).
     """
@@ -37,9 +38,11 @@ class LaplaceEvent:
     grid_bits: int = 0
     unit: str = "person"
     neighbours: str = "add-remove"
+    columns: tuple[str, ...] = ()
+    input: str = ""
 
     def __post_init__(self) -> None:
-        _set_positive(self, "scale", "sensitivity")
+        _check_event(self, "scale", "sensitivity")
 
     @property
     def epsilon(self) -> Fraction:
@@ -72,7 +75,7 @@ class GaussianEvent:
     neighbours: str = "add-remove"
 
     def __post_init__(self) -> None:
-        _set_positive(self, "sigma2", "sensitivity_squared")
+        _check_event(self, "sigma2", "sensitivity_squared")
 
     @property
     def epsilon(self) -> None:
@@ -87,7 +90,10 @@ class GaussianEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PureEvent:
-    """Any mechanism that is charged a stated pure ``epsilon``, such as bounded noise with its true loss."""
+    """Any mechanism that is charged a stated pure ``epsilon``, such as bounded noise with its true loss.
+
+    ``columns`` and ``input``: as of `LaplaceEvent`.
+    """
 
     kind: ClassVar[str] = "pure"
     level: str
@@ -96,9 +102,11 @@ class PureEvent:
     epsilon: Fraction
     unit: str = "person"
     neighbours: str = "add-remove"
+    columns: tuple[str, ...] = ()
+    input: str = ""
 
     def __post_init__(self) -> None:
-        _set_positive(self, "epsilon")
+        _check_event(self, "epsilon")
 
     @property
     def rho(self) -> Fraction:
@@ -117,6 +125,9 @@ class ExactEvent:
     unit: str = "person"
     neighbours: str = "add-remove"
 
+    def __post_init__(self) -> None:
+        _check_event(self)
+
 
 Event: TypeAlias = LaplaceEvent | GaussianEvent | PureEvent | ExactEvent
 """What an accountant adds up: one use of a mechanism, by the law of its privacy loss."""
@@ -131,8 +142,11 @@ their meaning for good; a field that is added gets a default that says what even
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """The event as JSON-able values; fractions as strings such as "1/5"."""
+    """The event as JSON-able values; fractions as strings such as "1/5". What only statistics have is left out of
+    others, which older versions then read. Raises `BudgetError` for what is no event."""
+    require_events([event])
     values = {field.name: getattr(event, field.name) for field in fields(event)}
+    values = {name: value for name, value in values.items() if value or name not in ("columns", "input")}
     return {"kind": event.kind, "version": EVENT_VERSION} | {
         k: str(v) if isinstance(v, Fraction) else v for k, v in values.items()
     }
@@ -152,9 +166,25 @@ def event_from_dict(values: dict[str, Any]) -> Event:
         raise BudgetError(f"unknown kind of event {shown(named)}; known: {', '.join(_KINDS)}")
     kind = _KINDS[named]
     try:
-        return kind(**{k: v for k, v in values.items() if k not in ("kind", "version")})
+        known: dict[str, Any] = {k: v for k, v in values.items() if k not in ("kind", "version")}
+        if "columns" in known:
+            known["columns"] = tuple(known["columns"])
+        return kind(**known)
     except TypeError as error:
         raise BudgetError(f"a {values['kind']} event does not read: {unquoted(str(error), LONGEST_LIST)}") from None
+
+
+def require_events(events: Iterable[Event]) -> tuple[Event, ...]:
+    """``events``, after making sure that each is one whose cost is known: of another, also of one that is derived from
+    one of these, what two moves or a group cost would be guessed. Raises `BudgetError`.
+    """
+    found = tuple(events)
+    for event in found:
+        if type(event) not in _KINDS.values():
+            raise BudgetError(
+                f"{shown(event)} is no event that is known here: give {', '.join(k.__name__ for k in _KINDS.values())}"
+            )
+    return found
 
 
 def parallel(events: Iterable[Event]) -> Event:
@@ -163,9 +193,9 @@ def parallel(events: Iterable[Event]) -> Event:
     Parallel composition (McSherry 2009). Under "substitute" one unit may leave one part and enter another, so that two
     parts change: events whose sensitivity covers both moves (L1 of 2, squared L2 of 2) cost the largest, others the two
     largest together. A stated pure epsilon does not say which, and is refused. Raises BudgetError for no events,
-    different levels, queries, units or neighbours, or different kinds.
+    different levels, queries, units or neighbours, different kinds, or what is no event that is known.
     """
-    parts = tuple(events)
+    parts = require_events(events)
     if not parts:
         raise BudgetError("parallel composition of no events; give at least one")
     _check_same_protection(parts)
@@ -178,7 +208,7 @@ def parallel(events: Iterable[Event]) -> Event:
             )
         if part.kind != first.kind:
             raise BudgetError(f"parallel composition of {part.kind} and {first.kind} noise; compose each kind apart")
-    if len(parts) > 1 and isinstance(first, PureEvent) and first.neighbours == "substitute":
+    if len(parts) > 1 and isinstance(first, PureEvent) and not _covers_both_moves(first):
         raise BudgetError("a substitution may touch two parts: pure events add up; use an accountant")
     by_cost = sorted(parts, key=lambda event: Fraction(0) if isinstance(event, ExactEvent) else event.rho)
     if len(parts) > 1 and not all(map(_covers_both_moves, parts)):
@@ -191,9 +221,16 @@ def _covers_both_moves(event: Event) -> bool:
     moved = COUNTS_MOVED[event.neighbours]
     if moved == 1:
         return True
-    if isinstance(event, LaplaceEvent):
-        return event.sensitivity >= moved
-    return event.sensitivity_squared >= moved if isinstance(event, GaussianEvent) else True
+    match event:
+        case LaplaceEvent():
+            return event.sensitivity >= moved
+        case GaussianEvent():
+            return event.sensitivity_squared >= moved
+        case PureEvent():
+            return False
+        case ExactEvent():
+            return True  # counted apart, whatever moves
+    assert_never(event)
 
 
 def _together(one: Event, other: Event) -> Event:
@@ -202,7 +239,7 @@ def _together(one: Event, other: Event) -> Event:
         return replace(one, sensitivity=one.scale * (one.epsilon + other.epsilon))
     if isinstance(one, GaussianEvent) and isinstance(other, GaussianEvent):
         return replace(one, sensitivity_squared=2 * one.sigma2 * (one.rho + other.rho))
-    raise TypeError(f"{one!r} and {other!r}: parts of one kind were asked for")
+    raise BudgetError(f"{one.kind} and {other.kind}: what two moves cost together is not known; use an accountant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +289,7 @@ class _Accountant(ABC):
 
     def would_be(self, events: Iterable[Event] | Event) -> Fraction:
         """The total if ``events`` were composed as well; nothing is spent."""
-        added = _as_tuple(events)
+        added = require_events(_as_tuple(events))
         _check_same_protection(self._events + added)
         return self.total + sum((self._cost(event) for event in added), Fraction(0))
 
@@ -318,7 +355,12 @@ def _check_same_protection(events: Sequence[Event]) -> None:
             )
 
 
-def _set_positive(event: object, *names: str) -> None:
+def _check_event(event: Event, *names: str) -> None:
+    """Refuse neighbours that are not known, and make numbers above 0 of the fields ``names``."""
+    if event.neighbours not in COUNTS_MOVED:
+        raise BudgetError(
+            f"unknown neighbours {shown(event.neighbours)}; {suggest(event.neighbours, list(COUNTS_MOVED))}"
+        )
     for name in names:
         value = exact_number(getattr(event, name), name)
         if value <= 0:

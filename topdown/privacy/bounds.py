@@ -60,12 +60,22 @@ class LevelBounds:
                  on the true counts' lying there.
     calibration  "true-epsilon": the scale just said. "uncorrected": the textbook scale sensitivity/epsilon also for the
                  two truncated kinds, charged what it truly costs, up to twice its budget.
+
+    Raises PlanError for another kind or calibration: it would be charged as another.
     """
 
     kind: str = NONE
     upper: int | None = None
     calibration: str = CALIBRATED
     within: tuple[WholePiece, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise PlanError(f"unknown bounds {shown(self.kind)}; {suggest(str(self.kind), list(KINDS))}")
+        if self.calibration not in CALIBRATIONS:
+            raise PlanError(
+                f"unknown calibration {shown(self.calibration)}; {suggest(str(self.calibration), list(CALIBRATIONS))}"
+            )
 
     @property
     def pieces(self) -> tuple[WholePiece, ...]:

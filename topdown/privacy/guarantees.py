@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, assert_never
 
 from topdown.errors import BudgetError, suggest
 from topdown.neighbours import COUNTS_MOVED
-from topdown.privacy.accounting import ApproxDP, Event, ExactEvent, PureAccountant, PureEvent, ZCDPAccountant
+from topdown.privacy.accounting import (
+    ApproxDP,
+    Event,
+    ExactEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    PureAccountant,
+    PureEvent,
+    ZCDPAccountant,
+    require_events,
+)
 from topdown.privacy.conversions import zcdp_to_epsilon
 from topdown.wording import shown
 
@@ -121,15 +131,14 @@ def guarantee(events: Iterable[Event], delta: float | None = None, *, levels: It
     Where the total is pure, the epsilon beside delta is the smaller of the pure and the converted one. The
     reading of ``given_above`` follows Kifer, Abowd, Ashmead, Cumings-Menon, Leclerc, Machanavajjhala, Sexton,
     Zhuravlev 2022, Bayesian and Frequentist Semantics for Common Variations of Differential Privacy.
-    Raises BudgetError for no events, for events with different units or neighbours, for a level not in ``levels``.
+    Raises BudgetError for no events, for what is no event, for events with different units or neighbours,
+    for a level not in ``levels``.
     """
-    everything = tuple(events)
+    everything = require_events(events)
     if not everything:
         raise BudgetError("nothing is measured, so there is nothing to guarantee; give at least one event")
     unit, neighbours = everything[0].unit, everything[0].neighbours
-    steps = _STEPS_OF_A_MOVE.get(neighbours)
-    if steps is None:
-        raise BudgetError(f"unknown neighbours {shown(neighbours)}; known: {', '.join(_STEPS_OF_A_MOVE)}")
+    steps = _STEPS_OF_A_MOVE[neighbours]
     ZCDPAccountant(everything)  # refuses events that protect different things
     order = None if levels is None else tuple(levels)
     measured = tuple(dict.fromkeys(event.level for event in everything))
@@ -179,11 +188,19 @@ def _loss(events: Iterable[Event], delta: float | None, steps: int = 1) -> Loss:
     epsilon = None
     if all(event.epsilon is not None for event in noisy):
         epsilon = steps * PureAccountant(noisy).total
-    # The two counts that a move touches carry independent noise, so rho adds up; a stated pure epsilon says
-    # nothing about counts, and takes the k^2 of group privacy.
-    rho = sum((event.rho * (steps**2 if isinstance(event, PureEvent) else steps) for event in noisy), Fraction(0))
+    rho = sum((_rho(event, steps) for event in noisy), Fraction(0))
     approx = None
     if delta is not None:
         converted = zcdp_to_epsilon(float(rho), delta)
         approx = ApproxDP(converted if epsilon is None else min(converted, float(epsilon)), delta)
     return Loss(epsilon, rho, approx)
+
+
+def _rho(event: LaplaceEvent | GaussianEvent | PureEvent, steps: int) -> Fraction:
+    """What an event costs in rho where a unit moves, in so many ``steps``."""
+    match event:
+        case LaplaceEvent() | GaussianEvent():
+            return event.rho * steps  # the two counts that a move touches carry independent noise
+        case PureEvent():
+            return event.rho * steps**2  # nothing is said of counts: the k^2 of group privacy
+    assert_never(event)

@@ -17,11 +17,11 @@ from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.accounting import (
     Event,
     ExactEvent,
-    GaussianEvent,
     PureAccountant,
     ZCDPAccountant,
     event_from_dict,
     event_to_dict,
+    require_events,
 )
 from topdown.privacy.ledger_file import Record, errors_in_words, read_records, transaction
 from topdown.privacy.numbers import Number, exact_number
@@ -106,11 +106,12 @@ class Ledger:
 
         The same release reserves but once, however often it is started again. Raises `BudgetError` where the total
         would be passed, where the data set has no account or another unit or neighbours, for Gaussian noise in an
-        account of pure epsilon, for a release that reserved something else before, and for one without a name.
+        account of pure epsilon, for a release that reserved something else before, for one without a name, and for what
+        is no event that is known.
         """
         if not release:
             raise BudgetError(f"{shown_path(self.path)}: a release without a name cannot reserve a budget; give it one")
-        measured = tuple(events)
+        measured = require_events(events)
         with transaction(self.path) as ledger:
             account = self._account(ledger.records, dataset)
             earlier = next((record for record in account.releases if record.release == release), None)
@@ -233,7 +234,7 @@ class Ledger:
                     f"{unquoted(account.unit)} under {shown(account.neighbours)}, and the release protects one "
                     f"{unquoted(event.unit)} under {shown(event.neighbours)}; their budgets do not add"
                 )
-            if account.currency == "epsilon" and isinstance(event, GaussianEvent):
+            if account.currency == "epsilon" and not isinstance(event, ExactEvent) and event.epsilon is None:
                 raise BudgetError(
                     f"{shown_path(self.path)}: data set {shown(account.dataset)} is accounted in pure epsilon, which "
                     f"{unquoted(event.mechanism)} noise does not have; take the mechanism 'geometric', or account for "
@@ -245,6 +246,7 @@ def _charges(currency: str, events: Iterable[Event]) -> list[tuple[object, ...]]
     """What was charged for what, and apart from how: records of older versions stay comparable with new events."""
     return [
         (event.level, event.query, event.unit, event.neighbours)
+        + (getattr(event, "columns", ()), getattr(event, "input", ""))
         + (("exact",) if isinstance(event, ExactEvent) else ("noisy", getattr(event, currency)))
         for event in events
     ]

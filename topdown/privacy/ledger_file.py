@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from topdown.errors import BudgetError, TopdownError
-from topdown.wording import LONGEST_LIST, reason, shown_path, unquoted
+from topdown.wording import LONGEST_LIST, reason, shown, shown_path, unquoted
 
 START = "0" * 64
 """What stands for the hash of the record before the first."""
@@ -22,12 +22,15 @@ START = "0" * 64
 PATIENCE_SECONDS = 10.0
 """How long another process may hold the ledger before a run gives up."""
 
+RECORD_KINDS = ("open", "reserve", "confirm")
+"""What a record may be."""
+
 _SCHEMA = (
-    """
+    f"""
     CREATE TABLE IF NOT EXISTS records (
         sequence INTEGER PRIMARY KEY,
         dataset TEXT NOT NULL,
-        kind TEXT NOT NULL CHECK (kind IN ('open', 'reserve', 'confirm')),
+        kind TEXT NOT NULL CHECK (kind IN {RECORD_KINDS!r}),
         release TEXT NOT NULL,
         body TEXT NOT NULL,
         previous TEXT NOT NULL,
@@ -155,6 +158,11 @@ def _verified(connection: sqlite3.Connection, path: Path) -> tuple[Record, ...]:
             raise BudgetError(
                 f"{shown_path(path)}: record {number} is not what was written: the ledger was edited; restore it from "
                 "a copy"
+            )
+        if kind not in RECORD_KINDS:
+            raise BudgetError(
+                f"{shown_path(path)}: record {number} is of a kind that is not known here, {shown(kind)}: a newer "
+                "Topdown wrote it, and it may say what was spent; update Topdown"
             )
         records.append(Record(sequence, dataset, kind, release, json.loads(text), previous, mark))
     return tuple(records)

@@ -8,13 +8,17 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
+from topdown.errors import BudgetError, ConfigError, suggest
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
 from topdown.privacy.accounting import Event, GaussianEvent, LaplaceEvent
+from topdown.wording import shown
 
 _ON_GRID = "in a release the exact discrete law on the grid 2^-{bits}"
 
 EPSILON = "epsilon"
 RHO = "rho"
+
+_CURRENCIES, _PARAMETERS = (EPSILON, RHO), ("scale", "sigma2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Mechanism:
     bounded     whether counts may be drawn within bounds (`topdown.privacy.bounds`).
     event       the facts for an accountant: ``event(parameter, sensitivities, **labels)``.
     words       what the noise is, with {bits} for those of its grid.
+
+    Raises `BudgetError` for a currency or a parameter that is not known here: a plan would be charged as in another.
     """
 
     name: str
@@ -43,6 +49,28 @@ class Mechanism:
     bounded: bool
     event: Callable[..., Event]
     words: str
+
+    def __post_init__(self) -> None:
+        for what, known in (("currency", _CURRENCIES), ("parameter", _PARAMETERS)):
+            if getattr(self, what) not in known:
+                raise BudgetError(
+                    f"mechanism {shown(self.name)} has the unknown {what} {shown(getattr(self, what))}; "
+                    f"{suggest(getattr(self, what), known)}"
+                )
+
+    def is_normal(self) -> bool:
+        """Whether its noise is Gaussian, and not Laplace's, discrete or not. Raises `ConfigError` where it is neither,
+        of whose sums nothing is known."""
+        law = self.exact(Fraction(1), 0)
+        match law:
+            case DiscreteGaussian() | Gaussian():
+                return True
+            case DiscreteLaplace() | Laplace():
+                return False
+        raise ConfigError(
+            f"noise by mechanism {shown(self.name)} is neither Laplace's nor Gaussian, so that it is not known how far "
+            "sums of it reach; ask for standard deviations"
+        )
 
     def grid_bits(self, bits: int) -> int:
         """The bits of a release's grid where a plan says ``bits``: 0, whole numbers, for the integer mechanisms."""

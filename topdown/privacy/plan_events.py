@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from topdown.privacy.accounting import Event, ExactEvent, PureEvent
 from topdown.privacy.bounds import NONE
 from topdown.privacy.plan_facts import PlanFacts
@@ -10,7 +12,7 @@ from topdown.workload import DETAILED
 
 def level_events(plan: PlanFacts, level: str) -> list[Event]:
     """One event for every query that a level is asked, in the plan's order. The plan has its shares."""
-    labels = {"level": level, "unit": plan.unit, "neighbours": plan.neighbours}
+    labels: dict[str, Any] = {"level": level, "unit": plan.unit, "neighbours": plan.neighbours}
     if level in plan.invariants:
         return [ExactEvent(query=DETAILED, **labels)]
     events: list[Event] = []

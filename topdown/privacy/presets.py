@@ -38,7 +38,7 @@ class Preset:
         self,
         levels: Iterable[str],
         *,
-        invariants: Mapping[str, Iterable[str]] | None = None,
+        invariants: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
         only_child: str = MEASURE,
     ) -> Plan:
         """The plan for a geography with ``levels``, with production's variances at every one of them.

@@ -10,16 +10,17 @@ Bounding Constraints", supplement D to H; Holohan, Antonatos, Braghin, Mac Aongh
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
 from topdown.errors import BudgetError, ConfigError, require_known
 from topdown.noise.exact_numbers import exact_fraction
-from topdown.privacy.accounting import Event, LaplaceEvent, PureEvent
+from topdown.privacy.accounting import LaplaceEvent, PureEvent
 from topdown.privacy.grid_loss import calibrated_scale_on_grid
 from topdown.wording import figure, shown
 
@@ -33,12 +34,13 @@ _LARGEST = 2**52
 class Statistic:
     """A statistic of n records: what is computed of columns of whole numbers, how far one record moves it, its range.
 
-    ``columns``: how many. ``value``: the exact statistic of n whole numbers a column, in units of the columns' product.
-    ``sensitivity`` and ``bounds``: from n and the bounds of the columns, exactly (`topdown.privacy.sensitivity` has the
-    sources).
+    ``columns``: how many. ``degree``: of how many values a term is the product. ``value``: the exact statistic of n
+    whole numbers a column, in units of a term's. ``sensitivity`` and ``bounds``: from n and the bounds of the columns,
+    exactly (`topdown.privacy.sensitivity` has the sources).
     """
 
     columns: int
+    degree: int
     value: Callable[[Sequence[Sequence[int]], int], Fraction]
     sensitivity: Callable[[Fraction, int], Fraction]
     bounds: Callable[[Sequence[tuple[Fraction, Fraction]], int], tuple[Fraction, Fraction]]
@@ -59,17 +61,20 @@ STATISTICS: Mapping[str, Statistic] = MappingProxyType(
     {
         "mean": Statistic(
             1,
+            1,
             lambda columns, n: Fraction(sum(columns[0]), n),
             lambda spread, n: spread / n,
             lambda bounds, n: bounds[0],
         ),
         "variance": Statistic(
             1,
+            2,
             _second_moment,
             lambda spread, n: spread / n,
             lambda bounds, n: (Fraction(0), _largest_second_moment(bounds, n)),
         ),
         "covariance": Statistic(
+            2,
             2,
             _second_moment,
             lambda spread, n: spread / n,
@@ -146,10 +151,10 @@ class StatisticPlan:
     @property
     def sensitivity(self) -> Fraction:
         """How far one record moves the exact statistic."""
-        spread = math.prod((high - low for low, high in (self.bounds[0], self.bounds[-1])), start=Fraction(1))
-        if self.statistic == "mean":
-            spread = self.bounds[0][1] - self.bounds[0][0]
-        return STATISTICS[self.statistic].sensitivity(spread, self.records)
+        chosen = STATISTICS[self.statistic]
+        factors = (self.bounds[0], self.bounds[-1])[: chosen.degree]
+        spread = math.prod((high - low for low, high in factors), start=Fraction(1))
+        return chosen.sensitivity(spread, self.records)
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -175,8 +180,12 @@ class StatisticPlan:
             return calibrated_scale_on_grid(self.epsilon, self.reach, self.width)
         return self.reach / self.epsilon
 
+    def settled(self, columns: Sequence[str]) -> str:
+        """Everything that decides a release of ``columns`` but their values, as text."""
+        return json.dumps([asdict(self), *columns], default=str)
+
     @property
-    def event(self) -> Event:
+    def event(self) -> LaplaceEvent | PureEvent:
         """The fact for an accountant."""
         labels: dict[str, Any] = {
             "level": "records",

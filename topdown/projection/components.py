@@ -6,6 +6,8 @@ of the histogram's space that deviates in exactly the attributes T a query matte
 it acts alike on all deviations: many copies of one problem of the size of the product of the other attributes' W. Such
 a problem falls apart further wherever the queries' information matrices commute: into scalars, except for recodes
 whose groups have unequal sizes.
+
+Where the schema has structural zeros the attributes are those of `workload.product`: nothing is there that cannot be.
 """
 
 from __future__ import annotations
@@ -20,12 +22,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
+from topdown.wording import shown
+from topdown.workload.product import Product
 from topdown.workload.query import Query, design
 from topdown.workload.schema import Recode, Schema
 
 _ROUNDING = 1e-10
 """Entries of designs and information matrices, whose size is that of small whole numbers, below which they are 0."""
+
+_MOST_CATEGORIES, _MOST_TOGETHER = 1 << 13, 1 << 12
+"""Of an attribute, and coordinates of one component: of both there are square matrices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """The part of the space that deviates in exactly ``deviating`` (numbers of attributes).
+    """The part of the space that deviates in exactly ``deviating`` (numbers of the product's attributes).
 
     ``copies``: how many coordinate vectors share every problem. ``queries``: those that say something about it.
     """
@@ -88,19 +96,56 @@ class AnswerRows(NamedTuple):
     place: npt.NDArray[np.int64]
 
 
+class AnswerClasses(NamedTuple):
+    """How a query's answers see every component (``seen``), an answer of every class (``first``), and the class
+    (``place``, (answers,)) of each: the errors of answers of one class have one law at every node.
+    """
+
+    seen: list[AnswerRows]
+    first: npt.NDArray[np.int64]
+    place: npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False)
 class Components:
-    """The whole space of histograms over ``schema`` for a workload that asks ``queries``."""
+    """The whole space of histograms over ``schema``, 0 where it has zeros, for a workload that asks ``queries``.
+
+    Raises `ConfigError` for an attribute of too many categories, and for recodes of too many groups together.
+    """
 
     schema: Schema
     queries: tuple[Query, ...]
+
+    def __post_init__(self) -> None:
+        for attribute in self.schema.attributes:
+            if len(attribute.categories) > _MOST_CATEGORIES:
+                raise ConfigError(
+                    f"attribute {shown(attribute.name)} has {len(attribute.categories):,} categories; where several "
+                    f"queries are measured, or limits are known, an attribute has at most {_MOST_CATEGORIES:,}: group "
+                    "them"
+                )
+
+    @cached_property
+    def product(self) -> Product:
+        """The schema as a product without zeros: its attributes are those that are meant here."""
+        return Product.of(self.schema)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of categories of every attribute."""
+        return self.product.attributes.shape
+
+    def kept(self, query: Query) -> frozenset[int]:
+        """The attributes, by their places, that a query's answers depend on."""
+        return frozenset(place for place, part in enumerate(self.product.asked(query).query.kept) if part is not None)
 
     @cached_property
     def splits(self) -> tuple[Split, ...]:
         """Every attribute's split."""
         found = []
-        for place, size in enumerate(self.schema.shape):
-            parts = {query.kept[place]: design(query)[place] for query in self.queries if _recoded(query, place)}
+        queries = [self.product.asked(query).query for query in self.queries]
+        for place, size in enumerate(self.shape):
+            parts = {query.kept[place]: design(query)[place] for query in queries if _recoded(query, place)}
             found.append(split(size, list(parts.values())))
         return tuple(found)
 
@@ -119,12 +164,23 @@ class Components:
         """Every block with its component."""
         return tuple((component, block) for component in self.parts for block in component.blocks)
 
+    def first_block(self, component: Component) -> int:
+        """The number of the first block of ``component`` among `blocks`."""
+        return sum(len(one.blocks) for one in self.parts[: self.parts.index(component)])
+
     def _component(self, deviating: tuple[int, ...]) -> Component:
-        names = self.schema.names
-        queries = tuple(q for q in self.queries if all(q.kept[k] == names[k] for k in deviating))
+        names = self.product.attributes.names
+        queries = tuple(
+            q for q in self.queries if all(self.product.asked(q).query.kept[k] == names[k] for k in deviating)
+        )
         designs = {query: self._within_design(query, deviating) for query in queries}
         copies = math.prod(self.splits[k].deviation.shape[1] for k in deviating)
         size = math.prod(s.within.shape[1] for k, s in enumerate(self.splits) if k not in deviating)
+        if size > _MOST_TOGETHER:
+            raise ConfigError(
+                f"the groups of the measured recodes have {size:,} combinations, and at most {_MOST_TOGETHER:,} can be "
+                "handled; measure recodes of fewer groups, or fewer of them"
+            )
         blocks = tuple(
             Block(basis, {q: d @ basis for q, d in designs.items() if np.abs(d @ basis).max() > _ROUNDING})
             for basis in _block_bases(list(designs.values()), size)
@@ -134,10 +190,11 @@ class Components:
     def _within_design(self, query: Query, deviating: tuple[int, ...]) -> FloatArray:
         """What the rotated answers of ``query`` are of the component's coordinates; (rows x size)."""
         found: FloatArray = np.ones((1, 1))
+        query = self.product.asked(query).query
         for place, (matrix, one) in enumerate(zip(design(query), self.splits, strict=True)):
             if place in deviating:
                 continue
-            whole = query.kept[place] == self.schema.names[place]
+            whole = query.kept[place] == self.product.attributes.names[place]
             found = np.asarray(np.kron(found, np.eye(one.within.shape[1]) if whole else matrix @ one.within))
         return found
 
@@ -148,9 +205,10 @@ class Components:
 
         ``deviating``: attributes, by their places, that may deviate; of the others there is W alone.
         """
-        table = answers.reshape(len(answers), *query.shape)
+        query, possible = self.product.asked(query)
+        table = (answers if possible is None else answers[:, possible]).reshape(len(answers), *query.shape)
         places = [place for place, part in enumerate(query.kept) if part is not None]
-        whole = [(axis, k) for axis, k in enumerate(places, 1) if query.kept[k] == self.schema.names[k]]
+        whole = [(axis, k) for axis, k in enumerate(places, 1) if query.kept[k] == self.product.attributes.names[k]]
         # What makes the table smaller goes first.
         for axis, place in sorted(whole, key=lambda one: deviating is None or one[1] in deviating):
             table = _turned(table, axis, self._basis(place, deviating).T)
@@ -166,12 +224,14 @@ class Components:
 
     def answered(self, query: Query, rotated: FloatArray, deviating: Container[int]) -> FloatArray:
         """The answers (nodes x answers) to ``query`` of ``rotated`` histograms as `empty` has them."""
-        for place, matrix in enumerate(design(query)):
+        asked = self.product.asked(query)
+        for place, matrix in enumerate(design(asked.query)):
             rotated = _turned(rotated, 1 + place, matrix @ self._basis(place, deviating))
-        return rotated.reshape(len(rotated), query.n_answers)
+        return _placed(rotated.reshape(len(rotated), asked.query.n_answers), asked.answers, query.n_answers)
 
     def taken(self, query: Query, rotated: FloatArray, component: Component) -> FloatArray:
         """The entries of ``rotated`` answers that are about ``component``: (nodes, copies, rows)."""
+        query = self.product.asked(query).query
         places = [k for k, part in enumerate(query.kept) if part is not None]
         where = tuple(self._slice(k, k in component.deviating, _recoded(query, k)) for k in places)
         table = rotated[(slice(None), *where)]
@@ -180,7 +240,7 @@ class Components:
         return table.transpose(0, *front, *back).reshape(len(table), component.copies, -1)
 
     def put(self, coordinates: FloatArray, component: Component, into: FloatArray) -> None:
-        """Write a component's ``coordinates`` (nodes, copies, m) into a rotated histogram (nodes, *schema.shape)."""
+        """Write a component's ``coordinates`` (nodes, copies, m) into a rotated histogram (nodes, *shape)."""
         deviating = component.deviating
         rest = [k for k in range(len(self.splits)) if k not in deviating]
         shape = [self.splits[k].deviation.shape[1] for k in deviating] + [self.splits[k].within.shape[1] for k in rest]
@@ -193,7 +253,7 @@ class Components:
         """Histograms (nodes x cells) from rotated ones."""
         for place, one in enumerate(self.splits):
             rotated = _turned(rotated, 1 + place, one.basis)
-        return rotated.reshape(len(rotated), self.schema.n_cells)
+        return _placed(rotated.reshape(len(rotated), math.prod(self.shape)), self.product.cells, self.schema.n_cells)
 
     def _slice(self, place: int, deviates: bool, recoded: bool) -> slice:
         size = self.splits[place].within.shape[1]
@@ -205,10 +265,12 @@ class Components:
         """How the answers of ``query`` see ``component``.
 
         An answer's variance in the component is its class's weight times row' covariance row: the squared length of
-        what the answer has of the deviations, and its coordinates in the rest. Answers of one class have one variance.
+        what the answer has of the deviations, and its coordinates in the rest. Answers of one class have one variance;
+        that of the impossible ones has the weight 0.
         """
+        asked, possible = self.product.asked(query)
         weight, rows, place = np.ones(1), np.ones((1, 1)), np.zeros(1, np.int64)
-        for k, (matrix, one) in enumerate(zip(design(query), self.splits, strict=True)):
+        for k, (matrix, one) in enumerate(zip(design(asked), self.splits, strict=True)):
             mine = matrix @ one.within
             lengths = np.maximum((matrix**2).sum(axis=1) - (mine**2).sum(axis=1), 0.0)
             key = lengths[:, None] if k in component.deviating else mine
@@ -221,7 +283,34 @@ class Components:
             else:
                 weight = np.repeat(weight, len(first))
                 rows = np.einsum("ij,kl->ikjl", rows, mine[first]).reshape(len(weight), -1)
-        return AnswerRows(weight, rows, place)
+        if possible is None:
+            return AnswerRows(weight, rows, place)
+        of_all = np.full(query.n_answers, len(weight))
+        of_all[possible] = place
+        return AnswerRows(np.append(weight, 0.0), np.vstack([rows, np.zeros_like(rows[:1])]), of_all)
+
+    def classes(self, query: Query) -> AnswerClasses:
+        """The classes of the answers to ``query``."""
+        if query not in self._classes:
+            seen = [self.answer_rows(query, component) for component in self]
+            together = np.stack([one.place for one in seen])
+            _, first, place = np.unique(together, axis=1, return_index=True, return_inverse=True)
+            self._classes[query] = AnswerClasses(seen, first, place.reshape(-1))
+        return self._classes[query]
+
+    @cached_property
+    def _classes(self) -> dict[Query, AnswerClasses]:
+        """Those that were asked for."""
+        return {}
+
+
+def _placed(table: FloatArray, places: npt.NDArray[np.int64] | None, size: int) -> FloatArray:
+    """``table`` (nodes, k) with its columns at their ``places`` among so many, the others 0."""
+    if places is None:
+        return table
+    found = np.zeros((len(table), size))
+    found[:, places] = table
+    return found
 
 
 def _turned(table: FloatArray, axis: int, matrix: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection.invariants import Contradiction
-from topdown.workload import Query
+from topdown.workload import Query, Schema
 
 _ROUNDING = 1e-6
 """Limits may disagree by this much, in counts; those of whole numbers that differ do by more."""
@@ -127,13 +127,14 @@ class Conditions:
             raise Contradiction(first, "its parent has records that neither it nor any sibling may have")
         return found
 
-    def exact(self, n_cells: int) -> npt.NDArray[np.bool_]:
-        """Which cells (nodes x cells) are known whatever was measured: their limits meet."""
-        found = np.zeros((self.tree.n_nodes, n_cells), np.bool_)
+    def exact(self, schema: Schema) -> npt.NDArray[np.bool_]:
+        """Which cells (nodes x cells) are known whatever was measured: their limits meet, or they are impossible."""
+        found = np.zeros((self.tree.n_nodes, schema.n_cells), np.bool_)
+        found[:, schema.impossible_cells()] = True
         for index, level in enumerate(self.limits):
             nodes = self.tree.level(index)
             for query, (low, high) in level.items():
-                alone = query.spread(np.asarray(query.n_answers == n_cells) | (high == 0))
+                alone = query.spread(np.asarray(query.n_answers == schema.n_cells) | (high == 0))
                 found[nodes] |= alone & query.spread(low == high)
         return found
 
@@ -157,9 +158,7 @@ def _asked(low: float, high: float) -> str:
 
 def _added_up(limits: Limits, part: Query, query: Query) -> Limits:
     """Limits of ``query`` that those of ``part``, of whose answers its own are sums, imply."""
-    cells = np.arange(query.schema.n_cells)
-    answer = np.empty(part.n_answers, np.int64)
-    answer[part.answers_of(cells)] = query.answers_of(cells)
+    answer = query.answers_of(part.examples())
     order = np.argsort(answer, kind="stable")
     starts = np.searchsorted(answer[order], np.arange(query.n_answers))
     return Limits(*(np.add.reduceat(one[:, order], starts, axis=1) for one in limits))
@@ -175,9 +174,7 @@ def _with_parts(limits: Mapping[Query, Limits], finer: Mapping[Query, list[Query
     for query, parts in finer.items():
         for part in (part for part in parts if query in found and part in found):
             own, whole = found[part], found[query]
-            cells = np.arange(query.schema.n_cells)
-            answer = np.empty(part.n_answers, np.int64)
-            answer[part.answers_of(cells)] = query.answers_of(cells)
+            answer = query.answers_of(part.examples())
             open_ended = np.isinf(own.high)
             most = np.zeros((2, *whole.high.shape))
             for k, one in enumerate((np.where(open_ended, 0.0, own.high), open_ended)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
-from topdown.projection.method import METHODS, Method
+from topdown.projection.method import Method, method_named
 from topdown.projection.problem import Problem, cell_of
 from topdown.projection.project import stated
 from topdown.projection.resolution import resolution
@@ -49,6 +49,18 @@ class CrossCheck:
         """Whether the two solutions agree within the tolerance, at every node."""
         return self.largest_difference <= self.tolerance
 
+    @classmethod
+    def together(cls, checks: Sequence[CrossCheck]) -> CrossCheck:
+        """Those of pieces of one release as one: its numbers are those of the piece that comes nearest to what is
+        accepted, or exceeds it most."""
+        worst = max(checks, key=lambda one: _Difference(one.largest_difference, one.tolerance).ratio)
+        return replace(
+            worst,
+            solver=", ".join(dict.fromkeys(one.solver for one in checks)),
+            scope="; ".join(one.scope for one in checks),
+            nodes=sum(one.nodes for one in checks),
+        )
+
 
 class _Difference(NamedTuple):
     """A difference beside what is accepted for it."""
@@ -77,14 +89,16 @@ def cross_check(
     nearest. Raises `ProjectionError` when all fail.
     """
     seed = np.random.default_rng() if rng is None else rng
-    parts = [_problem_of(part, estimate, nodes) for part, nodes in _parts(measurements, estimate, seed)]
+    # An impossible cell is 0, and has no program.
+    cells = measurements.schema.possible_cells()
+    parts = [_problem_of(part, estimate, nodes, cells) for part, nodes in _parts(measurements, estimate, seed)]
     n_nodes = measurements.geography.n_nodes
     scope = "the whole tree" if n_nodes <= WHOLE else f"a random sample of {len(parts)} subtrees"
     nodes = sum(problem.tree.n_nodes for problem, _ in parts)
     best: tuple[_Difference, str] | None = None
     failed: ProjectionError | None = None
     for name in dict.fromkeys([solver.upper(), *ROBUST]):
-        found = _checked_by(parts, METHODS[estimate.method], name)
+        found = _checked_by(parts, method_named(estimate.method), name)
         if isinstance(found, ProjectionError):
             failed = failed or found
             continue
@@ -109,12 +123,14 @@ def _parts(
         yield _subtree(measurements, estimate, node, rng)
 
 
-def _problem_of(part: Measurements, estimate: Estimate, nodes: np.ndarray) -> tuple[Problem, FloatArray]:
-    """The part's program, and the estimate's values there, at its root what is held; (cells x nodes)."""
-    values = np.array(estimate.values[nodes].T)
+def _problem_of(
+    part: Measurements, estimate: Estimate, nodes: np.ndarray, cells: np.ndarray
+) -> tuple[Problem, FloatArray]:
+    """The part's program of some ``cells`` (cells x nodes), and the estimate's values there; its root's are held."""
+    values = np.array(estimate.values[nodes].T[cells])
     if len(nodes) < estimate.geography.n_nodes:
-        values[:, 0] = part.values[0]
-    return stated(part, estimate.weights, nonnegative=estimate.nonnegative), values
+        values[:, 0] = part.values[0, cells]
+    return stated(part, estimate.weights, nonnegative=estimate.nonnegative, cells=cells), values
 
 
 def _checked_by(parts: list[tuple[Problem, FloatArray]], method: Method, solver: str) -> _Difference | ProjectionError:

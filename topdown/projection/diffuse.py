@@ -151,9 +151,8 @@ def _regression(children: Known, total: Known, families: Families) -> FloatArray
     return np.asarray(towards_open + rest @ np.repeat(closed @ inverted, families.sizes, axis=0))
 
 
-def _conditioned(children: Known, total: Known, parents: Known, families: Families) -> Known:
+def _conditioned(children: Known, total: Known, parents: Known, families: Families, gain: FloatArray) -> Known:
     """The children once their parents are known: each moved by its part of what the parent has and the sum lacks."""
-    gain = _regression(children, total, families)
     gap = np.repeat(parents.mean - total.mean, families.sizes, axis=0)
     mean = children.mean + gap @ gain.transpose(0, 2, 1)
     stay = np.eye(gain.shape[-1]) - gain
@@ -189,7 +188,9 @@ def solve(
     levels, sums = _upward(tree, measured, copies, size, starts)
     found = [levels[0]]
     for index in range(tree.n_levels - 1):
-        found.append(_conditioned(levels[index + 1], sums[index], found[index], tree.families(index)))
+        families, below = tree.families(index), levels[index + 1]
+        gain = _regression(below, sums[index], families)
+        found.append(_conditioned(below, sums[index], found[index], families, gain))
     return Known(
         *(np.concatenate([getattr(k, name) for k in found]) for name in ("mean", "finite", "diffuse", "scale"))
     )
@@ -200,6 +201,16 @@ def spread(tree: Tree, measured: list[list[Measured]], size: int) -> Spread:
     levels, sums = _upward(tree, measured, 0, size, [None] * tree.n_levels)
     gains = [_regression(levels[k + 1], sums[k], tree.families(k)) for k in range(tree.n_levels - 1)]
     return Spread(levels, sums, gains)
+
+
+def settled(tree: Tree, spread: Spread) -> list[Known]:
+    """By level what is known of every node from all measurements."""
+    found = [spread.levels[0]]
+    for index, gain in enumerate(spread.gains):
+        found.append(
+            _conditioned(spread.levels[index + 1], spread.sums[index], found[index], tree.families(index), gain)
+        )
+    return found
 
 
 def _upward(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ class Estimate:
     """
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     values: FloatArray = field(repr=False)
     variance: FloatArray | None = field(repr=False)
     method: str

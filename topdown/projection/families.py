@@ -50,9 +50,6 @@ class Solved(NamedTuple):
     rounds: int = 0
 
 
-Solver = Callable[[Family], Solved]
-
-
 class Check(NamedTuple):
     """How far every child (children,) is from solving its family's program, as `Residuals` has it; in counts.
 
@@ -216,9 +213,33 @@ def solve_compiled(family: Family) -> Solved:
     return Solved(x, sums, rows, rounds)
 
 
+@dataclass(frozen=True)
+class FamilySolver:
+    """How a projection method makes histograms non-negative, family by family from the root.
+
+    ``solve``: a family's program, which may have limits of answers in it. Raises `ProjectionError` where it has no
+    solution. ``check``: how far a solution is from optimal, from the measurements and not from how it was solved; given
+    the `Descent`, the level, the children's numbers in it, the program and the solution. ``program``: the program that
+    ``solve`` solves, as least squares of what is known of the children, for any other solver; None where it cannot be
+    stated so, and there is then no second solution.
+    """
+
+    solve: Callable[[Family], Solved]
+    check: Callable[[Descent, int, slice, Family, Solved], Check]
+    program: Callable[[Family], Family] | None
+
+
+def _as_it_is(family: Family) -> Family:
+    return family
+
+
+LEAST_SQUARES = FamilySolver(solve_compiled, Descent.check, _as_it_is)
+"""The least squares of what is known of a family's children, by the compiled active set."""
+
+
 def descend(
     descent: Descent,
-    solver: Solver,
+    solver: FamilySolver,
     executor: Executor | None = None,
     settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None = None,
     roots: Sequence[Sparse] | None = None,
@@ -250,7 +271,7 @@ def descend(
 
 def _one(
     descent: Descent,
-    solver: Solver,
+    solver: FamilySolver,
     settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None,
     index: int,
     nodes: slice,
@@ -262,10 +283,10 @@ def _one(
         return [Sparse(nothing, np.zeros(0))] * count, Check.of_nothing(count)
     family = descent.family(index, nodes, above)
     try:
-        solved = solver(family)
+        solved = solver.solve(family)
     except ProjectionError as error:
         raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
-    check = descent.check(index, nodes, family, solved)
+    check = solver.check(descent, index, nodes, family, solved)
     x = solved.x if settle is None else settle(index, nodes, family, solved.x)
     kept = x > 0
     cells, values = family.cells[np.nonzero(kept)[1]], x[kept]

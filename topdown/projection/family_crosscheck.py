@@ -11,10 +11,10 @@ from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Measurements
 from topdown.projection.crosscheck import ROBUST, CrossCheck
 from topdown.projection.estimate import Estimate
-from topdown.projection.families import Descent, Family, Sparse, solve_compiled
+from topdown.projection.families import Descent, Family, Sparse
 from topdown.projection.family_reference import solve_by_cvxpy
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import METHODS
+from topdown.projection.method import Method, method_named
 from topdown.projection.several import descent_of
 
 TOLERANCE = 1e-3
@@ -27,13 +27,19 @@ _LARGEST_FAMILY = 1_500
 
 
 def cross_check_families(
-    descent: Descent, histograms: Sequence[Sparse], *, solver: str = "OSQP", rng: np.random.Generator | None = None
+    descent: Descent,
+    method: Method,
+    histograms: Sequence[Sparse],
+    *,
+    solver: str = "OSQP",
+    rng: np.random.Generator | None = None,
 ) -> CrossCheck:
-    """Solve families again by cvxpy with ``solver``, each beneath its parent's of ``histograms``, and compare.
+    """Solve families of ``method`` again by cvxpy with ``solver``, each beneath its parent's of ``histograms``, and
+    compare.
 
     In random order as many as have 3,000 variables together, none of more than 1,500 (children times cells). Where the
     solver gives up or disagrees others are asked, Clarabel and SCS; the result names the one that came nearest. Raises
-    `ProjectionError` when all fail.
+    `ConfigError` for a method that cannot state its program, `ProjectionError` when all fail.
     """
     seed = np.random.default_rng() if rng is None else rng
     programs, total = _programs(descent, histograms, seed)
@@ -44,7 +50,7 @@ def cross_check_families(
     failed: ProjectionError | None = None
     for name in dict.fromkeys([solver.upper(), *ROBUST]):
         try:
-            apart = [_apart(program, name) for program in programs]
+            apart = [_apart(program, method, name) for program in programs]
         except ProjectionError as error:
             failed = failed or error
             continue
@@ -72,10 +78,11 @@ def cross_check_histograms(
     """`cross_check_families` beneath the histograms of a non-negative ``estimate`` of several queries, or within
     ``limits``.
     """
-    descent = descent_of(measurements, METHODS[estimate.method], estimate.weights, limits, estimate.upward)
+    method = method_named(estimate.method)
+    descent = descent_of(measurements, method, estimate.weights, limits, estimate.upward)
     inner = estimate.values[: descent.tree.n_families]
     above = [Sparse(np.flatnonzero(row), row[row > 0]) for row in inner]
-    return cross_check_families(descent, above, solver=solver, rng=rng)
+    return cross_check_families(descent, method, above, solver=solver, rng=rng)
 
 
 def _programs(descent: Descent, histograms: Sequence[Sparse], rng: np.random.Generator) -> tuple[list[Family], int]:
@@ -100,10 +107,12 @@ def _program(descent: Descent, tree: Tree, parent: int, above: Sparse) -> Family
     return descent.family(index, slice(children.start - first, children.stop - first), above)
 
 
-def _apart(program: Family, solver: str) -> tuple[float, float]:
+def _apart(family: Family, method: Method, solver: str) -> tuple[float, float]:
     """The largest distance of a child's two solutions in standard deviations, and its largest difference in counts."""
-    difference = solve_by_cvxpy(program, solver=solver, options={}).x - solve_compiled(program).x
-    information = program.known.table[:, program.pattern]
+    own = method.for_families()
+    again = solve_by_cvxpy(method.stated(own.program, family), solver=solver, options={})
+    difference = again.x - own.solve(family).x
+    information = family.known.table[:, family.pattern]
     distance = np.sqrt(np.maximum(np.einsum("ck,ckl,cl->c", difference, information, difference), 0.0))
     worst = int(np.argmax(distance))
     return float(distance[worst]), float(np.abs(difference[worst]).max())

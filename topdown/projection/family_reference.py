@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import cvxpy
@@ -12,7 +11,7 @@ from scipy.linalg import qr
 from scipy.optimize import lsq_linear
 
 from topdown.geography.tree import FloatArray
-from topdown.projection.families import Family, Solved, Solver
+from topdown.projection.families import Family, Solved
 from topdown.projection.reference import run_solver
 
 cp: Any = cvxpy  # ships no usable types
@@ -22,11 +21,6 @@ _EMPTY = 1e-4
 
 _NOTHING = 1e-12
 """Part of the largest eigenvalue or pivot below which one is rounding."""
-
-
-def solver_of(name: str, options: dict[str, Any]) -> Solver:
-    """A solver of families by cvxpy with ``name``, any that is installed."""
-    return partial(solve_by_cvxpy, solver=name, options=options)
 
 
 def solve_by_cvxpy(family: Family, *, solver: str, options: dict[str, Any]) -> Solved:

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, Tree
-from topdown.measurements.measurements import Answers
 from topdown.projection.components import Block, Component, Components, applied
+from topdown.projection.histograms import Measured
 from topdown.projection.optimality import Residuals
 from topdown.workload import DETAILED, Query
 
@@ -26,7 +26,7 @@ _NOTHING = 1e-9
 
 
 def histogram_optimality(
-    x: FloatArray, measured: list[dict[Query, Answers]], components: Components, tree: Tree, *, upward: bool
+    x: FloatArray, measured: Measured, components: Components, tree: Tree, *, upward: bool
 ) -> Residuals:
     """Residuals of whole-tree (``upward``) or family-by-family least squares at histograms ``x`` (nodes x cells).
 
@@ -72,7 +72,7 @@ def component_optimality(
     coordinates: FloatArray,
     component: Component,
     taken: list[dict[Query, FloatArray]],
-    measured: list[dict[Query, Answers]],
+    measured: Measured,
     largest: list[dict[Query, FloatArray]],
     components: Components,
     tree: Tree,
@@ -142,7 +142,7 @@ def _allow_for_sums(
     found.rounding[0] += np.where(is_exact, _ROUNDING * cells * near, 0.0)
 
 
-def largest_of(measured: list[dict[Query, Answers]]) -> list[dict[Query, FloatArray]]:
+def largest_of(measured: Measured) -> list[dict[Query, FloatArray]]:
     """How far from 0 the furthest of every query's answers at a node (nodes,) is, by level; 0 where none was made."""
     return [
         {
@@ -162,7 +162,7 @@ def _take_worse(
     found: Residuals,
     gradient: FloatArray,
     block: Block,
-    measured: list[dict[Query, Answers]],
+    measured: Measured,
     lost: FloatArray,
     tree: Tree,
     *,
@@ -196,7 +196,7 @@ def _lost(lost: FloatArray, tree: Tree, *, upward: bool) -> FloatArray:
 def _block_residual(
     gradient: FloatArray,
     block: Block,
-    measured: list[dict[Query, Answers]],
+    measured: Measured,
     tree: Tree,
     *,
     upward: bool,
@@ -237,7 +237,7 @@ def _settled(bound: FloatArray, tree: Tree) -> FloatArray:
     return found
 
 
-def _strength(block: Block, measured: list[dict[Query, Answers]], tree: Tree) -> tuple[FloatArray, FloatArray]:
+def _strength(block: Block, measured: Measured, tree: Tree) -> tuple[FloatArray, FloatArray]:
     """Information per coordinate (nodes,) of what was measured, and of exact answers as matrices (nodes, m, m)."""
     information = np.zeros(tree.n_nodes)
     exact = np.zeros((tree.n_nodes, block.size, block.size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import cvxpy
@@ -11,6 +12,7 @@ from scipy.sparse.linalg import lsmr
 
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
+from topdown.projection.method import HistogramProgram
 from topdown.projection.reference import run_solver
 from topdown.workload import Query, Schema
 
@@ -20,37 +22,39 @@ cp: Any = cvxpy  # ships no usable types
 def solve_histograms(
     tree: Tree,
     schema: Schema,
-    measured: list[dict[Query, Answers]],
+    program: HistogramProgram,
     solver: str,
     options: dict[str, Any],
-    *,
-    upward: bool,
 ) -> FloatArray:
-    """Histograms (nodes x cells) of the program that `histograms.solve` solves, by cvxpy with ``solver``.
+    """Histograms (nodes x cells) that solve ``program``, by cvxpy with ``solver``.
 
     Whole tree: one program in the leaves' histograms. Family by family: one per level, root first. Meant for small
     trees. Raises `ProjectionError` when the solver is not installed, fails, or does not report an optimal solution.
     """
-    eye = sp.eye_array(schema.n_cells, format="csr")
-    if upward:
-        stacked = [_level_matrix(tree.level(k), _below(tree, k), level, eye) for k, level in enumerate(measured)]
-        design, values, variance = _stack(stacked, tree.n_leaves * schema.n_cells)
+    possible, measured = schema.possible_cells(), program.measured
+    cells = sp.eye_array(schema.n_cells, format="csc")[:, possible]
+    found = np.zeros((tree.n_nodes, schema.n_cells))
+    if not program.by_family:
+        stacked = [_level_matrix(tree.level(k), _below(tree, k), level, cells) for k, level in enumerate(measured)]
+        design, values, variance = _stack(stacked, tree.n_leaves * len(possible))
         leaves = _least_squares(design, values, variance, None, None, solver, options)
-        return np.asarray(tree.aggregate(leaves.reshape(tree.n_leaves, -1).T).T)
-    x = np.zeros((tree.n_nodes, schema.n_cells))
+        found[:, possible] = tree.aggregate(leaves.reshape(tree.n_leaves, -1).T).T
+        return found
+    x = np.zeros((tree.n_nodes, len(possible)))
     for index, level in enumerate(measured):
         nodes = tree.level(index)
         count = nodes.stop - nodes.start
         design, values, variance = _stack(
-            [_level_matrix(nodes, sp.eye_array(count, format="csr"), level, eye)], count * schema.n_cells
+            [_level_matrix(nodes, sp.eye_array(count, format="csr"), level, cells)], count * len(possible)
         )
         sums = total = None
         if index:
             families = tree.families(index - 1)
-            sums = sp.kron(_sums(families.sizes), eye, format="csr")
+            sums = sp.kron(_sums(families.sizes), sp.eye_array(len(possible)), format="csr")
             total = x[families.parents].reshape(-1)
         x[nodes] = _least_squares(design, values, variance, sums, total, solver, options).reshape(count, -1)
-    return x
+    found[:, possible] = x
+    return found
 
 
 def _sums(sizes: Any) -> Any:
@@ -68,11 +72,11 @@ def _below(tree: Tree, index: int) -> Any:
     return found
 
 
-def _level_matrix(nodes: slice, below: Any, level: dict[Query, Answers], eye: Any) -> list[tuple[Any, Any, Any]]:
+def _level_matrix(nodes: slice, below: Any, level: Mapping[Query, Answers], cells: Any) -> list[tuple[Any, Any, Any]]:
     found = []
     for query, (values, variance) in level.items():
         made = np.isfinite(variance)
-        matrix = sp.kron(below.tocsr()[np.flatnonzero(made)], query.matrix() @ eye, format="csr")
+        matrix = sp.kron(below.tocsr()[np.flatnonzero(made)], query.matrix() @ cells, format="csr")
         found.append((matrix, values[made].reshape(-1), np.repeat(variance[made], query.n_answers)))
     return found
 

@@ -69,8 +69,7 @@ class Covariance:
     def variance_by_class(self, query: Query, nodes: slice) -> tuple[FloatArray, npt.NDArray[np.int64]]:
         """The variances (nodes x classes) of `variance`, and the class (answers,) of every answer: answers of one class
         have one variance at every node."""
-        known = self._known_classes.get(query)
-        seen, first, place = self._known_classes.setdefault(query, self._classes(query)) if known is None else known
+        seen, first, place = self.components.classes(query)
         begins, run = self._runs
         own = run[nodes]
         one_of_each = begins[own[0] : own[-1] + 1] if len(own) else begins[:0]
@@ -92,25 +91,6 @@ class Covariance:
         for table in tables:
             differs[1:] |= (table[1:] != table[:-1]).any(axis=(1, 2))
         return np.flatnonzero(differs), np.cumsum(differs) - 1
-
-    @cached_property
-    def _known_classes(self) -> dict[Query, _Classes]:
-        """The classes of every query that was asked for: they are the same at all nodes."""
-        return {}
-
-    def _classes(self, query: Query) -> _Classes:
-        seen = [self.components.answer_rows(query, component) for component in self.components]
-        together = np.stack([one.place for one in seen])
-        _, first, place = np.unique(together, axis=1, return_index=True, return_inverse=True)
-        return _Classes(seen, first, place.reshape(-1))
-
-
-class _Classes(NamedTuple):
-    """How a query's answers see every component, an answer of every class, and the class (answers,) of each."""
-
-    seen: list[AnswerRows]
-    first: npt.NDArray[np.int64]
-    place: npt.NDArray[np.int64]
 
 
 def _in_component(
@@ -163,11 +143,10 @@ def solve(tree: Tree, components: Components, measured: Measured, *, upward: boo
     shared out equally among the leaves. The answers may have a leading axis of replicates, which the histograms then
     have too. Raises `Contradiction` for exact values that no table has.
     """
-    shape = components.schema.shape
     lead = next((a.values.shape[:-2] for level in measured for a in level.values()), ())
     times = math.prod(lead)
     rotated = [{q: components.rotated(q, finite(a)) for q, a in level.items()} for level in measured]
-    found = np.zeros((times * tree.n_nodes, *shape))
+    found = np.zeros((times * tree.n_nodes, *components.shape))
     known = []
     for component in components:
         taken = [

@@ -180,7 +180,7 @@ class FromBelow:
 
 def _in_cells(components: Components, steps: list[tuple[Component, FloatArray]]) -> FloatArray:
     """Histograms (nodes x cells) from the coordinates (nodes, copies, m) of every block in its component."""
-    rotated = np.zeros((len(steps[0][1]), *components.schema.shape))
+    rotated = np.zeros((len(steps[0][1]), *components.shape))
     for component in components:
         components.put(np.asarray(sum(step for its, step in steps if its is component)), component, rotated)
     return components.back(rotated)

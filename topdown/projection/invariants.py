@@ -1,4 +1,4 @@
-"""Exact values among the measurements: what they imply above them, and where they contradict each other.
+"""Exact values among the measurements: what they imply above them, and where they contradict each other or a schema.
 
 An exact value is one with variance 0. Kernels take measurements for which `settle` has been called.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, Tree
+from topdown.measurements.measurements import Measurements
+from topdown.wording import shown
 
 
 class Contradiction(ValueError):
@@ -47,6 +50,29 @@ def settle(values: FloatArray, variance: FloatArray, tree: Tree, *, nonnegative:
             "its exact value is less than the exact values below it add up to",
         )
     return y, v
+
+
+def require_zeros(measurements: Measurements) -> None:
+    """Refuse exact answers other than 0 of impossible cells alone. Raises `ProjectionError` naming node and answer."""
+    schema, geography = measurements.schema, measurements.geography
+    if not schema.zeros:
+        return
+    possible = schema.possible_cells()
+    for level in geography.levels:
+        first = geography.level_slice(level).start
+        for query, (values, variance) in measurements.at(level).items():
+            empty = np.setdiff1d(np.arange(query.n_answers), query.answers_of(possible))
+            exact = np.broadcast_to((variance == 0).reshape(len(values), -1), values.shape)[:, empty]
+            said = np.asarray(values[:, empty], dtype=np.float64)
+            wrong = np.argwhere(exact & (np.abs(said) > _rounding(said)))
+            if len(wrong):
+                node, answer = (int(k) for k in wrong[0])
+                label = shown(query.labels()[empty[answer]])
+                raise ProjectionError(
+                    f"{geography.describe(first + node)}, query {query.name!r}, {label}: "
+                    f"its exact answer is {said[node, answer]:.12g}, and the schema's zeros say that there is none; "
+                    "correct one of them"
+                )
 
 
 def _rounding(values: FloatArray) -> FloatArray:

@@ -9,19 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.errors import ROW, ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
+from topdown.machine.memory import gibibytes, most_at_once
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.projection.conditions import Conditions, Limits
 from topdown.projection.invariants import Contradiction
-from topdown.tables.readers import read_table
+from topdown.tables.readers import require_file, table_batches
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 
 LIMITS_COLUMNS = ("geoid", "query", "answer", "lower", "upper")
+
+_ROWS_AT_ONCE = 1 << 16
+_BYTES_OF_ANSWER = 17
+"""Of an answer at a node: both limits, and whether it is listed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,36 +56,47 @@ class AnswerLimits:
         Raises `DataError` naming the row for a unit, query, answer or number that cannot be, for limits that cross and
         for two rows of one answer; `ConfigError` for a closed query that the table does not name.
         """
-        rows = _columns(table)
-        nodes = pc.index_in(pa.array(rows["geoid"], pa.string()), geography.identifiers).to_pylist()
-        queries = {text: _parsed(text, schema, rows["query"]) for text in dict.fromkeys(rows["query"])}
-        answers = {query: {name: k for k, name in enumerate(query.labels())} for query in queries.values()}
-        shape = {query: (geography.n_nodes, query.n_answers) for query in answers}
-        found = {q: Limits(np.zeros(size), np.full(size, np.inf)) for q, size in shape.items()}
-        listed = {q: np.zeros(size, np.bool_) for q, size in shape.items()}
-        for row, (geoid, text, answer, lower, upper) in enumerate(zip(*rows.values(), strict=True)):
-            where = f"limits, {ROW}"
-            if nodes[row] is None:
-                raise DataError(f"{where}: no unit {shown(geoid)} in the geography; correct the GEOID", row=row)
-            query, node = queries[text], int(nodes[row])
-            try:
-                require_known(answer, answers[query], f"answer of query {shown(query.name)}:")
-            except ConfigError as error:
-                raise DataError(f"{where}: {error}", row=row) from None
-            place = node, answers[query][answer]
-            if listed[query][place]:
-                raise DataError(
-                    f"{where}: {geography.describe(node)}, {shown(answer)} has a row before; give it one", row=row
-                )
-            listed[query][place] = True
-            low, high = _limit(lower, 0.0, row), _limit(upper, np.inf, row)
-            if low > high:
-                raise DataError(
-                    f"{where}: {geography.describe(node)}, {shown(answer)}: the lower limit is above the upper; "
-                    "correct one of them",
-                    row=row,
-                )
-            found[query].low[place], found[query].high[place] = low, high
+        found: dict[Query, Limits] = {}
+        listed: dict[Query, npt.NDArray[np.bool_]] = {}
+        answers: dict[Query, dict[str, int]] = {}
+        queries: dict[str, Query] = {}
+        begin = 0
+        for rows in _batches(table):
+            nodes = geography.index_of(pa.array(rows["geoid"], pa.string())).tolist()
+            for row, (node, geoid, text, answer, lower, upper) in enumerate(
+                zip(nodes, *rows.values(), strict=True), begin
+            ):
+                where = f"limits, {ROW}"
+                if node < 0:
+                    raise DataError(f"{where}: no unit {shown(geoid)} in the geography; correct the GEOID", row=row)
+                if text not in queries:
+                    query = queries[text] = _parsed(text, schema, row)
+                    _require_room(query, geography.n_nodes)
+                    shape = geography.n_nodes, query.n_answers
+                    answers.setdefault(query, {name: k for k, name in enumerate(query.labels())})
+                    found.setdefault(query, Limits(np.zeros(shape), np.full(shape, np.inf)))
+                    listed.setdefault(query, np.zeros(shape, np.bool_))
+                query = queries[text]
+                if answer not in answers[query]:
+                    try:
+                        require_known(answer, answers[query], f"answer of query {shown(query.name)}:")
+                    except ConfigError as error:
+                        raise DataError(f"{where}: {error}", row=row) from None
+                place = node, answers[query][answer]
+                if listed[query][place]:
+                    raise DataError(
+                        f"{where}: {geography.describe(node)}, {shown(answer)} has a row before; give it one", row=row
+                    )
+                listed[query][place] = True
+                low, high = _limit(lower, 0.0, row), _limit(upper, np.inf, row)
+                if low > high:
+                    raise DataError(
+                        f"{where}: {geography.describe(node)}, {shown(answer)}: the lower limit is above the upper; "
+                        "correct one of them",
+                        row=row,
+                    )
+                found[query].low[place], found[query].high[place] = low, high
+            begin += len(nodes)
         for text in closed:
             query = Query.parse(text, schema)
             if query not in found:
@@ -146,23 +163,45 @@ class AnswerLimits:
             )
 
 
-def _columns(table: Any) -> dict[str, list[Any]]:
-    """The columns by name; of the first three every value is a text."""
-    found = read_table(table, LIMITS_COLUMNS) if isinstance(table, str | Path) else table
-    known = list(found.column_names) if isinstance(found, pa.Table) else list(found)
+def _batches(table: Any) -> Iterator[dict[str, list[Any]]]:
+    """The columns by name, some rows at a time; of the first three every value is a text."""
+    if isinstance(table, str | Path):
+        for batch in table_batches(require_file(table), LIMITS_COLUMNS, kept=False):
+            yield from _batches(pa.Table.from_batches([batch]))
+        return
+    known = list(table.column_names) if isinstance(table, pa.Table) else list(table)
     missing = [name for name in LIMITS_COLUMNS if name not in known]
     if missing:
         raise DataError(f"limits: no column {shown(missing[0])}; give {', '.join(LIMITS_COLUMNS)}")
-    columns = {name: found[name] for name in LIMITS_COLUMNS}
-    lists = {name: c.to_pylist() if isinstance(found, pa.Table) else list(c) for name, c in columns.items()}
-    return {name: [str(v) for v in values] if name in LIMITS_COLUMNS[:3] else values for name, values in lists.items()}
+    if isinstance(table, pa.Table):
+        for first in range(0, table.num_rows, _ROWS_AT_ONCE):
+            part = table.slice(first, _ROWS_AT_ONCE)
+            yield _as_texts({name: part[name].to_pylist() for name in LIMITS_COLUMNS})
+        return
+    yield _as_texts({name: list(table[name]) for name in LIMITS_COLUMNS})
 
 
-def _parsed(text: str, schema: Schema, column: list[str]) -> Query:
+def _as_texts(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {
+        name: [str(v) for v in values] if name in LIMITS_COLUMNS[:3] else values for name, values in columns.items()
+    }
+
+
+def _parsed(text: str, schema: Schema, row: int) -> Query:
     try:
         return Query.parse(text, schema)
     except ConfigError as error:
-        raise DataError(f"limits, {ROW}: {error}", row=column.index(text)) from None
+        raise DataError(f"limits, {ROW}: {error}", row=row) from None
+
+
+def _require_room(query: Query, n_nodes: int) -> None:
+    """Refuse limits of a query of which a table does not fit in memory. Raises `DataError`."""
+    size, most = _BYTES_OF_ANSWER * n_nodes * query.n_answers, most_at_once()
+    if most is not None and size > most:
+        raise DataError(
+            f"limits of query {shown(query.name)} at {n_nodes:,} units take {gibibytes(size)} of memory, more than the "
+            f"{gibibytes(most)} that can be given to them here; limit a query of fewer answers, or use a larger machine"
+        )
 
 
 def _limit(value: Any, absent: float, row: int) -> float:

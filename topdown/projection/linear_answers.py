@@ -22,7 +22,7 @@ from topdown.projection.components import Component, Components
 from topdown.projection.estimate import Answer
 from topdown.projection.histogram_certificate import component_optimality, largest_of
 from topdown.projection.histograms import Covariance, covariance, finite, solve_blocks
-from topdown.projection.invariants import Contradiction
+from topdown.projection.invariants import Contradiction, require_zeros
 from topdown.projection.several import answers_by_level, in_words
 from topdown.wording import shown
 from topdown.workload import Query, Schema
@@ -55,12 +55,12 @@ class LinearAnswers:
 
         Raises `ConfigError` for a query that depends on attributes which none of ``queries`` keeps together.
         """
-        kept = _kept(asked)
-        if not any(kept <= _kept(query) for query in self.queries):
+        components = self.covariance.components
+        kept = components.kept(asked)
+        if not any(kept <= components.kept(query) for query in self.queries):
             raise ConfigError(
                 f"query {shown(asked.name)} is by attributes that no query which was solved for keeps; ask for it too"
             )
-        components = self.covariance.components
         turned = components.empty(nodes.stop - nodes.start, kept)
         for component, coordinates in self.coordinates:
             if kept.issuperset(component.deviating):
@@ -74,12 +74,13 @@ def linear_answers(measurements: Measurements, queries: Iterable[Query]) -> Line
     Raises `ProjectionError` naming the node where exact answers contradict each other, or where the normal equations do
     not hold.
     """
+    require_zeros(measurements)
     asked = tuple(dict.fromkeys(queries))
     measured = answers_by_level(measurements)
     geography, tree = measurements.geography, measurements.geography.tree
     components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
     largest = largest_of(measured)
-    sets = dict.fromkeys(_kept(query) for query in asked)
+    sets = dict.fromkeys(components.kept(query) for query in asked)
     found: dict[tuple[int, ...], tuple[Component, FloatArray]] = {}
     certificates = []
     variances = np.concatenate([one.variance for level in measured for one in level.values()])
@@ -102,11 +103,6 @@ def linear_answers(measurements: Measurements, queries: Iterable[Query]) -> Line
         tree, components, [{q: a.variance for q, a in level.items()} for level in measured], upward=True
     )
     return LinearAnswers(geography, measurements.schema, asked, tuple(found.values()), spread, certificate)
-
-
-def _kept(query: Query) -> frozenset[int]:
-    """The attributes, by their places, that a query's answers depend on."""
-    return frozenset(place for place, part in enumerate(query.parts()) if part is not None)
 
 
 def _taken(

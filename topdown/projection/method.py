@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, Tree
+from topdown.projection.components import Components
 from topdown.projection.equality import (
     downward,
     downward_variance,
@@ -21,9 +23,13 @@ from topdown.projection.equality import (
     upward,
     upward_gains,
 )
+from topdown.projection.families import LEAST_SQUARES, FamilySolver
+from topdown.projection.histogram_certificate import histogram_optimality
+from topdown.projection.histograms import Covariance, Measured, covariance, solve
 from topdown.projection.nonnegative import downward_nonnegative, project_tree
-from topdown.projection.optimality import Piece, PieceByPiece, family_optimality, tree_optimality
+from topdown.projection.optimality import Piece, PieceByPiece, Residuals, family_optimality, tree_optimality
 from topdown.projection.problem import Problem
+from topdown.workload import Query
 
 
 class Program(NamedTuple):
@@ -38,6 +44,17 @@ class Program(NamedTuple):
     variance: FloatArray
     by_family: bool
     open_leaves: FloatArray | None = None
+
+
+class HistogramProgram(NamedTuple):
+    """What a method minimises of histograms x_i, stated so that any solver can: the sum over nodes i and queries q of
+    |A_q x_i - y_iq|^2 / v_iq s.t. families add up.
+
+    ``measured``: y and v, level by level. ``by_family``: from the root family by family; else over the whole tree.
+    """
+
+    measured: Measured
+    by_family: bool
 
 
 class Footprint(NamedTuple):
@@ -62,37 +79,108 @@ class Footprint(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Method:
-    """A projection method.
+class CellSolver:
+    """How a method solves where the cells alone are measured: every cell is a problem of its own.
 
-    ``words``: what it solves. ``solve``: the solution (cells x nodes) of a `Problem`. ``residuals``: how far a solution
-    of one cell is from optimal, given the slack that a bound is met to. ``variance``: of the solution without x >= 0
-    with weights 1 / variance, from the measurements' variances; None where there is no closed form. ``program``: the
-    same program for any solver; None where the method cannot state one, which then has no second solution.
-    ``footprint``: the memory that it works in. ``nonnegative``: whether it has x >= 0. ``upward``: whether what was
-    measured below a node takes part in its estimate where x >= 0 is left out. ``by_family``: whether with x >= 0 it
-    goes from the root family by family, each held to its parent's.
+    ``solve``: the solution (cells x nodes) of a `Problem`. ``residuals``: how far a solution of one cell is from
+    optimal, given the slack that a bound is met to. ``variance``: of the solution without x >= 0 with weights
+    1 / variance, from the measurements' variances; None where there is no closed form. ``program``: the same program
+    for any solver; None where it cannot be stated, and there is then no second solution.
     """
 
-    name: str
-    words: str
     solve: Callable[[Problem], FloatArray]
     residuals: Callable[[Problem, FloatArray, float], PieceByPiece]
     variance: Callable[[FloatArray, Tree], FloatArray] | None
     program: Callable[[Problem], Program] | None
+
+
+@dataclass(frozen=True)
+class HistogramSolver:
+    """How a method solves for histograms of which several queries are measured, without x >= 0.
+
+    ``solve``: the histograms (nodes x cells) from the answers, and the covariance of their errors, None where there is
+    no closed form. The answers may have a leading axis of replicates, which the histograms then have too. Raises
+    `Contradiction`. ``residuals``: how far histograms are from optimal, from the answers. ``covariance``: that of
+    ``solve``, from the variances of the answers alone; None where there is none. ``program``: the same program for any
+    solver; None where it cannot be stated.
+    """
+
+    solve: Callable[[Tree, Components, Measured], tuple[FloatArray, Covariance | None]]
+    residuals: Callable[[FloatArray, Measured, Components, Tree], Residuals]
+    covariance: Callable[[Tree, Components, Sequence[Mapping[Query, FloatArray]]], Covariance] | None
+    program: Callable[[Measured], HistogramProgram] | None
+
+
+_SHAPES = {
+    "cells": "measurements of the cells alone",
+    "histograms": "several queries without x >= 0",
+    "families": "several queries, or answers within limits, with x >= 0",
+}
+"""What is solved by which of a method's solvers."""
+
+Taken = TypeVar("Taken")
+Given = TypeVar("Given")
+Stated = TypeVar("Stated")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A projection method: a solver of every shape of workload that it takes, and None of those that it refuses.
+
+    ``words``: what it solves. ``footprint``: the memory that it works in. ``nonnegative``: whether it has x >= 0.
+    ``upward``: whether what was measured below a node takes part in its estimate. ``cells``: its solver where the cells
+    alone are measured; ``histograms``: of several queries without x >= 0; ``families``: of several queries, or of
+    answers within limits, with x >= 0.
+    """
+
+    name: str
+    words: str
     footprint: Footprint
     nonnegative: bool
     upward: bool
-    by_family: bool = False
+    cells: CellSolver | None = None
+    histograms: HistogramSolver | None = None
+    families: FamilySolver | None = None
 
-    def stated(self, problem: Problem) -> Program:
-        """``program`` of a problem. Raises `ConfigError` where the method cannot state one."""
-        if self.program is None:
+    def for_cells(self) -> CellSolver:
+        """``cells``. Raises `ConfigError` with the methods that have it where this one does not."""
+        return self._taken(self.cells, "cells")
+
+    def for_histograms(self) -> HistogramSolver:
+        """``histograms``. Raises `ConfigError` as `for_cells` does."""
+        return self._taken(self.histograms, "histograms")
+
+    def for_families(self) -> FamilySolver:
+        """``families``. Raises `ConfigError` as `for_cells` does."""
+        return self._taken(self.families, "families")
+
+    def require(self, *, several: bool, nonnegative: bool) -> None:
+        """Refuse a shape of workload that this method has no solver of: of ``several`` queries or within limits, or of
+        the cells alone. Raises `ConfigError`.
+        """
+        if not several:
+            self.for_cells()
+        elif nonnegative:
+            self.for_families()
+        else:
+            self.for_histograms()
+
+    def stated(self, program: Callable[[Given], Stated] | None, problem: Given) -> Stated:
+        """A solver's ``program`` of a problem. Raises `ConfigError` where it has none."""
+        if program is None:
             raise ConfigError(
                 f"method {self.name!r} cannot be stated as a program for cvxpy; take engine='tree', and leave out the "
                 "cross-check"
             )
-        return self.program(problem)
+        return program(problem)
+
+    def _taken(self, solver: Taken | None, shape: str) -> Taken:
+        if solver is None:
+            able = [repr(one.name) for one in METHODS.values() if getattr(one, shape) is not None]
+            raise ConfigError(
+                f"method {self.name!r} ({self.words}) has no solver of {_SHAPES[shape]}; take {' or '.join(able)}"
+            )
+        return solver
 
 
 # -- family by family from the root -----------------------------------------------------------------------------------
@@ -205,16 +293,32 @@ def _gls_top_down_program(problem: Problem) -> Program:
     return Program(z, np.broadcast_to(u, shape), True, None if open_ends is None else np.broadcast_to(open_ends, shape))
 
 
+# -- histograms of which several queries are measured ------------------------------------------------------------------
+
+
+def _least_squares_of_histograms(*, upward: bool) -> HistogramSolver:
+    def stated(measured: Measured) -> HistogramProgram:
+        return HistogramProgram(measured, by_family=not upward)
+
+    return HistogramSolver(
+        partial(solve, upward=upward),
+        partial(histogram_optimality, upward=upward),
+        partial(covariance, upward=upward),
+        stated,
+    )
+
+
+_WHOLE_TREE = _least_squares_of_histograms(upward=True)
+
+
 GLS = Method(
     "gls",
     "least squares on the whole tree: unbiased because it allows negative values",
-    gls,
-    _whole_tree_residuals,
-    least_squares_variance,
-    _whole_tree_program,
     Footprint(0.0, 1.4, 2.9, 0.6, 0.1, 2.2, nodes=0.1, inner=27.3, group=13.3, parents=0.0),
     nonnegative=False,
     upward=True,
+    cells=CellSolver(gls, _whole_tree_residuals, least_squares_variance, _whole_tree_program),
+    histograms=_WHOLE_TREE,
 )
 """What every release has beside the method of its choice."""
 
@@ -224,42 +328,42 @@ METHODS: dict[str, Method] = {
         Method(
             "top-down",
             "family by family from the root",
-            top_down,
-            _top_down_residuals,
-            _top_down_variance,
-            _top_down_program,
             Footprint(1.2, 0.7, 5.8, 7.4, 1.0, 1.0, nodes=0.6, inner=0.5, group=15.6, parents=26.8),
             nonnegative=True,
             upward=False,
-            by_family=True,
+            cells=CellSolver(top_down, _top_down_residuals, _top_down_variance, _top_down_program),
+            histograms=_least_squares_of_histograms(upward=False),
+            families=LEAST_SQUARES,
         ),
         GLS,
         Method(
             "gls-top-down",
             "the upward pass of least squares, then family by family from the root",
-            gls_top_down,
-            _gls_top_down_residuals,
-            least_squares_variance,
-            _gls_top_down_program,
             Footprint(1.2, 0.7, 5.8, 7.5, 1.0, 2.0, nodes=2.6, inner=2.1, group=15.6, parents=13.8),
             nonnegative=True,
             upward=True,
-            by_family=True,
+            cells=CellSolver(gls_top_down, _gls_top_down_residuals, least_squares_variance, _gls_top_down_program),
+            histograms=_WHOLE_TREE,
+            families=LEAST_SQUARES,
         ),
         Method(
             "joint",
             "the whole tree at once",
-            joint,
-            _whole_tree_residuals,
-            least_squares_variance,
-            _whole_tree_program,
             Footprint(4.0, 9.1, 2.1, 1.3, 3.1, 0.0, nodes=3.7, inner=23.6, group=9.1, parents=0.0),
             nonnegative=True,
             upward=True,
+            cells=CellSolver(joint, _whole_tree_residuals, least_squares_variance, _whole_tree_program),
+            histograms=_WHOLE_TREE,
         ),
     )
 }
 """Every projection by its name: the only place where a name becomes a method."""
+
+
+def method_named(name: str) -> Method:
+    """The method called ``name``. Raises `ConfigError` with the nearest name for an unknown one."""
+    require_known(name, METHODS, "method")
+    return METHODS[name]
 
 
 def nonnegative_methods() -> list[str]:

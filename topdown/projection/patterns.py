@@ -9,31 +9,54 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
+from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.machine.memory import available_memory, gibibytes
 from topdown.projection.components import Block, Component, Components
 from topdown.workload.query import Query, design
-from topdown.workload.schema import DETAILED, Recode
+from topdown.workload.schema import DETAILED, Recode, Schema
+
+_MOST_PATTERNS = 1 << 20
+_MANY_CELLS, _PAIR = 1 << 14, 13
+"""Cells of which memory is weighed before all their pairs are looked at, and bytes that a pair takes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Patterns:
-    """The patterns of pairs of cells for the queries of ``components``."""
+    """The patterns of pairs of cells of ``schema`` for ``queries``; the zeros of a schema make no others.
 
-    components: Components
+    Raises `ConfigError` for a schema that no release can be made of, and for recodes that make too many patterns.
+    """
+
+    schema: Schema
+    queries: tuple[Query, ...]
+
+    @cached_property
+    def components(self) -> Components:
+        """The whole space, cells that are impossible included."""
+        return Components(replace(self.schema, zeros=()), self.queries)
+
+    def __post_init__(self) -> None:
+        self.components.schema.require_listable()
+        if self.count > _MOST_PATTERNS:
+            raise ConfigError(
+                f"the measured recodes tell {self.count:,} kinds of pairs of cells apart, and at most "
+                f"{_MOST_PATTERNS:,} can be handled; measure recodes of fewer groups, or fewer of them"
+            )
 
     @cached_property
     def _members(self) -> list[IntArray]:
         """For every attribute the class of its categories: those in the same groups of all measured recodes."""
         found = []
-        for place, size in enumerate(self.components.schema.shape):
+        for place, size in enumerate(self.schema.shape):
             groups = [np.zeros(size, np.int64)]
-            for query in self.components.queries:
+            for query in self.queries:
                 codes = query.group_codes()[place]
                 if codes is not None and isinstance(list(query.parts())[place], Recode):
                     groups.append(codes)
@@ -51,9 +74,15 @@ class Patterns:
         return math.prod(self._sizes)
 
     def of(self, cells: IntArray) -> npt.NDArray[np.int32]:
-        """The pattern (k, k) of every pair of ``cells``."""
+        """The pattern (k, k) of every pair of ``cells``. Raises `ConfigError` where the pairs do not fit in memory."""
+        free = available_memory() if len(cells) >= _MANY_CELLS else None
+        if free is not None and _PAIR * len(cells) ** 2 > free:
+            raise ConfigError(
+                f"a table of {len(cells):,} cells x cells takes {gibibytes(_PAIR * len(cells) ** 2)} of memory, and "
+                f"{gibibytes(free)} are free; leave an attribute out, or group its categories"
+            )
         found = np.zeros((len(cells), len(cells)), np.int32)
-        for place, members in zip(np.unravel_index(cells, self.components.schema.shape), self._members, strict=True):
+        for place, members in zip(np.unravel_index(cells, self.schema.shape), self._members, strict=True):
             classes = int(members.max()) + 1
             group = members[place].astype(np.int32)
             mine = group[:, None] * classes + group
@@ -90,7 +119,7 @@ class Patterns:
     @cached_property
     def same(self) -> FloatArray:
         """The entries (patterns,) of the identity."""
-        return self.of_query(Query.parse(DETAILED, self.components.schema))
+        return self.of_query(Query.parse(DETAILED, self.schema))
 
     def of_block(self, component: Component, block: Block) -> FloatArray:
         """The entries (m, m, patterns) to which every entry of a block's precision (m x m) contributes."""

@@ -21,9 +21,9 @@ from topdown.projection.certificate import (
     worst_of,
 )
 from topdown.projection.estimate import Estimate
-from topdown.projection.invariants import Contradiction, lower_bounds, settle
+from topdown.projection.invariants import Contradiction, lower_bounds, require_zeros, settle
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import METHODS, Method, nonnegative_methods
+from topdown.projection.method import CellSolver, Method, method_named, nonnegative_methods
 from topdown.projection.optimality import FINE
 from topdown.projection.problem import Problem, cell_of
 from topdown.projection.several import project_families, project_histograms
@@ -57,13 +57,12 @@ def project(
     then serves to share out its counts and tells nothing of them. From the leaves where it is left out.
 
     Returns an `Estimate` whose certificate was computed from the program. Raises `ConfigError` for an unknown name,
-    `ProjectionError` naming the node when exact values contradict each other, when a solver fails, or when it says that
-    it succeeded and the certificate does not hold.
+    `ProjectionError` naming the node when exact values contradict each other or the schema's zeros, when a solver
+    fails, or when it says that it succeeded and the certificate does not hold.
     """
-    require_known(method, METHODS, "method")
+    chosen = method_named(method)
     require_known(engine, ENGINES, "engine")
     require_known(weights, WEIGHTS, "weights")
-    chosen = METHODS[method]
     if nonnegative and not chosen.nonnegative:
         raise ConfigError(
             f"method {method!r} has no x >= 0 ({chosen.words}); for non-negative values take "
@@ -72,6 +71,7 @@ def project(
     nonnegative = chosen.nonnegative if nonnegative is None else nonnegative
     if limits is not None and not nonnegative:
         raise ConfigError("limits are kept where x >= 0 is; project with nonnegative=True, or leave limits out")
+    require_zeros(measurements)
     options = solver_options or {}
     if upward is not None and not (nonnegative and (measurements.others or limits is not None)):
         raise ConfigError(
@@ -93,53 +93,69 @@ def project(
         return project_histograms(
             measurements, chosen, engine=engine, weights=weights, solver=solver, solver_options=options
         )
-    geography, n_cells = measurements.geography, len(measurements.cells)
-    values = np.empty((n_cells, geography.n_nodes))
+    return _project_cells(measurements, chosen, nonnegative, engine, weights, solver, options)
+
+
+def _project_cells(
+    measurements: Measurements,
+    method: Method,
+    nonnegative: bool,
+    engine: str,
+    weights: str,
+    solver: str,
+    options: dict[str, Any],
+) -> Estimate:
+    """`project` where the cells alone were measured: block by block, and nothing for a cell that is impossible."""
+    own = method.for_cells()
+    geography, shape = measurements.geography, (measurements.geography.n_nodes, len(measurements.cells))
+    blocks = list(measurements.blocks())
+    values = np.zeros(shape[::-1])
     parts: list[_Part] = []
     certificates = []
-    for cells in geography.tree.blocks(n_cells):
+    for cells in blocks:
         problem = stated(measurements, weights, nonnegative=nonnegative, cells=cells)
         if engine == "cvxpy":
             from topdown.projection import reference
 
-            x = reference.solve(problem, chosen, solver, options)
+            x = reference.solve(problem, method, solver, options)
         else:
-            x = chosen.solve(problem)
-        if len(x) == n_cells:
+            x = own.solve(problem)
+        if len(x) == shape[1]:
             values = x
         else:
             values[cells] = x
         tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
-        certificates.append(certified(problem, x, chosen, tolerance))
+        certificates.append(certified(problem, x, own, tolerance))
         # A variance by node is the same for every cell.
         if not parts or measurements.node_variance.ndim == 2:
-            parts.append(_part(measurements, cells, problem, chosen, weights))
-        if cells.stop < n_cells:
+            parts.append(_part(measurements, cells, problem, own, weights))
+        if cells.stop < shape[1]:
             # Of two projections at a time each leaves free what is in too small pieces for the other.
             del problem, x
             give_back()
     certificate = worst_of(certificates)
-    require_certificate(certificate, geography, method, engine)
-    shape = (geography.n_nodes, n_cells)
-    variance = _all_cells([part.variance for part in parts])
+    require_certificate(certificate, geography, method.name, engine)
+    variances = [part.variance for part in parts]
+    unknown = any(one is None for one in variances)
     return Estimate(
         geography=geography,
         cells=measurements.cells,
         values=values.T,
-        variance=None if variance is None else np.broadcast_to(variance, shape),
-        method=method,
+        variance=None if unknown else _of_all_cells(variances, blocks, shape, impossible=0.0),
+        method=method.name,
         nonnegative=nonnegative,
         engine=engine,
         weights=weights,
         certificate=certificate,
-        exact=np.broadcast_to(_all_cells([part.exact for part in parts]), shape),
+        exact=_of_all_cells([part.exact for part in parts], blocks, shape, impossible=True),
         fit_for_release=measurements.fit_for_release,
         attributes=measurements.attributes,
     )
 
 
-def stated(measurements: Measurements, weights: str, *, nonnegative: bool, cells: slice = slice(None)) -> Problem:
-    """Measurements of some cells as a kernel's input: cells first, exact values settled, weights as asked.
+def stated(measurements: Measurements, weights: str, *, nonnegative: bool, cells: Any = slice(None)) -> Problem:
+    """Measurements of some cells, a slice or their numbers, as a kernel's input: cells first, exact values settled,
+    weights as asked.
 
     Raises `ProjectionError` naming the node when exact values contradict each other.
     """
@@ -166,32 +182,38 @@ class _Part(NamedTuple):
     exact: npt.NDArray[np.bool_]
 
 
-def _part(measurements: Measurements, cells: slice, problem: Problem, method: Method, weights: str) -> _Part:
+def _part(measurements: Measurements, cells: slice, problem: Problem, own: CellSolver, weights: str) -> _Part:
     variance = None
     if not problem.nonnegative:
-        variance = _variance(problem, _of_cells(measurements.node_variance, cells), method, weights)
+        variance = _variance(problem, _of_cells(measurements.node_variance, cells), own, weights)
     return _Part(None if variance is None else _by_node(variance), _by_node(problem.variance == 0))
 
 
-def _of_cells(variance: FloatArray, cells: slice) -> FloatArray:
+def _of_cells(variance: FloatArray, cells: Any) -> FloatArray:
     """(nodes,), or of (nodes, cells) those of some cells, cells first."""
     return np.ascontiguousarray(variance.T[cells]) if variance.ndim == 2 else variance
 
 
-def _all_cells(parts: Sequence[Any]) -> Any:
-    """Arrays (nodes, cells of a block) side by side; None where one is None."""
-    return None if any(part is None for part in parts) else np.concatenate(parts, axis=1)
+def _of_all_cells(parts: Sequence[Any], blocks: Sequence[slice], shape: tuple[int, int], impossible: Any) -> Any:
+    """What is known of ``blocks`` of cells, each (nodes, 1) or (nodes, cells of the block), one for all of them or one
+    for each, and what is true of the cells that are in none: (nodes, cells)."""
+    if sum(cells.stop - cells.start for cells in blocks) == shape[1]:
+        return np.broadcast_to(np.concatenate(parts, axis=1), shape)
+    found = np.full(shape, impossible)
+    for number, cells in enumerate(blocks):
+        found[:, cells] = parts[min(number, len(parts) - 1)]
+    return found
 
 
-def certified(problem: Problem, x: FloatArray, method: Method, tolerance: float = TOLERANCE) -> Certificate:
-    """The certificate of ``x`` (cells x nodes) as the solution of ``method``'s program, cell by cell."""
-    return worst_of([_certified(cell_of(problem, cell), x[cell], method, tolerance) for cell in range(len(x))])
+def certified(problem: Problem, x: FloatArray, own: CellSolver, tolerance: float = TOLERANCE) -> Certificate:
+    """The certificate of ``x`` (cells x nodes) as the solution of a method's own program, cell by cell."""
+    return worst_of([_certified(cell_of(problem, cell), x[cell], own, tolerance) for cell in range(len(x))])
 
 
-def _certified(problem: Problem, x: FloatArray, method: Method, tolerance: float) -> Certificate:
+def _certified(problem: Problem, x: FloatArray, own: CellSolver, tolerance: float) -> Certificate:
     """The certificate of one cell: as what is optimal to rounding, or else as what a solver found to its tolerance."""
     for slack in (FINE, tolerance / 2):
-        residuals = method.residuals(problem, x, slack)
+        residuals = own.residuals(problem, x, slack)
         certificate = certify(
             x, residuals, problem.variance, problem.tree, nonnegative=problem.nonnegative, tolerance=tolerance
         )
@@ -205,12 +227,12 @@ def _by_node(array: Any) -> Any:
     return array[:, None] if array.ndim == 1 else array.T
 
 
-def _variance(problem: Problem, true: FloatArray, method: Method, weights: str) -> FloatArray | None:
+def _variance(problem: Problem, true: FloatArray, own: CellSolver, weights: str) -> FloatArray | None:
     """The estimate's variance, where it has a closed form: with weights 1 / variance."""
-    if method.variance is None or (weights == "uniform" and not _same_weights(problem.variance, true)):
+    if own.variance is None or (weights == "uniform" and not _same_weights(problem.variance, true)):
         return None
     exact = problem.variance == 0
-    return method.variance(np.where(exact, 0.0, true) if exact.any() else true, problem.tree)
+    return own.variance(np.where(exact, 0.0, true) if exact.any() else true, problem.tree)
 
 
 def _same_weights(variance: FloatArray, true: FloatArray) -> bool:

@@ -46,7 +46,7 @@ def solve(problem: Problem, method: Method, solver: str, options: dict[str, Any]
     Raises `ConfigError` for a method that cannot state its program, `ProjectionError` when the solver is not installed,
     fails, or does not report an optimal solution.
     """
-    program = method.stated(problem)
+    program = method.stated(method.for_cells().program, problem)
     values, variance = program.values, program.variance
     parts = np.ones(values.shape) if program.open_leaves is None else program.open_leaves
     x = np.empty(values.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,11 @@ from topdown.projection.certificate import SOLVER_TOLERANCE, TOLERANCE, Certific
 from topdown.projection.components import Components
 from topdown.projection.conditions import Conditions
 from topdown.projection.estimate import Estimate
-from topdown.projection.families import Check, Descent, Solver, Sparse, descend, solve_compiled
-from topdown.projection.histogram_certificate import histogram_optimality
-from topdown.projection.histograms import solve
+from topdown.projection.families import Check, Descent, Family, Solved, Sparse, descend
+from topdown.projection.histograms import covariance as least_squares
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import METHODS, Method
+from topdown.projection.method import Method
 from topdown.projection.patterns import Patterns
 from topdown.projection.upward_start import require_determined, start_of
 from topdown.wording import shown
@@ -45,37 +45,42 @@ def project_histograms(
     solver: str,
     solver_options: dict[str, Any],
 ) -> Estimate:
-    """The least-squares histograms, x >= 0 left out: over the whole tree where the method is ``upward``, else family by
-    family from the root.
+    """The histograms by ``method`` without x >= 0.
 
-    Raises `ProjectionError` as `project` does.
+    Raises `ConfigError` for a method that has no solver of them, `ProjectionError` as `project` does.
     """
+    own = method.for_histograms()
     geography, tree = measurements.geography, measurements.geography.tree
     measured = answers_by_level(measurements)
     weighted = [{q: _weighted(a, weights) for q, a in level.items()} for level in measured]
+    measurements.schema.require_listable()
     components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
     try:
-        x, covariance = solve(tree, components, weighted, upward=method.upward)
+        x, covariance = own.solve(tree, components, weighted)
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     if engine == "cvxpy":
         from topdown.projection.histogram_reference import solve_histograms
 
-        x = solve_histograms(tree, measurements.schema, weighted, solver, solver_options, upward=method.upward)
-    residuals = histogram_optimality(x, weighted, components, tree, upward=method.upward)
+        program = method.stated(own.program, weighted)
+        x = solve_histograms(tree, measurements.schema, program, solver, solver_options)
+    residuals = own.residuals(x, weighted, components, tree)
     tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
     variances = np.concatenate([one.variance for level in weighted for one in level.values()])
     certificate = certify(x.T, residuals, variances, tree, nonnegative=False, tolerance=tolerance)
     require_certificate(certificate, geography, method.name, engine)
     known = weights == "variance" or _one_variance(measured)
     if known and weights != "variance":
-        _, covariance = solve(tree, components, measured, upward=method.upward)
-    of_cells = covariance.variance(Query.parse(DETAILED, measurements.schema), slice(0, tree.n_nodes))
+        _, covariance = own.solve(tree, components, measured)
+    detailed, everywhere = Query.parse(DETAILED, measurements.schema), slice(0, tree.n_nodes)
+    # What exact answers settle is exact by every method, also by one that knows no covariance.
+    settled = covariance or least_squares(tree, components, [_variances(level) for level in weighted], upward=True)
+    of_cells = settled.variance(detailed, everywhere)
     return Estimate(
         geography=geography,
         cells=measurements.cells,
         values=x,
-        variance=of_cells if known else None,
+        variance=of_cells if known and covariance is not None else None,
         method=method.name,
         nonnegative=False,
         engine=engine,
@@ -102,19 +107,21 @@ def project_families(
     """Non-negative histograms from the root, family by family: with what was measured at every node, or where the
     method has an upward pass at and below it, from the level on that ``upward`` names.
 
-    Raises `ConfigError` for a method that does not go by families, `ProjectionError` as `project` does.
+    Raises `ConfigError` for a method that has no solver of families, `ProjectionError` as `project` does.
     """
-    require_by_family(method, measurements)
+    own = method.for_families()
     geography, n_cells = measurements.geography, len(measurements.cells)
-    solve: Solver = solve_compiled
     if engine == "cvxpy":
-        from topdown.projection.family_reference import solver_of
+        from topdown.projection.family_reference import solve_by_cvxpy
 
-        solve = solver_of(solver, solver_options)
+        def by_cvxpy(family: Family) -> Solved:
+            return solve_by_cvxpy(method.stated(own.program, family), solver=solver, options=solver_options)
+
+        own = replace(own, solve=by_cvxpy)
     try:
         descent = descent_of(measurements, method, weights, limits, upward)
         with thread_pool(None) as pool:
-            found, checks = descend(descent, solve, pool)
+            found, checks = descend(descent, own, pool)
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     values = dense(found, n_cells)
@@ -131,21 +138,11 @@ def project_families(
         engine=engine,
         weights=weights,
         certificate=certificate,
-        exact=descent.conditions.exact(n_cells),
+        exact=descent.conditions.exact(measurements.schema),
         fit_for_release=measurements.fit_for_release,
         attributes=measurements.attributes,
         upward=upward,
     )
-
-
-def require_by_family(method: Method, measurements: Measurements) -> None:
-    """Refuse a method that does not go from the root family by family. Raises `ConfigError`."""
-    if not method.by_family:
-        able = [repr(one.name) for one in METHODS.values() if one.by_family]
-        raise ConfigError(
-            f"{len({query for _, query in measurements.keys})} queries were measured, and method {method.name!r} has "
-            f"x >= 0 for the detailed query alone; take {' or '.join(able)}, or nonnegative=False"
-        )
 
 
 def descent_of(
@@ -163,10 +160,10 @@ def descent_of(
     levels = measurements.geography.levels
     start = start_of(levels, method, upward)
     measured = [{q: _weighted(a, weights) for q, a in level.items()} for level in answers_by_level(measurements)]
-    components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
+    patterns = Patterns(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
     if upward is not None:
         require_determined(levels, measured, start)
-    return descent_of_answers(measurements.geography.tree, measured, Patterns(components), start, limits)
+    return descent_of_answers(measurements.geography.tree, measured, patterns, start, limits)
 
 
 def descent_of_answers(
@@ -180,8 +177,7 @@ def descent_of_answers(
     ``start``: the number of the level where the upward pass starts."""
     known = information.known(tree, measured, patterns, start)
     conditions = Conditions.of(tree, measured, None if limits is None else limits.by_query)
-    cells = patterns.components.schema.possible_cells()
-    return Descent(tree, known, conditions, patterns, cells, tree.leaf_counts)
+    return Descent(tree, known, conditions, patterns, patterns.schema.possible_cells(), tree.leaf_counts)
 
 
 def dense(histograms: list[Sparse], n_cells: int) -> FloatArray:
@@ -252,6 +248,10 @@ def answers_by_level(measurements: Measurements) -> list[dict[Query, Answers]]:
             entries[query] = Answers(one.values, np.asarray(variance, dtype=np.float64))
         found.append(entries)
     return found
+
+
+def _variances(level: dict[Query, Answers]) -> dict[Query, FloatArray]:
+    return {query: one.variance for query, one in level.items()}
 
 
 def _weighted(one: Answers, weights: str) -> Answers:

@@ -93,7 +93,7 @@ def below(
         levels += information.own(tree, measured, patterns, start + 1)
     else:
         levels = information.own(tree, measured, patterns)
-    return Descent(tree, levels, conditions, patterns, patterns.components.schema.possible_cells(), tree.leaf_counts)
+    return Descent(tree, levels, conditions, patterns, patterns.schema.possible_cells(), tree.leaf_counts)
 
 
 def above(
@@ -118,7 +118,7 @@ def above(
         levels = information.climb(tree, own, patterns, roots.known)
     else:
         levels = information.known(tree, own, patterns, start)
-    cells = patterns.components.schema.possible_cells()
+    cells = patterns.schema.possible_cells()
     return Descent(tree, levels, Conditions.of(tree, own, given), patterns, cells, tree.aggregate(roots.leaves))
 
 

@@ -27,16 +27,21 @@ def start_of(levels: Sequence[str], method: Method, upward: str | None = None) -
     """
     if upward is None:
         return len(levels) - 1 if method.upward else 0
+    if not method.upward or method.families is None:
+        able = " or ".join(repr(one.name) for one in METHODS.values() if one.upward and one.families is not None)
+        raise ConfigError(
+            f"upward = {shown(upward)}: method {method.name!r} ({method.words}) has no upward pass before it goes down "
+            f"by families; take method {able}, or leave upward out"
+        )
+    return start_named(levels, upward)
+
+
+def start_named(levels: Sequence[str], upward: str) -> int:
+    """The number of the level that ``upward``, "from LEVEL", names. Raises `ConfigError` as `start_of` does."""
     asked = f"upward = {shown(upward)}"
     if not upward.startswith(_FROM):
         raise ConfigError(
             f'{asked} names no level; write "from" before it, such as "from {levels[-2]}", or leave it out'
-        )
-    if not (method.upward and method.by_family):
-        able = " or ".join(repr(one.name) for one in METHODS.values() if one.upward and one.by_family)
-        raise ConfigError(
-            f"{asked}: method {method.name!r} ({method.words}) has no upward pass before it goes down by families; "
-            f"take method {able}, or leave upward out"
         )
     level = upward.removeprefix(_FROM)
     require_known(level, levels, "level of upward")

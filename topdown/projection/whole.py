@@ -18,13 +18,13 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, Source
 from topdown.noise.randomness import read_exactly
 from topdown.projection.certificate import Certificate
-from topdown.projection.families import Descent, Family, Programs, Sparse, descend, solve_compiled
+from topdown.projection.families import Descent, Family, Programs, Sparse, descend
 from topdown.projection.flow import Network, chain, nearest, network, unbiased
-from topdown.projection.invariants import Contradiction
+from topdown.projection.invariants import Contradiction, require_zeros
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method
 from topdown.projection.rounding import SNAP
-from topdown.projection.several import certificate_of, descent_of, in_words, require_by_family
+from topdown.projection.several import certificate_of, descent_of, in_words
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,17 @@ def whole_histograms(
     A child's total, and its sums along a chain of nested queries (`flow.chain`) in which all exact ones are, are the
     floor or the ceiling of what its program says. ``source``: a key is drawn from it, and every family's randomness
     comes from its own stream under that key, so that nothing depends on who works when. ``workers``: threads.
-    ``upward``: where the upward pass starts (`upward_start`). Raises `ConfigError` for a method that does not go by
+    ``upward``: where the upward pass starts (`upward_start`). Raises `ConfigError` for a method that has no solver of
     families, `ProjectionError` naming the node where exact answers contradict each other.
     """
-    require_by_family(method, measurements)
+    own = method.for_families()
+    require_zeros(measurements)
     geography = measurements.geography
     ties = KeyedSource(read_exactly(source, 32))
     try:
         descent = descent_of(measurements, method, weights, limits, upward)
         with thread_pool(workers) as pool:
-            found, checks = descend(descent, solve_compiled, pool, settler(descent, rounding, ties))
+            found, checks = descend(descent, own, pool, settler(descent, rounding, ties))
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None
     most = max((float(one.values.max(initial=0.0)) for one in found), default=0.0)
@@ -105,7 +106,7 @@ def settler(
     ``places``: for a piece of a larger tree, level by level, the level's number there and the first node's in it.
     """
     held = dict.fromkeys(query for level in descent.conditions.limits for query in level)
-    groups = chain(descent.patterns.components.schema, tuple(held))
+    groups = chain(descent.patterns.schema, tuple(held))
 
     def settle(index: int, nodes: slice, family: Family, x: FloatArray) -> FloatArray:
         level, first = (index, 0) if places is None else places[index]

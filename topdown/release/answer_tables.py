@@ -16,7 +16,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
-from topdown.tables.tidy import text_of
+from topdown.tables.tidy import levels_of, text_of
 from topdown.workload import Query
 from topdown.workload.answer_tables import AnswerTable
 
@@ -147,7 +147,7 @@ def estimated(table: AnswerTable, linear: Estimate | LinearAnswers, nodes: slice
 def _units(geography: Geography, nodes: slice, times: int) -> dict[str, pa.Array]:
     """The columns that say which unit a row is of, each unit ``times`` times."""
     numbers = np.arange(nodes.start, nodes.stop)
-    level = (np.searchsorted(geography.level_offsets, numbers, side="right") - 1).astype(np.int8)
+    level = levels_of(geography, nodes)
     known, several = geography.names, times > 1
     return {
         "geoid": text_of(geography.identifiers, numbers, times, as_numbers=several),

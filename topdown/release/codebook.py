@@ -23,6 +23,7 @@ from topdown.release.answer_tables import Reach, paths_of
 from topdown.release.catalogue import CSVW, DCAT
 from topdown.release.known_variances import STATEMENT, measured_queries
 from topdown.tables.parquet_folder import parts_of
+from topdown.tables.spreadsheet import as_csv_names, from_csv_text
 from topdown.wording import escaped
 from topdown.workload import Schema
 from topdown.workload.answer_tables import AnswerTable
@@ -106,7 +107,9 @@ def meaning(file: str, column: str, own: Own | None = None) -> tuple[str, str | 
         return _VARIANCES[table]
     if column in _MARGINS and table in ("release", "estimates") and "wide" not in file:
         return _MARGINS[column]
-    return MEANINGS.get(column) or (f"released count of {column!r}: whole, 0 or more, adding up", _COUNT)
+    if column in MEANINGS or "wide" not in file:
+        return MEANINGS[column]
+    return f"released count of {column!r}: whole, 0 or more, adding up", _COUNT
 
 
 def sparse_release(schema: Schema) -> Own:
@@ -176,10 +179,10 @@ def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
     is_text = path.suffix == ".csv"
     schema = _text_schema(path) if is_text else _kinds(path)
     fields = []
-    for field in schema:
+    for field, called in zip(schema, as_csv_names(schema.names) if is_text else schema.names, strict=True):
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         said, unit = meaning(name, field.name, own)
-        fields.append({"name": field.name, "type": _TYPES[str(kind)], "description": said})
+        fields.append({"name": called, "type": _TYPES[str(kind)], "description": said})
         if unit is not None:
             fields[-1]["unit"] = unit
     counted = [field["name"] for field in fields if "unit" not in field and field["name"] not in ("level", "name")]
@@ -211,7 +214,8 @@ def _text_schema(path: Path) -> pa.Schema:
     if beside.exists():
         return _kinds(beside)
     with pacsv.open_csv(path) as reader:
-        return reader.schema
+        names = from_csv_text(pa.array(reader.schema.names)).to_pylist()
+        return pa.schema(field.with_name(name) for field, name in zip(reader.schema, names, strict=True))
 
 
 def in_words(

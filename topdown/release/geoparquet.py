@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from topdown.errors import ConfigError, DataError
+from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
 from topdown.release.histograms import HistogramRelease
 from topdown.release.manifest import SCHEMA_VERSION
+from topdown.release.outlines import outlines_in
 from topdown.release.published import PublishedRelease
 from topdown.release.tabulated import tabulated_release
 from topdown.tables.noisy_measurements import has_spine_codes
@@ -30,7 +30,7 @@ def write_geoparquet(
 ) -> Path:
     """Write the released counts of every unit that has an outline, with it, as one GeoParquet file; returns its path.
 
-    ``geometry``: outlines in any form that GDAL reads (GeoJSON, GeoPackage, a shapefile) or GeoParquet, matched to
+    ``geometry``: outlines in GeoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says, matched to
     units by the column that holds the most GEOIDs, as text. ``query``: the counts are its answers, by default the cells
     and their total, where several queries were measured the total alone. Rows go by level and GEOID: ``geoid, level,
     parent, name``, the counts, ``geometry``. Of a release from noisy measurement files the units are the true ones.
@@ -43,7 +43,7 @@ def write_geoparquet(
     counts = _counts(released, query)
     shapes = pd.DataFrame({"geoid": outlines[column].astype(str), "geometry": outlines.geometry})
     merged = counts.merge(shapes, on="geoid", how="inner")
-    return _write(_geopandas().GeoDataFrame(merged, geometry="geometry", crs=outlines.crs), Path(path))
+    return _write(type(outlines)(merged, geometry="geometry", crs=outlines.crs), Path(path))
 
 
 def require_outlines(geography: Geography, schema: Schema, geometry: str | Path, query: str | None = None) -> None:
@@ -54,48 +54,23 @@ def require_outlines(geography: Geography, schema: Schema, geometry: str | Path,
 
 def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
     """The column of GEOIDs, and the outlines of the units of ``geography``."""
-    outlines = _outlines(_geopandas(), source)
-    column = _key(outlines, geography, source)
-    outlines = outlines[outlines[column].isin(set(geography.identifiers.to_pylist()))]
-    twice = outlines[column].duplicated()
-    if twice.any():
-        node = int(geography.index_of([str(outlines[column][twice].iloc[0])])[0])
-        raise DataError(f"{shown_path(source)}: two outlines of {geography.describe(node)}; join them into one")
-    return column, outlines
-
-
-def _geopandas() -> Any:
-    try:
-        return import_module("geopandas")
-    except ImportError:
-        raise ConfigError("GeoParquet needs geopandas; install it with pip install topdown[geometry]") from None
-
-
-def _outlines(geopandas: Any, path: Path) -> Any:
-    try:
-        found = geopandas.read_parquet(path) if path.suffix.lower() == ".parquet" else geopandas.read_file(path)
-    except Exception as error:  # GDAL, Arrow and geopandas each have their own, without a common one
-        said = "no such file" if not path.exists() else reason(error)
-        raise DataError(
-            f"{shown_path(path)}: cannot be read as outlines: {said}; correct the path, or give GeoJSON"
-        ) from None
-    if not len(found) or not hasattr(found, "geometry"):
-        raise DataError(f"{shown_path(path)}: holds no outlines; give a file with a geometry for every unit")
-    return found
-
-
-def _key(outlines: Any, geography: Geography, path: Path) -> str:
-    """The column that holds the most GEOIDs."""
-    geoids = set(geography.identifiers.to_pylist())
+    outlines = outlines_in(source)
+    known = set(geography.identifiers.to_pylist())
     columns = [name for name in outlines.columns if name != outlines.geometry.name]
-    hits = {name: int(outlines[name].isin(geoids).sum()) for name in columns}
-    best = max(hits, key=lambda name: hits[name], default=None)
-    if best is None or hits[best] == 0:
+    # Values may be anything, also what cannot be looked up.
+    hits = {name: outlines[name].map(lambda one: isinstance(one, str) and one in known) for name in columns}
+    best = max(hits, key=lambda name: int(hits[name].sum()), default=None)
+    if best is None or not hits[best].any():
         raise DataError(
-            f"{shown_path(path)}: no outline's property is the GEOID of a unit; give GEOIDs as text, with their "
+            f"{shown_path(source)}: no outline's property is the GEOID of a unit; give GEOIDs as text, with their "
             "leading zeros"
         )
-    return str(best)
+    outlines = outlines[hits[best].astype(bool)]
+    twice = outlines[best].duplicated()
+    if twice.any():
+        node = int(geography.index_of([str(outlines[best][twice].iloc[0])])[0])
+        raise DataError(f"{shown_path(source)}: two outlines of {geography.describe(node)}; join them into one")
+    return best, outlines
 
 
 def _counts(found: PublishedRelease | HistogramRelease, query: str | None) -> pd.DataFrame:

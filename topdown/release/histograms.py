@@ -17,7 +17,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import SecureSource, Source
 from topdown.projection.certificate import Certificate, require_certificate
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import METHODS
+from topdown.projection.method import method_named
 from topdown.projection.project import WEIGHTS
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, require_whole, whole_histograms
 from topdown.release.release import Release
@@ -189,17 +189,15 @@ def project_whole(
     ``upward``: "from LEVEL", where the upward pass of "gls-top-down" starts: what is measured below that level shares
     out its counts and tells nothing of them; from the leaves where it is left out.
 
-    Raises `ConfigError` for an unknown name or a method that does not go by families, `ProjectionError` naming the node
-    where exact answers contradict each other or are not whole, or a certificate does not hold.
+    Raises `ConfigError` for an unknown name or a method that has no solver of families, `ProjectionError` naming the
+    node where exact answers contradict each other or are not whole, or a certificate does not hold.
     """
-    require_known(method, METHODS, "method")
+    chosen = method_named(method)
     require_known(rounding, FAMILY_ROUNDINGS, "rounding")
     require_known(weights, WEIGHTS, "weights")
     source = SecureSource() if source is None else source
     require_whole(measurements)
-    whole = whole_histograms(
-        measurements, METHODS[method], FAMILY_ROUNDINGS[rounding], weights, source, limits, workers, upward
-    )
+    whole = whole_histograms(measurements, chosen, FAMILY_ROUNDINGS[rounding], weights, source, limits, workers, upward)
     return release_of(measurements, method, whole, source)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
@@ -21,9 +23,23 @@ from topdown.release.histograms import HistogramRelease
 from topdown.release.known_variances import exact_in_words, privacy_record
 from topdown.release.release import Release
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
+from topdown.wording import shown
 from topdown.workload import DETAILED
 
+MANIFEST = "manifest.json"
 SCHEMA_VERSION = "1.5"
+
+FIELDS = frozenset(
+    (
+        "notices", "schema_version", "title", "software", "configuration", "configuration_sha256", "levels", "units",
+        "cells", "schema", "privacy", "invariants", "limits", "projections", "fit_for_release", "release_rows",
+        "tables", "margins", "ledger", "derived_from", "files",
+    )
+)  # fmt: skip
+"""What a manifest has."""
+
+_LARGEST, _MOST_VALUES, _LARGEST_UNKNOWN = 1 << 25, 1 << 21, 1 << 20
+"""Bytes of a manifest, values in it, and bytes of what this version does not know of it, at most."""
 
 LIMITS_STATEMENT = (
     "The limits of answers in limits.parquet are public knowledge and were not computed from the confidential table. "
@@ -90,6 +106,25 @@ class Origin:
     notices: tuple[str, ...] = ()
     limits: str | None = None
     limits_statement: str = LIMITS_STATEMENT
+
+
+def require_version(manifest: Mapping[str, Any]) -> None:
+    """Refuse a manifest of a major version that is not this one's: what it says may mean something else. Raises
+    `DataError`."""
+    version = str(manifest["schema_version"])
+    if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise DataError(f"is of version {shown(version[:20])}, and this version of Topdown knows {SCHEMA_VERSION}")
+
+
+def lists_records(manifest: Mapping[str, Any]) -> bool:
+    """Whether the rows of a release's counts are those with records, and not all, by its manifest. Raises `DataError`
+    for rows of a kind that is not known."""
+    said = manifest.get("release_rows", EVERY_CELL)  # before version 1.4 there were no others
+    if said not in (EVERY_CELL, WITH_RECORDS):
+        raise DataError(
+            f"the rows of its counts are {shown(said)}, which is not known here; a newer Topdown wrote it: update"
+        )
+    return bool(said == WITH_RECORDS)
 
 
 def describe_release(
@@ -188,6 +223,35 @@ def describe_units(digest: str | None) -> dict[str, Any]:
             "of 0, like one whose row says 0, so that the list says nothing about the table."
         ),
     }
+
+
+def manifest_at(path: Path) -> Any:
+    """What the manifest at ``path`` says, of which nothing is checked but how much it is.
+
+    Raises `DataError` for more than any manifest says, without its path, and `OSError`, `ValueError`, `TypeError` and
+    `RecursionError` where it is no JSON object.
+    """
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise DataError(f"has {size:,} bytes, more than any manifest")
+    text = path.read_text(encoding="utf-8")
+    if sum(map(text.count, "[{,")) > _MOST_VALUES:
+        raise DataError(f"has more than {_MOST_VALUES:,} values, more than any manifest")
+    found = json.loads(text)
+    if len(json.dumps({name: found[name] for name in set(found) - FIELDS})) > _LARGEST_UNKNOWN:
+        raise DataError(f"has more than {_LARGEST_UNKNOWN:,} bytes in fields that this version does not know")
+    return found
+
+
+def require_nameable(cells: Sequence[str]) -> None:
+    """Refuse cells whose names, which a manifest has twice, leave it no room for the rest. Raises `ConfigError`."""
+    names = json.dumps(list(cells), indent=4, ensure_ascii=False)
+    size, values = len(names.encode()), sum(map(names.count, "[{,"))
+    if 4 * size > _LARGEST or 4 * values > _MOST_VALUES:
+        raise ConfigError(
+            f"the names of the {len(cells):,} cells take {size:,} bytes and have {values:,} commas and brackets, too "
+            "many for a manifest; shorten the names of categories"
+        )
 
 
 def described_file(path: Path) -> dict[str, Any]:

@@ -282,7 +282,7 @@ def _exact(measurements: Measurements, of_cells: Mapping[str, Estimate]) -> npt.
         return of_cells["non_negative"].exact
     geography = measurements.geography
     held = Conditions.of(geography.tree, [measurements.at(level) for level in geography.levels])
-    return held.exact(len(measurements.cells))
+    return held.exact(measurements.schema)
 
 
 def _failure(write: Callable[[], None]) -> Exception | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,28 @@ import pyarrow.parquet as pq
 from topdown.errors import DataError, TopdownError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
+from topdown.machine.memory import most_at_once, too_large
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.conditions import Conditions
 from topdown.release.histograms import HistogramRelease, table_frame
-from topdown.release.manifest import WITH_RECORDS
+from topdown.release.manifest import MANIFEST, lists_records
 from topdown.release.partition import RELEASE
 from topdown.release.publication import ESTIMATES
 from topdown.release.read import read_measurements
 from topdown.release.release import Release
-from topdown.release.verify import MANIFEST, verify_files
+from topdown.release.verify import verify_files
 from topdown.release.verify_counts import released_histograms
 from topdown.release.wide import wide_batches
+from topdown.tables.parquet import longest_text, require_texts
 from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
 from topdown.wording import reason, shown_path
 
 _KEYS = ["geoid", "cell"]
+_BYTES_OF_NUMBER, _OF_KEYS = 8, 6
+"""Of a number of a table that is read, and so many numbers' room for the texts of its row."""
+_BYTES_OF_COUNT = 18
+"""Of a cell at a node in a table of counts: the count, whether it is exact, and what adding up takes."""
 
 OF_RELEASE = ("lower", "upper", "moe")
 OF_ESTIMATES = ("sd", "lower", "upper")
@@ -46,7 +53,7 @@ class PublishedEstimates:
     """
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     linear_name: str
     linear: FloatArray = field(repr=False)
     variance: FloatArray = field(repr=False)
@@ -85,17 +92,34 @@ class PublishedRelease:
     where it is not known.
 
     ``estimates``: of every cell, None where the release has none; ``histograms``: the counts of a release of several
-    queries, kept as the cells that have records; else None.
+    queries, kept as the cells that have records, else None; ``table_of_counts``: those of any other.
     """
 
     public: Path
     geography: Geography
-    release: Release
+    table_of_counts: Release | None
     estimates: PublishedEstimates | None
     measurements: Measurements
     plan: Plan | None
     manifest: dict[str, Any] = field(repr=False)
     histograms: HistogramRelease | None = None
+
+    @cached_property
+    def release(self) -> Release:
+        """The counts of every cell; of several queries they are made, and kept, when they are asked for.
+
+        Raises `DataError` where they do not fit in memory.
+        """
+        if self.table_of_counts is not None:
+            return self.table_of_counts
+        assert self.histograms is not None  # nosec B101 # narrows a type: a release has one of the two
+        n_nodes, n_cells, most = self.geography.n_nodes, len(self.measurements.cells), most_at_once()
+        needed = _BYTES_OF_COUNT * n_nodes * n_cells
+        if most is not None and needed > most:
+            size = f"as a table of {n_nodes:,} units x {n_cells:,} cells"
+            raise too_large(self.public / RELEASE, size, most)
+        answers = [self.measurements.at(level) for level in self.geography.levels]
+        return self.histograms.dense(Conditions.of(self.geography.tree, answers).exact(self.measurements.schema))
 
     def table(self, level: str, query: str) -> pd.DataFrame:
         """The released counts of a query at a level, a row per unit: ``geoid, name`` and a column for every answer.
@@ -122,6 +146,10 @@ def read_release(public: str | Path) -> PublishedRelease:
     """
     folder = Path(public)
     manifest = verify_files(folder)
+    try:
+        with_records = lists_records(manifest)
+    except DataError as error:
+        raise DataError(f"{shown_path(folder / MANIFEST)}: {error}") from None
     source = read_measurements(folder)
     geography, cells = source.measurements.geography, source.measurements.cells
     projections = manifest["projections"]
@@ -133,12 +161,10 @@ def read_release(public: str | Path) -> PublishedRelease:
         margins = {name: values[name] for name in OF_ESTIMATES if name in values}
         estimate, variance, above = (values[name] for name in names)
         estimates = PublishedEstimates(geography, cells, linear, estimate, variance, above, margins)
-    if manifest.get("release_rows") == WITH_RECORDS:
+    if with_records:
         histograms = released_histograms(folder, manifest)
-        held = Conditions.of(geography.tree, [source.measurements.at(level) for level in geography.levels])
-        dense = histograms.dense(held.exact(len(cells)))
         return PublishedRelease(
-            folder, geography, dense, estimates, source.measurements, source.plan, manifest, histograms
+            folder, geography, None, estimates, source.measurements, source.plan, manifest, histograms
         )
     released = _read(folder / RELEASE, geography, cells, ["value", "variance"], OF_RELEASE)
     try:
@@ -158,19 +184,25 @@ def read_release(public: str | Path) -> PublishedRelease:
 
 
 def _read(
-    path: Path, geography: Geography, cells: tuple[str, ...], names: Sequence[str], optional: Sequence[str]
+    path: Path, geography: Geography, cells: Sequence[str], names: Sequence[str], optional: Sequence[str]
 ) -> dict[str, FloatArray]:
     """Columns of a tidy table, each (nodes x cells): ``names``, NaN where one is not there, and ``optional`` ones that
     are.
     """
     shape = (geography.n_nodes, len(cells))
     try:
-        there = pq.read_schema(path).names
+        there, most = pq.read_schema(path).names, most_at_once()
         names = [*names, *(name for name in optional if name in there)]
+        if pq.read_metadata(path).num_rows != shape[0] * shape[1]:
+            raise ValueError
+        needed = shape[0] * shape[1] * _BYTES_OF_NUMBER * (_OF_KEYS + len(names))
+        if most is not None and needed > most:
+            raise too_large(path, f"as tables of {shape[0]:,} units x {shape[1]:,} cells", most)
+        require_texts(path, {"geoid": longest_text(geography.identifiers), "cell": longest_text(cells)})
         table = pq.read_table(path, columns=[*_KEYS, *(name for name in names if name in there)])
         units = pa.array(geography.identifiers.take(pa.array(np.repeat(np.arange(shape[0]), shape[1]))))
         cell = pc.index_in(table["cell"].cast(pa.string()), value_set=pa.array(cells)).to_numpy()
-        if table.num_rows != shape[0] * shape[1] or not table["geoid"].combine_chunks().equals(units):
+        if not table["geoid"].combine_chunks().equals(units):
             raise ValueError
         if not np.array_equal(cell, np.tile(np.arange(shape[1]), shape[0])):
             raise ValueError
@@ -180,6 +212,8 @@ def _read(
             else np.full(shape, np.nan)
             for name in names
         }
+    except DataError:
+        raise
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         raise DataError(
             f"{shown_path(path)}: its rows are not the units of {MANIFEST} with their cells: {reason(error)}"

@@ -5,7 +5,7 @@ Reads the public directory alone. What is read is what was written (`verify_file
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,21 +19,26 @@ from topdown.errors import DataError, TopdownError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
-from topdown.measurements.measurements import Answers, Measurements
+from topdown.machine.memory import most_at_once, too_large
+from topdown.measurements.measurements import Answers, Measurements, none_measured
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
-from topdown.release.manifest import LIMITS_STATEMENT, DerivedFrom, LedgerEntry, Origin
+from topdown.release.manifest import LIMITS_STATEMENT, MANIFEST, DerivedFrom, LedgerEntry, Origin
 from topdown.release.publication import GEOGRAPHY, LIMITS, MEASUREMENTS
-from topdown.release.verify import MANIFEST, verify_files
+from topdown.release.verify import verify_files
+from topdown.release.verify_counts import level_sizes, released_limits, schema_of
 from topdown.tables.geography_table import read_geography
-from topdown.wording import reason, shown, shown_path
-from topdown.workload import DETAILED, Query, Schema
+from topdown.tables.parquet import longest_text, require_texts
+from topdown.wording import FETCH, reason, shown, shown_path
+from topdown.workload import DETAILED, TOTAL, Query, Schema
 
 _KEYS = ["level", "query"]
 _COLUMNS = ["geoid", "cell", "value", "variance"]
 _ROWS_AT_ONCE = 1 << 20
+_NUMBERS, _WORD = 2, 8
+"""Of a row, a value and a variance, and the bytes of each."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +72,14 @@ def read_measurements(public: str | Path) -> Published:
             f"{shown_path(folder)}: is a release in parts, without {MEASUREMENTS}: nothing can be derived from these; "
             "verify, pandas and DuckDB read its counts"
         )
-    geography = read_geography(folder / GEOGRAPHY)
+    geography = read_geography(folder / GEOGRAPHY, level_sizes(folder, manifest))
     try:
         privacy = dict(manifest["privacy"])
         stated: Any = privacy.get("measured")  # without a plan
         plan = Plan.from_dict(privacy) if stated is None else None
         mechanism = None if plan is not None or privacy["mechanism"] is None else MECHANISMS[privacy["mechanism"]].name
         cells = tuple(str(cell) for cell in manifest["cells"])
-        schema = None if manifest["schema"] is None else Schema.from_mapping(**manifest["schema"])
+        schema = None if manifest["schema"] is None else schema_of(folder, manifest)
         ledger = None if manifest["ledger"] is None else LedgerEntry(**manifest["ledger"])
         units = manifest["units"]["sha256"]
         fit = manifest["fit_for_release"] is True
@@ -88,7 +93,7 @@ def read_measurements(public: str | Path) -> Published:
             f"{error if isinstance(error, TopdownError) else reason(error)}"
         ) from None
     try:
-        entries = _stated_entries(stated) if plan is None else _entries_of(plan, geography)
+        entries = list(_stated_entries(stated) if plan is None else _entries_of(plan, geography))
         found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)
         measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism)
     except DataError:
@@ -101,7 +106,7 @@ def read_measurements(public: str | Path) -> Published:
     origin = Origin(units, ledger, derived_from, notices, limits_digest, statement)
     limits = None
     if limits_digest is not None:
-        limits = AnswerLimits.from_table(folder / LIMITS, geography, measurements.schema)
+        limits = released_limits(folder / LIMITS, geography, measurements.schema)
     return Published(folder, measurements, plan, origin, limits)
 
 
@@ -129,20 +134,23 @@ def _stated_entries(measured: list[dict[str, Any]]) -> Iterator[_Entry]:
 def _read(
     path: Path,
     geography: Geography,
-    cells: tuple[str, ...],
+    cells: Sequence[str],
     schema: Schema | None,
-    entries: Iterator[_Entry],
+    entries: Sequence[_Entry],
 ) -> Measurements:
     """The table ``geoid, level, query, cell, value, variance`` of ``entries``, in their order."""
     meaning = Schema.of_cells(cells) if schema is None else schema
+    asked = [Query.parse(entry.query, meaning) for entry in entries]
+    _require_rows(path, geography, cells, entries, asked)
+    measured, shape = any(query.name == DETAILED for query in asked), (len(cells), geography.n_nodes)
     with pq.ParquetFile(path, read_dictionary=["level", "query", "cell"]) as file:
         kind = file.schema_arrow.field("value").type
         found = _Entries(path, file)
-        rectangle = np.zeros((len(cells), geography.n_nodes), kind.to_pandas_dtype()).T
-        spread = np.full((len(cells), geography.n_nodes), np.inf).T
+        rectangle = (np.zeros if measured else none_measured)(shape, kind.to_pandas_dtype()).T
+        spread = np.full(shape if measured else shape[1:], np.inf).T
         others: dict[tuple[str, str], Answers] = {}
-        for level, name, known in entries:
-            nodes, query = geography.level_slice(level), Query.parse(name, meaning)
+        for (level, _, known), query in zip(entries, asked, strict=True):
+            nodes = geography.level_slice(level)
             labels = cells if query.name == DETAILED else query.labels()
             there, values, variance = found.take(geography, level, query.name, labels, known)
             if query.name == DETAILED:
@@ -155,9 +163,42 @@ def _read(
             every.values[there - nodes.start], every.variance[there - nodes.start] = values, variance[:, 0]
             others[level, query.name] = every
         found.require_end()
-    same = (spread == spread[:, :1]).all()
+    same = measured and (spread == spread[:, :1]).all()
     own = np.array(spread[:, 0]) if same else spread
     return Measurements(geography, cells, rectangle, own, attributes=schema, others=others)
+
+
+def _require_rows(
+    path: Path, geography: Geography, cells: Sequence[str], entries: Sequence[_Entry], asked: Sequence[Query]
+) -> None:
+    """Refuse a file that has not the rows of ``entries``, whose queries are ``asked``, and one that takes too much
+    memory, before it is read.
+    """
+    counts = [known if isinstance(known, int) else len(known) for _, _, known in entries]
+    sizes = [geography.level_slice(level) for level, _, _ in entries]
+    if any(not 0 <= count <= nodes.stop - nodes.start for count, nodes in zip(counts, sizes, strict=True)):
+        raise DataError(f"{shown_path(path)}: the manifest describes answers of more units than a level has; {FETCH}")
+    rows = sum(count * query.n_answers for count, query in zip(counts, asked, strict=True))
+    there = pq.read_metadata(path).num_rows
+    if there != rows:
+        more = "more" if there > rows else "fewer"
+        raise DataError(f"{shown_path(path)}: has {more} rows than the manifest describes")
+    measured = any(query.name == DETAILED for query in asked)
+    needed = _NUMBERS * _WORD * (rows + measured * len(cells) * geography.n_nodes)
+    most = most_at_once()
+    if most is not None and needed > most:
+        size = f"{geography.n_nodes:,} units x {len(cells):,} cells"
+        raise too_large(path, f"as tables of {size} and other answers", most)
+    longest = {"geoid": longest_text(geography.identifiers), "level": longest_text(geography.levels)}
+    longest["query"] = max((len(query.name.encode()) for query in asked), default=0)
+    longest["cell"] = max([longest_text(cells), *map(_longest_label, set(asked))])
+    require_texts(path, longest)
+
+
+def _longest_label(query: Query) -> int:
+    """The bytes of the longest name of an answer."""
+    longest = [longest_text(factor.categories) for factor in query.factors]
+    return max(len(TOTAL), sum(longest) + len(longest) - 1)
 
 
 class _Entries:
@@ -170,7 +211,7 @@ class _Entries:
         self.rest: pa.Table | None = None
 
     def take(
-        self, geography: Geography, level: str, query: str, labels: tuple[str, ...], known: IntArray | int
+        self, geography: Geography, level: str, query: str, labels: Sequence[str], known: IntArray | int
     ) -> tuple[IntArray, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The nodes of the next entry, its values and variances (nodes x answers), after making sure that it is the one
         asked for.
@@ -205,7 +246,7 @@ class _Entries:
         nodes: IntArray,
         level: str,
         query: str,
-        labels: tuple[str, ...],
+        labels: Sequence[str],
     ) -> list[np.ndarray[Any, Any]]:
         """Values and variances (nodes x answers) of rows that are of ``nodes`` and nothing else."""
         node, answer = np.divmod(np.arange(len(table)), len(labels))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +36,7 @@ class Release:
     """
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     values: IntArray = field(repr=False)
     exact: npt.NDArray[np.bool_] = field(repr=False)
     method: str

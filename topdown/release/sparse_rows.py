@@ -11,7 +11,7 @@ import pyarrow as pa
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
-from topdown.tables.tidy import numbered
+from topdown.tables.tidy import levels_of, numbered
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 
@@ -81,7 +81,7 @@ def _batch(release: Sparse, entries: slice) -> pa.RecordBatch:
     if entries.start == entries.stop:
         first, last, sizes = 0, 0, np.zeros(1, np.int64)
     place = np.repeat(np.arange(last - first + 1, dtype=np.int32), sizes)
-    level = (np.searchsorted(geography.level_offsets, np.arange(first, last + 1), side="right") - 1).astype(np.int8)
+    level = levels_of(geography, slice(first, last + 1))
     columns = {
         "geoid": numbered(geography.identifiers.slice(first, last - first + 1), place),
         "level": pa.DictionaryArray.from_arrays(pa.array(level[place]), pa.array(geography.levels)),

@@ -5,7 +5,6 @@ Reads the public directory alone, so that whoever receives a release can do it.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,11 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError
 from topdown.machine.files import file_digest
 from topdown.release.answer_tables import FOLDER
-from topdown.release.manifest import SCHEMA_VERSION
+from topdown.release.manifest import MANIFEST, manifest_at, require_version
 from topdown.release.partition import RELEASE, is_part
-from topdown.release.verify_counts import FETCH, require_counts
-from topdown.wording import reason, shown, shown_path, unquoted
+from topdown.release.verify_counts import require_counts
+from topdown.wording import FETCH, reason, shown, shown_path, unquoted
 
-MANIFEST = "manifest.json"
-
-_LARGEST_MANIFEST = 1 << 26
 _MOST_DEFECTS = 5
 
 
@@ -91,12 +87,10 @@ def _read_manifest(path: Path | None) -> dict[str, Any] | str:
     """The manifest at ``path``, or what is wrong with it."""
     if path is None or not path.is_file():
         return "is missing"
-    if path.stat().st_size > _LARGEST_MANIFEST:
-        return f"has {path.stat().st_size:,} bytes, more than any manifest"
     try:
-        manifest: Any = json.loads(path.read_text(encoding="utf-8"))
+        manifest = manifest_at(path)
         files = manifest["files"]
-        version = str(manifest["schema_version"])
+        require_version(manifest)
         entry = manifest["ledger"]
         released = any(name == RELEASE or is_part(name) for name in files)
         whole = released and (entry is None or isinstance(entry["record"], str)) and all(
@@ -104,10 +98,10 @@ def _read_manifest(path: Path | None) -> dict[str, Any] | str:
             and isinstance(file["sha256"], str) and isinstance(file["bytes"], int)
             for name, file in files.items()
         )  # fmt: skip
+    except DataError as error:
+        return str(error)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "is not what was written"
-    if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
-        return f"is of version {shown(version[:20])}, and this version of Topdown knows {SCHEMA_VERSION}"
     return manifest if whole else "does not list the release's files"
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.tables.readers import require_regular
 from topdown.wording import reason, shown, shown_path
 
 _MOST_POINTS = 80_000
@@ -22,6 +23,9 @@ _MOST_POINTS = 80_000
 _FARTHEST = 1e9
 _FINEST = 1e-9
 """No map shows steps below this; a degree, a metre, whatever the file's unit is."""
+
+_WITHOUT_AREA = (None, "Point", "MultiPoint", "LineString", "MultiLineString")
+"""What has nothing to be drawn; None: a TopoJSON object of a unit without an outline."""
 
 _MALFORMED = (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RecursionError)
 
@@ -56,6 +60,11 @@ def read_outlines(path: Path, geography: Geography) -> Outlines:
     try:
         features.extend(readers[kind](document))
         leaf = _match([one for one, _ in features], geography)
+    except _Unknown as error:
+        raise ConfigError(
+            f"{shown_path(path)}: study.geometry has an outline of type {shown(error.kind)}; give Polygon or "
+            "MultiPolygon"
+        ) from None
     except _MALFORMED:
         raise ConfigError(
             f"{shown_path(path)}: study.geometry is malformed; give valid GeoJSON or TopoJSON, of which every point "
@@ -76,11 +85,13 @@ def read_outlines(path: Path, geography: Geography) -> Outlines:
 
 def _document(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        return json.loads(require_regular(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         said = reason(error)
     except RecursionError:
         said = "its brackets are nested too deeply"
+    except DataError as error:
+        raise ConfigError(f"study.geometry: {error}") from None
     except ValueError as error:
         said = f"{error.msg} in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else reason(error)
     raise ConfigError(
@@ -95,9 +106,28 @@ def _features(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[l
         if geometry is None:
             yield one, []
             continue
-        kind, coordinates = geometry["type"], geometry.get("coordinates", [])
-        polygons = {"Polygon": [coordinates], "MultiPolygon": coordinates}.get(kind, [])
+        polygons = _polygons(geometry["type"], geometry.get("coordinates", []))
         yield one, _with_rings([[_ring(points) for points in _list(polygon)] for polygon in _list(polygons)])
+
+
+class _Unknown(Exception):
+    """An outline of a ``kind`` that is not known."""
+
+    def __init__(self, kind: object) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+def _polygons(kind: Any, value: Any) -> Any:
+    """The polygons of a geometry with ``value`` (coordinates or arcs); none of one without an area. Raises `_Unknown`
+    for another, which may have one."""
+    if kind == "Polygon":
+        return [value]
+    if kind == "MultiPolygon":
+        return value
+    if kind in _WITHOUT_AREA:
+        return []
+    raise _Unknown(kind) if isinstance(kind, str) else TypeError("not a type")
 
 
 def _with_rings(polygons: list[list[Ring]]) -> list[list[Ring]]:
@@ -137,7 +167,7 @@ def _topology(document: dict[str, Any]) -> Iterator[tuple[dict[str, Any], list[l
 
     collections = [one["geometries"] for one in document["objects"].values() if "geometries" in one]
     for one in max(collections, key=len):
-        polygons = {"Polygon": [one.get("arcs", [])], "MultiPolygon": one.get("arcs", [])}.get(one["type"], [])
+        polygons = _polygons(one["type"], one.get("arcs", []))
         yield one, _with_rings([[ring(indices) for indices in polygon] for polygon in polygons])
 
 

@@ -21,7 +21,8 @@ from topdown.simulation.followed import Followed
 from topdown.simulation.groups import Groups
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.rules import GroupMean
-from topdown.uncertainty.answer_intervals import AnswerLaws, ColumnLaws, answer_intervals
+from topdown.uncertainty.answer_intervals import answer_intervals
+from topdown.uncertainty.answer_laws import AnswerLaws, ColumnLaws, copies_of
 from topdown.uncertainty.groups import Groups as Laws
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.laws import NO_NOISE, laws_of_nodes
@@ -47,6 +48,11 @@ class CoverageOptions:
     confidence: float = 0.9
     size_classes: Sequence[float] = SIZE_EDGES
     groups: Sequence[GroupMean] = field(default=(), repr=False)
+
+    @property
+    def method(self) -> StudiedMethod:
+        """The released projection, as a study follows it."""
+        return StudiedMethod(self.released, nonnegative=True, rounded=True)
 
 
 class _Class(NamedTuple):
@@ -124,7 +130,7 @@ class FollowedIntervals:
         noisy = np.flatnonzero(has_interval)
         return cls(
             tree=geography.tree,
-            method=StudiedMethod(options.released, nonnegative=True, rounded=True),
+            method=options.method,
             confidence=require_confidence(options.confidence),
             variance=variance,
             laws=laws,
@@ -144,7 +150,7 @@ class FollowedIntervals:
         flat, alpha = (-1, x.shape[-1]), 1.0 - self.confidence
         rows, inside = x.reshape(flat), released.reshape(flat)
         if isinstance(self.laws, ColumnLaws):
-            columns = self.laws._replace(copies=np.tile(self.laws.copies, len(x)))
+            columns = self.laws.tiled(len(x))
             variance = np.tile(self.variance, (len(x), 1))
             found = answer_intervals(rows.T, variance.T, columns, self.tree, alpha, inside.T)
             lower, upper = found.lower.T, found.upper.T
@@ -220,10 +226,12 @@ def _laws(plan: Plan, geography: Geography, followed: Followed) -> tuple[FloatAr
     shape = (len(followed.labels), geography.n_nodes)
     if not measurements.others:
         variance, laws = laws_of_nodes(measurements, known_noise(measurements))
-        if followed.are_cells:
+        if followed.are_cells and not measurements.schema.zeros:
             return np.broadcast_to(variance, shape), laws
-        columns = AnswerLaws(None, laws, NO_NOISE).of_columns(followed.columns_of_queries)
-        return variance * columns.copies[:, None], columns
+        possible = measurements.schema.possible_cells()
+        columns = AnswerLaws(laws.group, NO_NOISE, possible, laws.shapes).of_columns(followed.columns_of_queries)
+        copies = copies_of(followed.columns_of_queries, possible)[:, None]
+        return np.multiply(variance, copies, out=np.zeros(shape), where=copies > 0), columns
     columns = AnswerLaws.of(measurements).of_columns(followed.columns_of_queries)
     measured = [measurements.at(level) for level in geography.levels]
     components = Components(measurements.schema, tuple(dict.fromkeys(query for level in measured for query in level)))

@@ -7,17 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise import Law, SeededSource
 from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.plan import Plan
-from topdown.projection.method import METHODS
 from topdown.simulation.followed import Followed
-from topdown.simulation.methods import StudiedMethod
-from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 
 
@@ -36,24 +32,13 @@ def drawn_law(plan: Plan, level: str, query: str) -> Law | None:
     return plan.law(level, query, continuous=True) if query in plan.queries(level) else None
 
 
-def asked_queries(
-    geography: Geography, schema: Schema, plan: Plan, methods: Sequence[StudiedMethod], *, limited: bool = False
-) -> tuple[Asked, ...]:
+def asked_queries(geography: Geography, schema: Schema, plan: Plan, *, limited: bool = False) -> tuple[Asked, ...]:
     """Everything that is measured, where that is more than the cells themselves, or ``limited`` (where answers have
     limits); else nothing.
-
-    Raises `ConfigError` for a method that several queries do not have.
     """
     named = [(level, query) for level in geography.levels for query in plan.queries(level)]
     if all(query == DETAILED for _, query in named) and not limited:
         return ()
-    for method in methods:
-        if method.nonnegative and not METHODS[method.projection].by_family:
-            able = " or ".join(repr(one.name) for one in METHODS.values() if one.by_family)
-            raise ConfigError(
-                f"method {shown(method.label)} has x >= 0 where the cells alone are measured, and the plan asks "
-                f"{len({query for _, query in named})} queries; take {able}"
-            )
     return tuple(
         Asked(
             geography.levels.index(level),
@@ -107,9 +92,7 @@ def measured_answers(
 
 def _coarsened(query: Query, finer: Query, answers: FloatArray) -> FloatArray:
     """The answers (..., answers) to ``query`` from those to a finer one."""
-    cells = np.arange(query.schema.n_cells)
-    place = np.empty(finer.n_answers, np.int64)
-    place[finer.answers_of(cells)] = query.answers_of(cells)
+    place = query.answers_of(finer.examples())
     order = np.argsort(place, kind="stable")
     return np.asarray(
         np.add.reduceat(answers[..., order], np.searchsorted(place[order], np.arange(query.n_answers)), axis=-1)

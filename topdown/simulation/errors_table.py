@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,7 +68,7 @@ class ErrorTable:
     """
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     methods: tuple[str, ...]
     replicates: int
     reference: str

@@ -10,44 +10,50 @@ import numpy as np
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.privacy.plan import Plan
-from topdown.projection.components import Components
-from topdown.projection.histograms import covariance
 from topdown.simulation.draws import Asked
 from topdown.simulation.followed import Followed, followed_noise
 from topdown.simulation.histogram import bin_width
 from topdown.simulation.replicates import Simulation
-from topdown.workload import DETAILED, Query
+from topdown.workload import Query
 
 
 def linear_variances(study: Simulation, plan: Plan, geography: Geography, noise: FloatArray) -> dict[str, FloatArray]:
-    """The exact variances (nodes x answers) of the methods that are linear, by label; NaN where they are undetermined.
+    """The exact variances (nodes x answers) of the methods that are linear and have a closed form, by label; NaN where
+    they are undetermined.
 
     Not of noise within bounds, whose variance depends on the count.
     """
     found: dict[str, FloatArray] = {}
     if plan.bounds.any:
         return found
-    components = study.components
-    if components is None:
-        components = Components(
-            study.followed.queries[0].schema, (Query.parse(DETAILED, study.followed.queries[0].schema),)
-        )
     levels: list[dict[Query, FloatArray]] = [{} for _ in geography.levels]
     for one in study.queries:
         nodes = geography.level_slice(geography.levels[one.level])
         levels[one.level][one.query] = np.full(nodes.stop - nodes.start, one.variance)
-    if not study.queries:
-        for here, level in zip(levels, geography.levels, strict=True):
-            here[components.queries[0]] = study.variance[geography.level_slice(level)]
     for method in study.methods:
+        variance: FloatArray | None = None
         if method.is_raw:
-            found[method.label] = np.where(np.isfinite(noise), noise, np.nan).T
-        elif not method.nonnegative:
-            exact = covariance(study.tree, components, levels, upward=method.upward)
-            parts = [exact.variance(query, slice(0, study.tree.n_nodes)) for query in study.followed.queries]
-            variance = np.concatenate(parts, axis=1)
+            variance = noise.T
+        elif method.sums_alone and study.components is not None:
+            closed = method.its_method.for_histograms().covariance
+            if closed is not None:
+                exact, everywhere = closed(study.tree, study.components, levels), slice(0, study.tree.n_nodes)
+                parts = [exact.variance(query, everywhere) for query in study.followed.queries]
+                variance = np.concatenate(parts, axis=1)
+        elif method.sums_alone:
+            of_cell = method.variance(study.variance, study.tree)
+            # Every cell is a problem of its own, so that variances add up.
+            variance = None if of_cell is None else of_cell[:, None] * _cells_of_answers(study.followed)
+        if variance is not None:
             found[method.label] = np.where(np.isfinite(variance), variance, np.nan)
     return found
+
+
+def _cells_of_answers(followed: Followed) -> FloatArray:
+    """Of how many cells every answer is the sum (answers,)."""
+    cells = np.arange(followed.queries[0].schema.n_cells)
+    parts = [np.bincount(query.answers_of(cells), minlength=query.n_answers) for query in followed.queries]
+    return np.concatenate(parts).astype(np.float64)
 
 
 def bin_widths(geography: Geography, plan: Plan, followed: Followed, asked: Sequence[Asked]) -> FloatArray:

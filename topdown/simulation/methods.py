@@ -10,7 +10,7 @@ import numpy as np
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import Source
-from topdown.projection.method import METHODS
+from topdown.projection.method import METHODS, Method, method_named
 from topdown.projection.problem import Problem
 from topdown.projection.rounding import round_top_down
 
@@ -18,16 +18,12 @@ RAW = "raw"
 
 _EQUALITY, _ROUNDED = "/equality", "/rounded"
 
-NAMES = (
-    RAW,
-    *(
-        name + kind
-        for name, method in METHODS.items()
-        for kind in (("", _EQUALITY, _ROUNDED) if method.nonnegative else ("",))
-    ),
-)
-"""What a method may be called: "raw", "gls", and for each projection with x >= 0 "joint" (non-negative),
-"joint/equality" (sums only) and "joint/rounded" (non-negative and whole)."""
+
+def names() -> list[str]:
+    """What a method may be called: "raw", "gls", and for each projection with x >= 0 "joint" (non-negative),
+    "joint/equality" (sums only) and "joint/rounded" (non-negative and whole)."""
+    kinds = {True: ("", _EQUALITY, _ROUNDED), False: ("",)}
+    return [RAW, *(name + kind for name, method in METHODS.items() for kind in kinds[method.nonnegative])]
 
 
 @dataclass(frozen=True)
@@ -40,8 +36,8 @@ class StudiedMethod:
 
     @classmethod
     def parse(cls, label: str) -> StudiedMethod:
-        """The method that ``label`` names, see `NAMES`. Raises `ConfigError` with the nearest name for any other."""
-        require_known(label, NAMES, "method")
+        """The method that ``label`` names, see `names`. Raises `ConfigError` with the nearest name for any other."""
+        require_known(label, names(), "method")
         projection = label.removesuffix(_EQUALITY).removesuffix(_ROUNDED)
         nonnegative = projection != RAW and METHODS[projection].nonnegative and not label.endswith(_EQUALITY)
         return cls(projection, nonnegative, label.endswith(_ROUNDED))
@@ -51,8 +47,19 @@ class StudiedMethod:
         """The name by which `parse` finds it."""
         if self.rounded:
             return self.projection + _ROUNDED
-        has_both = not self.is_raw and METHODS[self.projection].nonnegative
+        has_both = not self.is_raw and self.its_method.nonnegative
         return self.projection + (_EQUALITY if has_both and not self.nonnegative else "")
+
+    @property
+    def its_method(self) -> Method:
+        """The projection method."""
+        return method_named(self.projection)
+
+    def require(self, *, several: bool) -> None:
+        """Refuse a projection that has no solver of ``several`` queries, or of the cells alone. Raises
+        `ConfigError`."""
+        if not self.is_raw:
+            self.its_method.require(several=several, nonnegative=self.nonnegative)
 
     @property
     def is_raw(self) -> bool:
@@ -72,20 +79,21 @@ class StudiedMethod:
     @property
     def upward(self) -> bool:
         """Whether what was measured below a node takes part in its estimate without x >= 0."""
-        return not self.is_raw and METHODS[self.projection].upward
+        return not self.is_raw and self.its_method.upward
 
     def variance(self, noise: FloatArray, tree: Tree) -> FloatArray | None:
-        """The variance (nodes,) that measurements of variance ``noise`` leave; None where there is no closed form."""
+        """The variance (nodes,) that measurements of the cells alone of variance ``noise`` leave; None where there is
+        no closed form."""
         if self.is_raw:
             return noise
-        closed = METHODS[self.projection].variance
+        closed = self.its_method.for_cells().variance
         return None if self.nonnegative or closed is None else closed(noise, tree)
 
     def apply(self, problem: Problem, ties: Source) -> FloatArray:
         """The estimate from ``problem``'s values (..., cells, nodes); ``ties`` breaks ties of rounding."""
         if self.is_raw:
             return problem.values
-        x = METHODS[self.projection].solve(problem._replace(nonnegative=self.nonnegative))
+        x = self.its_method.for_cells().solve(problem._replace(nonnegative=self.nonnegative))
         if not self.rounded:
             return x
         exact = np.broadcast_to(problem.variance == 0, x.shape).reshape(-1, x.shape[-1])

@@ -47,14 +47,14 @@ def one_release(
 ) -> dict[str, IntArray]:
     """Whole, non-negative counts (nodes x cells) by every projection among ``methods``, all from one seeded draw.
 
-    ``methods``: labels of a study (see `methods.NAMES`); those without x >= 0 make no records and are left out, and one
+    ``methods``: labels of a study (see `methods.names`); those without x >= 0 make no records and are left out, and one
     that is there rounded and not rounded counts once. ``limits``: of answers, which histograms keep.
     Not for release: the draw is seeded.
     """
     parsed = [StudiedMethod.parse(label) for label in methods]
     projections = dict.fromkeys(m.projection for m in parsed if m.nonnegative)
     measurements = measure(counts, plan, SeededSource((seed, "one release")))
-    if measurements.others:
+    if measurements.others or limits is not None:
         nothing = np.zeros(counts.values.shape, np.bool_)
         return {
             name: project_whole(measurements, name, limits=limits, source=SeededSource((seed, "ties", name)))

@@ -8,14 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ProjectionError
-from topdown.geography.tree import FloatArray, Tree
+from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource, Law, SeededSource
 from topdown.privacy.bounds import NONE, LevelBounds
 from topdown.projection.components import Components
 from topdown.projection.equality import least_squares
-from topdown.projection.families import descend, solve_compiled
-from topdown.projection.histograms import solve
+from topdown.projection.families import descend
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.patterns import Patterns
@@ -53,6 +52,7 @@ class Simulation:
     limits: AnswerLimits | None
     seed: int
     chunk: int
+    impossible: IntArray  # (cells,), those in which no record can be
     intervals: FollowedIntervals | None = None
 
 
@@ -67,11 +67,14 @@ def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
             _run_histograms(study, study.components, chunk, slice(start, stop), found)
             first += stop - start
             continue
-        values = draw(study, chunk)[start:stop]
+        raw = draw(study, chunk)[start:stop]
+        values = np.array(raw) if len(study.impossible) else raw
+        values[:, study.impossible] = 0.0  # at every node, whence every method has 0 there
         problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
         released = None
         for method in study.methods:
-            x = _applied(study, method, problem, chunk, start)
+            of_method = problem._replace(values=raw) if method.is_raw else problem
+            x = _applied(study, method, of_method, chunk, start)
             if study.intervals is not None and method == study.intervals.method:
                 released = x
             _follow(study, method, study.followed.answers(x), found)
@@ -122,7 +125,7 @@ def _of_answers(
         ties = SeededSource((study.seed, chunk, rows.start, "ties", method.label))
         keys = [ties.read(32) for _ in range(rows.stop - rows.start)]
         return np.stack([_by_families(study, method, measured, row, key) for row, key in enumerate(keys)])
-    histograms = solve(study.tree, components, measured, upward=method.upward)[0]
+    histograms = method.its_method.for_histograms().solve(study.tree, components, measured)[0]
     return np.asarray(study.followed.answers(histograms.swapaxes(1, 2)))
 
 
@@ -138,7 +141,7 @@ def _by_families(
     descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
     try:
-        histograms, _ = descend(descent, solve_compiled, settle=settle)
+        histograms, _ = descend(descent, method.its_method.for_families(), settle=settle)
     except Contradiction as contradiction:
         raise ProjectionError(f"in a replicate, node {contradiction.node}: {contradiction}") from None
     return study.followed.sparse_answers(histograms)

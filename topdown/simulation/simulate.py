@@ -73,7 +73,7 @@ def simulate(
 ) -> ErrorTable:
     """Errors of ``methods`` over ``replicates`` replicates of drawing noise under ``plan`` and projecting.
 
-    ``methods``: labels such as "raw", "top-down", "top-down/equality", "joint/rounded", "gls" (see `methods.NAMES`).
+    ``methods``: labels such as "raw", "top-down", "top-down/equality", "joint/rounded", "gls" (see `methods.names`).
     Mechanisms "laplace" and "gaussian" are drawn from the continuous laws, the others exactly and within the plan's
     bounds. ``reference``: the law
     that residuals are compared with, "noise" (the law that is drawn) or "continuous" (the Laplace or Gaussian of the
@@ -86,7 +86,8 @@ def simulate(
     table is to say how often they hold the truth.
 
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
-    were declared public. Raises `ConfigError` for an unknown method, query or reference, or no replicates;
+    were declared public. Raises `ConfigError` for an unknown method, query or reference, a method that
+    has no solver of what is measured, or no replicates;
     `BudgetError` and `CountsError` where `measure` refuses the plan or the counts.
     """
     if reference not in REFERENCES:
@@ -132,7 +133,9 @@ def _study(
         )
     followed = Followed.of(counts.schema, counts.cells, None) if followed is None else followed
     geography, tree = counts.geography, counts.geography.tree
-    asked = asked_queries(counts.geography, counts.schema, plan, methods, limited=limits is not None)
+    asked = asked_queries(counts.geography, counts.schema, plan, limited=limits is not None)
+    for method in (*methods, *(() if coverage is None else (coverage.method,))):
+        method.require(several=bool(asked))
     laws = tuple(drawn_law(plan, level, DETAILED) for level in geography.levels)
     variance = np.empty(geography.n_nodes)
     for level, law in zip(geography.levels, laws, strict=True):
@@ -145,7 +148,7 @@ def _study(
     settled = settled[0] if settled.ndim == 2 else settled
     answers = followed.answers(truth)
     wanted = answers.size <= _ROWS_WITH_DISTANCES if distances is None else distances
-    components = Components(counts.schema, tuple(dict.fromkeys(one.query for one in asked))) if asked else None
+    queries = tuple(dict.fromkeys(one.query for one in asked))
     return Simulation(
         tree=tree,
         truth=truth,
@@ -162,9 +165,10 @@ def _study(
         seed=seed,
         chunk=int(np.clip(_VALUES_AT_ONCE // truth.size, 1, _LARGEST_CHUNK)),
         queries=asked,
-        components=components,
-        patterns=None if components is None else Patterns(components),
+        components=Components(counts.schema, queries) if asked else None,
+        patterns=Patterns(counts.schema, queries) if asked else None,
         limits=limits,
+        impossible=counts.schema.impossible_cells(),
         intervals=None if coverage is None else FollowedIntervals.of(coverage, plan, geography, followed, answers),
     )
 

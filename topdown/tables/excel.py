@@ -6,6 +6,7 @@ codes are expected, as a column of numbers is.
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,46 +16,84 @@ from typing import Any
 import pyarrow as pa
 
 from topdown.errors import DataError
-from topdown.machine.memory import gibibytes, most_at_once, too_large
+from topdown.machine.memory import most_at_once, too_large
 from topdown.tables.format import Format
 from topdown.wording import listed, shown, shown_path
 
 _PER_BYTE = 3
 """Bytes in this process for one of the unpacked workbook: a number of some letters is an object."""
 
-UNREADABLE = (zipfile.BadZipFile, KeyError, ValueError, TypeError, SyntaxError)
+_MOST_ROWS = 1 << 20
+"""Of a sheet, by the format."""
+
+_ROW = re.compile(rb"<(?:\w+:)?row[ />]")
+
+UNREADABLE_WORKBOOK = (zipfile.BadZipFile, KeyError, ValueError, TypeError, SyntaxError)
 """What a damaged workbook raises beside `OSError`."""
 
 
 def excel_header(path: Path, form: Format) -> list[str]:
     """The names in the sheet's first row, as far as there are any. Raises `DataError`."""
     with _sheet(path, form) as sheet:
-        return _header(path, sheet)
+        return _header(path, _rows(path, sheet))
 
 
 def excel_rows(path: Path, form: Format) -> int:
-    """How many rows the sheet says that it has; 0 where it does not say."""
-    with _sheet(path, form) as sheet:
-        return int(sheet.max_row or 0)
+    """About how many rows the sheet holds, without reading them."""
+    with _sheet(path, form) as sheet, sheet._get_source() as content:
+        return sum(len(_ROW.findall(piece)) for piece in iter(lambda: content.read(1 << 20), b""))
 
 
 def excel_batches(path: Path, names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
-    """The columns called ``names`` of the sheet, to its last row that is not empty; the first batch has no rows."""
+    """The columns called ``names`` of the sheet, to its last row that is not empty; the first batch has no rows.
+
+    Raises `DataError` for rows and cells that are not in order: nobody knows where they belong.
+    """
     with _sheet(path, form) as sheet:
-        places = [_header(path, sheet).index(name) for name in names]
+        rows = _rows(path, sheet)
+        header = _header(path, rows)
+        places = [header.index(name) for name in names]
         columns: list[list[Any]] = [[] for _ in names]
-        empty = 0
-        for row in sheet.iter_rows(min_row=2, values_only=True):
-            if all(value is None or value == "" for value in row):
-                empty += 1
+        before = 1
+        for number, values in rows:
+            if all(value is None or value == "" for value in values.values()):
                 continue
             for column, place in zip(columns, places, strict=True):
-                column.extend([None] * empty)
-                column.append(row[place] if place < len(row) else None)
-            empty = 0
+                column.extend([None] * (number - before - 1))
+                column.append(values.get(place))
+            before = number
     table = pa.table([_array(column) for column in columns], list(names))
     yield pa.RecordBatch.from_pylist([], table.schema)
     yield from table.to_batches()
+
+
+def _rows(path: Path, sheet: Any) -> Iterator[tuple[int, dict[int, Any]]]:
+    """The number, from 1, of every row that the sheet holds, and its values by column, from 0.
+
+    What the sheet says of its size (``<dimension>``) is not asked: no program keeps it true. openpyxl's own rows end
+    where it says so, and leave out rows and cells whose numbers do not ascend.
+    """
+    from openpyxl.worksheet._reader import WorkSheetParser
+
+    book, before = sheet.parent, 0
+    with sheet._get_source() as content:
+        parser = WorkSheetParser(
+            content,
+            sheet._shared_strings,
+            data_only=True,
+            epoch=book.epoch,
+            date_formats=book._date_formats,
+            timedelta_formats=book._timedelta_formats,
+        )
+        for number, cells in parser.parse():
+            values = {cell["column"] - 1: cell["value"] for cell in cells}
+            if not before < number <= _MOST_ROWS or len(values) < len(cells) or {c["row"] for c in cells} - {number}:
+                raise DataError(
+                    f"{shown_path(path)}: after row {before:,} the sheet's rows or cells are not in order; open it "
+                    "in a spreadsheet program and save it again"
+                )
+            before = number
+            yield number, values
 
 
 def _array(values: list[Any]) -> pa.Array:
@@ -72,12 +111,13 @@ def _text(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _header(path: Path, sheet: Any) -> list[str]:
-    row = next(sheet.iter_rows(min_row=1, max_row=1, values_only=True), ())
-    names = ["" if value is None else str(value) for value in row]
+def _header(path: Path, rows: Iterator[tuple[int, dict[int, Any]]]) -> list[str]:
+    """The names in the first of ``rows``, which is taken from them."""
+    number, values = next(rows, (0, {}))
+    names = ["" if values.get(k) is None else str(values[k]) for k in range(max(values, default=-1) + 1)]
     while names and not names[-1]:
         names.pop()
-    if not names:
+    if not names or number != 1:
         raise DataError(f"{shown_path(path)}: the first row of the sheet is empty; it needs a row of columns' names")
     return names
 
@@ -91,7 +131,7 @@ def _sheet(path: Path, form: Format) -> Iterator[Any]:
         size = sum(entry.file_size for entry in packed.infolist())
     most = most_at_once()
     if most is not None and _PER_BYTE * size > most:
-        raise too_large(path, f"about {gibibytes(_PER_BYTE * size)} when it is unpacked", most)
+        raise too_large(path, "when it is unpacked", most)
     book = load_workbook(path, read_only=True, data_only=True)
     try:
         names = [sheet.title for sheet in book.worksheets]

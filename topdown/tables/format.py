@@ -43,15 +43,22 @@ class Format:
         name = codecs.lookup(self.encoding).name
         return "utf-8-sig" if name == "utf-8" else name
 
+    def said_in_vain(self, kind: str) -> str:
+        """What is said of a file of the ``kind`` (`kind_of`) that files of it say themselves, or have not; "" for
+        nothing."""
+        known = {".parquet": (), ".xlsx": ("sheet",)}.get(kind, ("delimiter", "encoding"))
+        said = {"delimiter": self.delimiter, "encoding": self.codec != PLAIN.codec, "sheet": self.sheet}
+        return next((name for name, value in said.items() if value and name not in known), "")
+
     def separator(self, path: Path) -> str:
         """What stands between the columns of the text file at ``path``."""
         if self.delimiter is not None:
             return self.delimiter
-        return _SEPARATORS.get(kind_of(path), ",")
+        return _SEPARATORS[kind_of(path)]
 
 
-_SEPARATORS = {".tsv": "\t", ".tsv.gz": "\t", ".txt": "|"}
-"""By what a name ends in; "|" as in the Census Bureau's text files. In all others a comma."""
+_SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t", ".txt": "|"}
+"""By what a text's name ends in; "|" as in the Census Bureau's text files."""
 
 PLAIN = Format()
 

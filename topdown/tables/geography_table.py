@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +12,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topdown.errors import DataError, GeographyError
-from topdown.geography.geography import Geography
+from topdown.geography.geography import LONGEST_TEXT, Geography
+from topdown.geography.labels import rises, stays
 from topdown.geography.tree import Tree
+from topdown.tables.parquet import require_distinct, require_texts
 from topdown.tables.tidy import levels_of, parents_of
 from topdown.wording import reason, shown_path
 
 _ROWS_PER_GROUP = 1 << 18
+_ROWS_AT_ONCE = 1 << 16
 _COLUMNS = ["geoid", "level", "parent", "name"]
+_SIBLINGS = ("geoid", "parent")
 
 
 def geography_batches(geography: Geography) -> Iterator[pa.RecordBatch]:
@@ -39,19 +43,29 @@ def geography_batches(geography: Geography) -> Iterator[pa.RecordBatch]:
         )
 
 
-def read_geography(path: Path) -> Geography:
+def read_geography(path: Path, sizes: Mapping[str, int] | None = None) -> Geography:
     """The geography that `geography_batches` was written of, in a Parquet file at ``path``.
 
-    Raises `DataError` where it is not such a table.
+    ``sizes``: the levels, root first, with their numbers of units, where they are known. What is not such a table is
+    refused before much of it is read: `DataError`.
     """
     try:
-        table = pq.read_table(path, columns=_COLUMNS, read_dictionary=["level", "parent"]).combine_chunks()
+        require_distinct(path, pq.read_metadata(path).num_rows)
+        require_texts(path, dict.fromkeys(_COLUMNS, LONGEST_TEXT))
+        with pq.ParquetFile(path, read_dictionary=["level", "parent"]) as file:
+            if sizes is not None and file.metadata.num_rows != sum(sizes.values()):
+                raise GeographyError(
+                    f"it has {file.metadata.num_rows:,} rows, and the manifest {sum(sizes.values()):,} units"
+                )
+            table = pa.Table.from_batches(list(_in_order(file))).combine_chunks()
         level, geoid = _plain(table["level"]), _plain(table["geoid"])
         named = table["name"].null_count < table.num_rows
-        levels, sizes = _runs(level)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        levels, counts = _runs(level)
+        if sizes is not None and list(zip(levels, counts.tolist(), strict=True)) != list(sizes.items()):
+            raise GeographyError("its levels are not those of the manifest")
+        offsets = np.concatenate([[0], np.cumsum(counts)])
         parents = _plain(table["parent"])
-        if parents[0].is_valid or parents.slice(1).null_count or sizes[0] != 1:
+        if parents[0].is_valid or parents.slice(1).null_count or counts[0] != 1:
             raise GeographyError("the first row, and no other, is the root and has no parent")
         families = []
         for above, (begin, end) in zip(itertools.pairwise(offsets[:-1]), itertools.pairwise(offsets[1:]), strict=True):
@@ -68,8 +82,22 @@ def read_geography(path: Path) -> Geography:
         )
     except GeographyError as error:
         raise DataError(f"{shown_path(path)}: is not a table of units: {error}") from None
+    except DataError:
+        raise
     except (OSError, pa.ArrowException, KeyError, ValueError, IndexError) as error:
         raise DataError(f"{shown_path(path)}: cannot be read as a table of units: {reason(error)}") from None
+
+
+def _in_order(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """The rows, some at a time; a file that repeats its rows ends at the first that are not in order."""
+    before: pa.RecordBatch | None = None
+    for batch in file.iter_batches(_ROWS_AT_ONCE, columns=_COLUMNS):
+        pieces = [batch] if before is None else [before, batch]
+        geoid, parent = (pa.concat_arrays([one[name].cast(pa.string()) for one in pieces]) for name in _SIBLINGS)
+        if not (rises(geoid) | ~stays(parent)).all():
+            raise GeographyError("siblings do not stand in the order of their GEOIDs, each once")
+        before = batch.slice(len(batch) - 1)
+        yield batch
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:

@@ -123,7 +123,9 @@ class Partition:
         try:
             # By the file's own schema: the widths of whole numbers are others from file to file.
             with pq.ParquetFile(file) as opened:
-                yield from opened.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False)
+                for batch in opened.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
+                    batch.validate(full=True)  # Arrow takes any bytes for text
+                    yield batch
         except (OSError, pa.ArrowException) as error:
             raise DataError(f"{self}: a file cannot be read: {reason(error)}; fetch it again") from None
 

@@ -11,7 +11,7 @@ What a damaged file says of its columns is first read where Arrow catches its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -20,11 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from topdown.machine.memory import address_space_left, gibibytes, most_at_once, too_large
+from topdown.errors import DataError
+from topdown.machine.memory import address_space_left, most_at_once, too_large
+from topdown.wording import FETCH, shown, shown_path
 
 _CAUTIOUS_ROWS_AT_ONCE = 1 << 12
 _WIDEST = 16
 """Bytes of a value of a kind whose size Arrow does not tell."""
+_DISTINCT_OF_BYTE = 16
+"""Texts that a byte of a compressed file tells apart, at most: of codes that count up by one it is two."""
+_BESIDE, _BESIDE_TEXT = 1 << 20, 16
+"""Bytes of a column's unpacked pages beside its texts, and of each text: its length, its number in a dictionary."""
 
 
 def parquet_columns(path: Path) -> list[str]:
@@ -47,16 +53,67 @@ def parquet_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch
     with pq.ParquetFile(path, pre_buffer=False, read_dictionary=way.as_numbers) as file:
         if way.cautious and most is not None:
             _require_held(path, file, names, way, most)
-        held = 0
+        held = rows = 0
         for batch in _encoded_batches(file, names, way):
             chosen = batch.select(list(names))
-            held += _decoded_bytes(chosen)
+            held, rows = held + _decoded_bytes(chosen), rows + batch.num_rows
             if most is not None and held > most:
-                raise too_large(path, f"more than {gibibytes(held)} when it is read", most)
+                raise too_large(path, "when it is read", most)
             plain = _decoded(chosen, schema)
             # Parquet does not check that texts are UTF-8, nor that the file is what was written.
             plain.validate(full=True)
             yield plain
+        # Neither does it check how many rows there are, which the file says twice.
+        groups = sum(file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups))
+        if not rows == groups == file.metadata.num_rows:
+            raise DataError(
+                f"{shown_path(path)}: has another number of rows than it says; it is damaged: write it again"
+            )
+
+
+def require_distinct(path: Path, count: int) -> None:
+    """Refuse a file that is too small to tell so many units apart. Raises `DataError`."""
+    size = path.stat().st_size
+    if count > _DISTINCT_OF_BYTE * size:
+        raise DataError(f"{shown_path(path)}: has {size:,} bytes, too few to tell {count:,} units apart; {FETCH}")
+
+
+def longest_text(texts: Iterable[str] | pa.Array) -> int:
+    """The bytes of the longest of ``texts``; 0 where there is none."""
+    array = texts if isinstance(texts, pa.Array) else pa.array(list(texts), pa.string())
+    longest: int | None = pc.max(pc.binary_length(array)).as_py()
+    return longest or 0
+
+
+def require_texts(path: Path, longest: Mapping[str, int]) -> None:
+    """Refuse a file in whose columns a text may be longer than ``longest`` says, in bytes by the column's name, before
+    a text is written out.
+
+    Of texts in a dictionary the longest is looked at; all others are at most what the column's pages unpack to. Raises
+    `DataError`, `KeyError` for a column that is not there, and what Arrow raises.
+    """
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        missing = [name for name in longest if name not in file.schema_arrow.names]
+        if missing:
+            raise KeyError(missing[0])
+        _require_chunks(path, [file.schema.column(place).path for place, _, _ in _places(file, list(longest))])
+        leaves = [leaf for leaf in _leaves(file, list(longest)) if leaf.is_text]
+        groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+        wrong = [
+            leaf.path
+            for leaf in leaves
+            if not leaf.weighed
+            or sum(group.column(leaf.place).total_uncompressed_size for group in groups)
+            > file.metadata.num_rows * (longest[leaf.path] + _BESIDE_TEXT) + _BESIDE
+        ]
+    if not wrong and leaves:
+        for held in _longest_texts(path, [leaf.path for leaf in leaves], len(groups)):
+            wrong += [name for name, size in held.items() if size > longest[name]]
+    if wrong:
+        raise DataError(
+            f"{shown_path(path)}: column {shown(wrong[0])} may hold texts of more than {longest[wrong[0]]:,} bytes, "
+            f"and of a release none is so long; {FETCH}"
+        )
 
 
 def _encoded_batches(file: pq.ParquetFile, names: Sequence[str], way: _Way) -> Iterator[pa.RecordBatch]:
@@ -76,7 +133,7 @@ def _require_held(path: Path, file: pq.ParquetFile, names: Sequence[str], way: _
     for batch in _encoded_batches(file, names, way):
         held += _decoded_bytes(batch.select(list(names)))
         if held > most:
-            raise too_large(path, f"more than {gibibytes(held)} when it is read", most)
+            raise too_large(path, "when it is read", most)
 
 
 class _Leaf(NamedTuple):
@@ -198,10 +255,10 @@ def _way(file: pq.ParquetFile, leaves: Sequence[_Leaf], path: Path, most: int | 
     chunks = [[(leaf, group.column(leaf.place)) for leaf in leaves] for group in groups]
     unpacked = max((sum(chunk.total_uncompressed_size for _, chunk in group) for group in chunks), default=0)
     if unpacked > most:
-        raise too_large(path, f"{gibibytes(unpacked)} when a part of it is unpacked", most)
+        raise too_large(path, "when a part of it is unpacked", most)
     least = sum(chunk.num_values * leaf.width for group in chunks for leaf, chunk in group)
     if least > most:
-        raise too_large(path, f"{gibibytes(least)} or more when it is read", most)
+        raise too_large(path, "when it is read", most)
     weighed = [leaf.path for leaf in leaves if leaf.weighed]
     longest = _longest_texts(path, weighed, len(groups)) if weighed else []
     total, unknown = least, 0
@@ -215,7 +272,7 @@ def _way(file: pq.ParquetFile, leaves: Sequence[_Leaf], path: Path, most: int | 
     if total <= most:
         return plainly
     if any(leaf.is_text and not leaf.flat for leaf in leaves):
-        raise too_large(path, f"up to {gibibytes(total)} when its lists are read", most)
+        raise too_large(path, "when its lists are read", most)
     return _Way(max(1, min(_CAUTIOUS_ROWS_AT_ONCE, most // (4 * unknown + 1))), weighed, True)
 
 
@@ -233,9 +290,7 @@ def _longest(batch: pa.RecordBatch | None, name: str) -> int:
     if batch is None or name not in batch.schema.names:
         return 0
     column = batch.column(name)
-    values = column.dictionary if pa.types.is_dictionary(column.type) else column
-    longest: int | None = pc.max(pc.binary_length(values)).as_py()
-    return longest or 0
+    return longest_text(column.dictionary if pa.types.is_dictionary(column.type) else column)
 
 
 def _decoded_bytes(batch: pa.RecordBatch) -> int:

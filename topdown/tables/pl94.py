@@ -23,7 +23,8 @@ import pyarrow.csv as pacsv
 
 from topdown.errors import DataError
 from topdown.machine.files import file_digest
-from topdown.machine.memory import gibibytes, most_at_once, too_large
+from topdown.machine.memory import most_at_once, too_large
+from topdown.tables.readers import require_regular
 from topdown.wording import listed, reason, shown, shown_path
 from topdown.workload.redistricting import RACE_FIELDS, TABLES, field_names
 
@@ -100,20 +101,23 @@ def read_header(path: Path) -> pa.Table:
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a ZIP's content; of a folder that of its members' names and digests. Raises `OSError`."""
+    """SHA-256 of a ZIP's content; of a folder that of its members' names and digests. Raises `OSError`, and `DataError`
+    for what is no file.
+    """
     if not path.is_dir():
-        return file_digest(path)
+        return file_digest(require_regular(path))
     told = "".join(f"{one.name}\0{file_digest(one)}\n" for one in _in_folder(path))
     return hashlib.sha256(told.encode()).hexdigest()
 
 
 def _in_folder(path: Path) -> list[Path]:
-    return sorted(one for one in path.iterdir() if one.suffix == _SUFFIX)
+    return sorted(require_regular(one) for one in path.iterdir() if one.suffix == _SUFFIX)
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """The members of a folder or a ZIP archive, or the one that ``path`` is, with their names."""
     try:
+        require_regular(path)
         if path.is_dir() or path.suffix == _SUFFIX:
             names = _in_folder(path) if path.is_dir() else [path]
             _require_room(path, sum(one.stat().st_size for one in names))
@@ -140,7 +144,7 @@ def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 def _require_room(path: Path, size: int) -> None:
     most = most_at_once()
     if most is not None and 4 * size > most:
-        raise too_large(path, f"{gibibytes(size)} of text, which take four times that", most)
+        raise too_large(path, "when its text is read", most)
 
 
 def _parsed(content: bytes, what: str) -> tuple[str, pa.Table]:

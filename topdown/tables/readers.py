@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError
-from topdown.machine.memory import gibibytes, most_at_once, too_large
+from topdown.machine.memory import most_at_once, too_large
 from topdown.tables import excel
 from topdown.tables.format import PLAIN, READ, Format, kind_of
 from topdown.tables.parquet import parquet_batches, parquet_columns
@@ -62,13 +62,22 @@ def table_batches(
         return
     except DataError:
         raise
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         said = _said(error, path, form)
     # Out of reach of that error, which may hold the data: nothing that prints this one can find it.
     raise _unreadable(path, said)
 
 
-_UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error, *excel.UNREADABLE)
+UNREADABLE = (
+    pa.ArrowException,
+    OSError,
+    UnicodeDecodeError,
+    EOFError,
+    zlib.error,
+    csv.Error,
+    *excel.UNREADABLE_WORKBOOK,
+)
+"""What a file that is damaged or of another kind raises in the libraries that read it."""
 
 
 def _said(error: Exception, path: Path, form: Format) -> str:
@@ -91,7 +100,7 @@ def table_columns(path: str | Path, form: Format = PLAIN) -> list[str]:
         return _columns(path, form)
     except DataError:
         raise
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         said = _said(error, path, form)
     raise _unreadable(path, said)
 
@@ -127,6 +136,11 @@ def row_named(path: Path, row: int, form: Format = PLAIN) -> str:
 
 def _columns(path: Path, form: Format) -> list[str]:
     kind = kind_of(path)
+    idle = form.said_in_vain(kind)
+    if kind and idle:
+        raise DataError(
+            f"{shown_path(path)}: input.{idle} is said of it, which a {kind} file has not or says itself; leave it out"
+        )
     if kind == ".parquet":
         return folder_columns(path) if path.is_dir() else parquet_columns(path)
     if kind == ".xlsx":
@@ -137,6 +151,11 @@ def _columns(path: Path, form: Format) -> list[str]:
     raise DataError(f"{shown_path(path)}: unknown kind of file: {what} save it as CSV (UTF-8)")
 
 
+def changed(path: Path) -> DataError:
+    """What is said of a table that is not the same from one look to the next."""
+    return DataError(f"{shown_path(path)}: it changed while it was read; run again when it is complete")
+
+
 def require_file(path: str | Path) -> Path:
     """``path``, after making sure that a file is there, or a folder of Parquet files. Raises `DataError`."""
     path = Path(path)
@@ -144,12 +163,20 @@ def require_file(path: str | Path) -> Path:
         found = path.is_file() or (path.is_dir() and bool(parts_of(path)))
     except OSError as error:
         raise DataError(f"{shown_path(path)}: cannot be read: {reason(error)}; correct the path") from None
-    if not found and path.exists() and not path.is_dir():
-        raise DataError(f"{shown_path(path)}: is a pipe or a device, and a table is read more than once; give a file")
-    if not found:
+    if not found and not require_regular(path).is_file():
         folder = " (it is a directory without Parquet files)" if path.is_dir() else ""
         raise DataError(f"{shown_path(path)}: no such file{folder}; correct the path{_of_backslashes(path)}")
     return require_encodable(path) if kind_of(path) == ".parquet" else path
+
+
+def require_regular(path: Path) -> Path:
+    """``path``, after making sure that what is there, if anything, is a file or a folder. Raises `DataError`.
+
+    A pipe is read but once, and may be waited for without end, as some devices have no end.
+    """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(f"{shown_path(path)}: is a pipe or a device; give a file")
+    return path
 
 
 def _of_backslashes(path: Path) -> str:
@@ -189,7 +216,7 @@ def _watched(batches: Iterator[pa.RecordBatch], path: Path, watch: Watch | None)
     for batch in batches:
         rows, held = rows + batch.num_rows, held + batch.nbytes
         if most is not None and held > most:
-            raise too_large(path, f"{gibibytes(held)} when {rows:,} rows are read", most)
+            raise too_large(path, "when it is read", most)
         if watch is not None:
             watch(rows, held)
         yield batch

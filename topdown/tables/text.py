@@ -6,16 +6,17 @@ import codecs
 import csv
 import gzip
 import io
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from topdown.errors import DataError
-from topdown.machine.memory import available_memory, gibibytes, too_large
+from topdown.machine.memory import available_memory, too_large
 from topdown.tables.format import Format
 from topdown.wording import shown_path
 
@@ -28,26 +29,47 @@ _OTHERS = {
     b"PAR1": "is a Parquet file; name it .parquet",
 }
 _GZIP = b"\x1f\x8b"
+_END = "\ue001"
+"""A letter for private use, in every column of the row after the last."""
 
 
 def text_batches(path: Path, header: Sequence[str], names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
     """The columns called ``names`` of the file whose ``header`` is known, as strings; the first batch has no rows.
 
     Only what is empty is missing: "NA" is the code of Namibia, and whether it is a count the counts decide.
+
+    Arrow takes a quote that is not closed for one value to the end of the file, with every row in it: a row that is put
+    after the last one, and is not found there, tells. Raises `DataError` naming the line.
     """
     yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
     try:
-        with _plain_bytes(path, form) as stream, _parsed(stream, header, names, form.separator(path)) as found:
-            if found.schema.names != list(names):
-                raise DataError(
-                    f"{shown_path(path)}: the header cannot be read; give it one line with every column's name"
-                )
-            yield from found
+        yield from _rows(path, header, names, form)
         return
     except pa.ArrowInvalid as error:
-        if "columns, got" not in str(error):
+        is_torn = "columns, got" in str(error)
+        if not is_torn and "straddling" not in str(error):
             raise
-    raise DataError(f"{shown_path(path)}: {_torn_row(path, header, form)}")
+    wrong = _torn_row(path, header, form) if is_torn else _open_quote(path, form)
+    raise DataError(f"{shown_path(path)}: {wrong}")
+
+
+def _rows(path: Path, header: Sequence[str], names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
+    delimiter = form.separator(path)
+    with (
+        _plain_bytes(path, form) as stream,
+        _parsed(_Ended(stream, header, delimiter), header, names, delimiter) as found,
+    ):
+        if found.schema.names != list(names):
+            raise DataError(f"{shown_path(path)}: the header cannot be read; give it one line with every column's name")
+        last = None
+        for batch in filter(len, found):
+            if last is not None:
+                yield last
+            last = batch
+    if last is None or {value for row in last.slice(len(last) - 1).to_pylist() for value in row.values()} != {_END}:
+        raise DataError(f"{shown_path(path)}: {_open_quote(path, form)}")
+    if len(last) > 1:
+        yield last.slice(0, len(last) - 1)
 
 
 def text_header(path: Path, form: Format) -> list[str]:
@@ -101,32 +123,48 @@ def _torn_row(path: Path, header: Sequence[str], form: Format) -> str:
     """Which line has too many or too few columns. Arrow's own message shows it, and with it confidential counts."""
     remedy = "put values with the delimiter or line breaks in them into quotes"
     for line, width in _records(path, form):
-        if width != len(header):
+        if width is not None and width != len(header):
             return f"line {line} has {width} columns, and the header {len(header)}; {remedy}"
     return f"a row has more or fewer columns than the header; {remedy}"
 
 
-def _records(path: Path, form: Format) -> Iterator[tuple[int, int]]:
-    """The line on which every record begins, and its width, empty lines left out; the header is the first."""
+def _open_quote(path: Path, form: Format) -> str:
+    """Where the last record begins, or one that is too long: an open quote makes one record of all that follows."""
+    line = deque((line for line, _ in _records(path, form)), maxlen=1)[0]
+    return f"the row that begins in line {line:,} does not end: close the quote in it, or take the quote away"
+
+
+def _records(path: Path, form: Format) -> Iterator[tuple[int, int | None]]:
+    """The line on which every record begins, and its width, empty lines left out; the header is the first. The last is
+    of no width where a value is too long, as after a quote that is not closed.
+    """
     before = 0
     with (
         _unpacked(path) as stream,
         io.TextIOWrapper(io.BufferedReader(_Readable(stream)), form.codec, errors="replace", newline="") as text,
     ):
-        reader = csv.reader(text, delimiter=form.separator(path))
+        reader = csv.reader(_lines(text), delimiter=form.separator(path))
         try:
             for record in reader:
                 if record:
                     yield before + 1, len(record)
                 before = reader.line_num
         except csv.Error:
-            return
+            yield before + 1, None
+
+
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines of ``text``. Raises `csv.Error` for one that is longer than what is read at once."""
+    while line := text.readline(_BYTES_AT_ONCE):
+        if len(line) == _BYTES_AT_ONCE:
+            raise csv.Error
+        yield line
 
 
 class _Readable(io.RawIOBase):
     """What has `read`, as Python's text layer wants it."""
 
-    def __init__(self, stream: IO[bytes] | _Unpacked | _Recoded) -> None:
+    def __init__(self, stream: _Stream) -> None:
         self._stream = stream
 
     def readable(self) -> bool:
@@ -152,7 +190,7 @@ class _Unpacked(io.BufferedIOBase):
         data = self._file.read(-1 if size is None else size)
         self._read += len(data)
         if self._most is not None and self._read > self._most:
-            raise too_large(self._path, f"more than {gibibytes(self._read)} when it is unpacked", self._most)
+            raise too_large(self._path, "when it is unpacked", self._most)
         return data
 
     def close(self) -> None:
@@ -180,20 +218,37 @@ class _Recoded(io.BufferedIOBase):
         return data
 
 
+class _Ended(io.BufferedIOBase):
+    """UTF-8 text of columns, after which a row of `_END` in every column comes."""
+
+    def __init__(self, stream: _Stream, header: Sequence[str], delimiter: str) -> None:
+        self._stream, self._rest = stream, f"\n{delimiter.join([_END] * len(header))}\n".encode()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = self._stream.read(-1 if size is None else size)
+        if not data:
+            data, self._rest = self._rest, b""
+        return data
+
+
+_Stream: TypeAlias = IO[bytes] | _Unpacked | _Recoded | _Ended
+
+
 def _unpacked(path: Path) -> IO[bytes] | _Unpacked:
     return _Unpacked(path) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 @contextmanager
-def _plain_bytes(path: Path, form: Format) -> Iterator[IO[bytes] | _Unpacked | _Recoded]:
+def _plain_bytes(path: Path, form: Format) -> Iterator[_Stream]:
     """The file's text as UTF-8."""
     with _unpacked(path) as stream:
         yield stream if form.codec == "utf-8-sig" else _Recoded(stream, form.codec)
 
 
-def _parsed(
-    stream: IO[bytes] | _Unpacked | _Recoded, header: Sequence[str], columns: Sequence[str], delimiter: str
-) -> pacsv.CSVStreamingReader:
+def _parsed(stream: _Stream, header: Sequence[str], columns: Sequence[str], delimiter: str) -> pacsv.CSVStreamingReader:
     return pacsv.open_csv(
         stream,
         read_options=pacsv.ReadOptions(use_threads=True),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import whole_file
 from topdown.tables.spreadsheet import as_plain_table
+from topdown.wording import escaped_json
 
 _ROWS_PER_GROUP = 1 << 18
 _TEXT_PER_GROUP = 1 << 24
@@ -167,13 +169,14 @@ def parents_of(geography: Geography, nodes: slice | IntArray, times: int = 1) ->
     )
 
 
-def levels_of(geography: Geography, nodes: slice | IntArray) -> npt.NDArray[np.int8]:
-    """The number of the level of each of ``nodes``."""
+def levels_of(geography: Geography, nodes: slice | IntArray) -> npt.NDArray[Any]:
+    """The number of the level of each of ``nodes``, in a byte where there are no more levels than it tells apart."""
     bounds = geography.level_offsets
+    kind = np.int8 if len(geography.levels) <= 1 << 7 else np.int64
     if isinstance(nodes, slice):
         inside = np.clip(bounds, nodes.start, nodes.stop)
-        return np.repeat(np.arange(len(inside) - 1, dtype=np.int8), inside[1:] - inside[:-1])
-    return (np.searchsorted(bounds, nodes, side="right") - 1).astype(np.int8)
+        return np.repeat(np.arange(len(inside) - 1, dtype=kind), inside[1:] - inside[:-1])
+    return (np.searchsorted(bounds, nodes, side="right") - 1).astype(kind)
 
 
 def write_parquet(
@@ -228,22 +231,51 @@ def _said_to_readers(schema: pa.Schema, metadata: Mapping[str, str]) -> dict[str
     return {**metadata, "ARROW:schema": base64.b64encode(kinds).decode()}
 
 
-def write_csv(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
-    """``batches`` as a CSV file with a header at ``path``, text by `CSV_TEXT_RULE`."""
+def write_csv(path: Path, batches: Iterator[pa.RecordBatch], *, private: bool = False) -> None:
+    """``batches`` as a CSV file with a header at ``path``, text by `CSV_TEXT_RULE`; ``private``: as `write_parquet`."""
+    with whole_file(path, private=private) as partial, partial.open("wb") as file:
+        _write_csv(file, batches)
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """``frame`` as `write_csv` would write it."""
+    content = io.BytesIO()
+    _write_csv(content, frame_batches(frame))
+    return content.getvalue().decode()
+
+
+def frame_batches(frame: pd.DataFrame) -> Iterator[pa.RecordBatch]:
+    """``frame`` without its index in batches, of which there is one at least."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).combine_chunks()
+    return iter(table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)])
+
+
+def _write_csv(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> None:
     batch = next(batches)
-    plain = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in batch.schema])
-    with whole_file(path) as partial, pacsv.CSVWriter(partial, plain) as writer:
+    with pacsv.CSVWriter(file, as_plain_table(pa.Table.from_batches([], batch.schema)).schema) as writer:
         while batch is not None:
             for begin in range(0, batch.num_rows, _CSV_ROWS_AT_ONCE):
                 part = batch.slice(begin, _CSV_ROWS_AT_ONCE)
                 writer.write_table(as_plain_table(pa.Table.from_batches([part])))
-            del batch, part  # Before the next one is made.
+                del part
+            del batch  # Before the next one is made.
             batch = next(batches, None)
 
 
+def json_text(value: Any) -> str:
+    """``value`` as indented JSON, in which no character is obeyed by a terminal."""
+    return escaped_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n"
+
+
+def records_text(frame: pd.DataFrame) -> str:
+    """The rows of ``frame`` as JSON records, as `json_text` writes; what is missing or not finite is null."""
+    text = frame.to_json(orient="records", indent=2, double_precision=15, force_ascii=False)
+    return escaped_json(str(text)) + "\n"
+
+
 def write_json(path: Path, value: Any) -> None:
-    """``value`` as indented JSON at ``path``, whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    """``value`` as `json_text` at ``path``, whole or not at all."""
+    write_text(path, json_text(value))
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,96 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray, Tree, runs
-from topdown.measurements.measurements import Measurements
-from topdown.projection.several import EXACT
-from topdown.uncertainty.error_law import AnyShape, Shape
-from topdown.uncertainty.groups import Groups
-from topdown.uncertainty.histogram_margins import shape_of_answers
+from topdown.uncertainty.answer_laws import ColumnLaws
 from topdown.uncertainty.interval import interval
-from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.laws import NO_NOISE, laws_of_nodes
-from topdown.uncertainty.node_intervals import CAPPED_BELOW, Bounds, Mask, rejected_up_to, rules, whole
-from topdown.workload import Query
+from topdown.uncertainty.node_intervals import CAPPED_BELOW, Bounds, rejected_up_to, rules, whole
 
 Estimated: TypeAlias = Callable[[slice], tuple[FloatArray, FloatArray]]
 """Of some nodes the estimates of columns and their variances, both (nodes x columns)."""
 
 _NUMBERS_AT_ONCE = 1 << 20
-
-
-def copies_of(columns: Sequence[tuple[Query, int]]) -> IntArray:
-    """Of how many cells every one of these answers to queries is the sum (columns,)."""
-    queries = dict.fromkeys(query for query, _ in columns)
-    sizes = {query: np.bincount(query.answers_of(np.arange(query.schema.n_cells))) for query in queries}
-    return np.array([sizes[query][answer] for query, answer in columns], np.int64)
-
-
-def sum_of(shape: Shape, copies: int) -> Shape:
-    """The shape of the sum of so many independent errors of one shape, those of cells at one node."""
-    terms = tuple(term._replace(number=term.number * copies) for term in shape.terms)
-    return Shape(terms, shape.excess / copies)
-
-
-@dataclass(frozen=True, eq=False)
-class AnswerLaws:
-    """The laws of the errors of all answers: of one ``shape``, or, where the cells alone were measured, of every node's
-    own in ``of_cells``. A variance up to ``negligible`` is rounding, and the answer exact.
-    """
-
-    shape: AnyShape | None
-    of_cells: Groups | None
-    negligible: float
-
-    @classmethod
-    def of(cls, measurements: Measurements) -> AnswerLaws:
-        """Those of least squares of ``measurements``. Raises `ConfigError` as `margins` does."""
-        if not measurements.others:
-            return cls(None, laws_of_nodes(measurements, known_noise(measurements))[1], NO_NOISE)
-        shape = shape_of_answers(measurements)
-        geography = measurements.geography
-        variances = [v for level in geography.levels for _, v in measurements.at(level).values()]
-        largest = max((v.max(where=np.isfinite(v), initial=0.0) for v in variances), default=0.0)
-        return cls(shape, None, EXACT * float(largest))
-
-    def of_columns(self, columns: Sequence[tuple[Query, int]]) -> ColumnLaws:
-        """Those of answers to queries, each a column."""
-        return ColumnLaws(self, copies_of(columns))
-
-
-class ColumnLaws(NamedTuple):
-    """``laws`` of columns that are sums of so many (``copies`` (columns,)) cells."""
-
-    laws: AnswerLaws
-    copies: IntArray
-
-    def settled(self, variance: FloatArray) -> FloatArray:
-        """``variance`` (nodes x columns), with 0 for what is rounding."""
-        most = self.laws.negligible * (1 if self.laws.of_cells is None else self.copies)
-        return np.where(variance <= most, 0.0, variance)
-
-    def places(self, nodes: slice, noisy: Mask) -> Iterator[tuple[AnyShape, IntArray]]:
-        """Every shape, with those of the places (flat, of nodes x columns) that are ``noisy`` and have it."""
-        if self.laws.of_cells is None:
-            assert self.laws.shape is not None  # nosec B101 # narrows a type: one of the two is there
-            yield self.laws.shape, np.flatnonzero(noisy)
-            return
-        group, flat = self.laws.of_cells.group[nodes], noisy.reshape(-1)
-        order = np.argsort(group, kind="stable")
-        numbers, starts = np.unique(group[order], return_index=True)
-        columns = [(many, np.flatnonzero(self.copies == many)) for many in np.unique(self.copies).tolist()]
-        for number, members in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-            for many, here in columns:
-                places = (members[:, None] * len(self.copies) + here).reshape(-1)
-                places = places[flat[places]]
-                if len(places):
-                    yield sum_of(self.laws.of_cells.shapes[number], many), places
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +38,13 @@ class AnswerIntervals:
     @classmethod
     def of(cls, estimated: Estimated, laws: ColumnLaws, tree: Tree, alpha: float) -> AnswerIntervals:
         """For the estimates of columns that ``estimated`` gives."""
-        shape = tree.n_families, len(laws.copies)
+        shape = tree.n_families, len(laws.kind)
         found = cls(
-            tree, laws, alpha, np.empty(shape), np.full(shape, np.inf), np.empty((tree.n_levels, len(laws.copies)))
+            tree, laws, alpha, np.empty(shape), np.full(shape, np.inf), np.empty((tree.n_levels, len(laws.kind)))
         )
         for index in range(tree.n_levels):
             nodes = tree.level(index)
-            low: list[list[FloatArray]] = [[] for _ in laws.copies]
+            low: list[list[FloatArray]] = [[] for _ in laws.kind]
             tried, sure = np.zeros(shape[1], np.int64), np.zeros(shape[1], np.int64)
             for part in parts(nodes, shape[1]):
                 x, variance = estimated(part)

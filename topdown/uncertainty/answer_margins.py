@@ -14,7 +14,8 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.project import project
-from topdown.uncertainty.answer_intervals import AnswerLaws, answer_intervals
+from topdown.uncertainty.answer_intervals import answer_intervals
+from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.workload import Query
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import numpy as np
 
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
-from topdown.uncertainty.answer_intervals import AnswerLaws, ColumnLaws, answer_intervals
+from topdown.uncertainty.answer_intervals import answer_intervals
+from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.uncertainty.margins import Margins, require_confidence
 from topdown.workload import DETAILED, Query
 
@@ -20,12 +21,12 @@ def cell_margins(
     measurements: Measurements, linear: Estimate, release: HistogramRelease | None, confidence: float
 ) -> Margins:
     """Margins of every cell of every node from the least-squares estimate ``linear`` of histograms, whose variances it
-    has; with ``release`` they hold the released counts. Raises `ConfigError` as `shape_of_answers` does.
+    has; with ``release`` they hold the released counts. Raises `ConfigError` as `answer_noise` does.
     """
-    laws, alpha = AnswerLaws.of(measurements), 1.0 - require_confidence(confidence)
-    columns = ColumnLaws(laws, np.ones(len(measurements.cells), np.int64))
+    alpha = 1.0 - require_confidence(confidence)
     x, variance = linear.values, np.asarray(linear.variance)
     everywhere, detailed = slice(0, measurements.geography.n_nodes), Query.parse(DETAILED, measurements.schema)
+    columns = AnswerLaws.of(measurements).of_columns([(detailed, cell) for cell in range(detailed.n_answers)])
     released = None if release is None else release.answers_of(everywhere, detailed)
     lower, upper = answer_intervals(x, variance, columns, measurements.geography.tree, alpha, released)
     sd = np.sqrt(columns.settled(variance))

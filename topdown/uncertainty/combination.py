@@ -147,6 +147,8 @@ def law_of(found: Combination, pivots: Pivots, mix: FloatArray, copies: int = 1)
     The noise of node i has the coefficient k_i e_i, e_root = b_0, e_c = b_c - m + (1 - k_p) e_p; that of an untouched
     child and all below it e z. The largest terms exactly, the rest by two moments.
     """
+    if not copies:
+        return Law(0.0, Shape((), 0.0))
     upward = pivots.moments.upward
     variance = copies * float(mix @ covariance(found, pivots) @ mix)
     candidates: list[_Candidate] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from scipy.special import log_ndtr, ndtr
 
 from topdown.geography.tree import FloatArray
 from topdown.noise import LatticeLaw, Law
+from topdown.noise.law import pitch_of
 
 _LAPLACE_EXCESS = 3.0
 _STEP = 1.0 / 128.0
@@ -48,7 +49,7 @@ class Term(NamedTuple):
     @property
     def pitch(self) -> float:
         """The distance of the values that the term can have, in standard deviations of the pivot; 0 for any value."""
-        return 2.0**-self.law.grid_bits * self.coefficient if isinstance(self.law, LatticeLaw) else 0.0
+        return pitch_of(self.law) * self.coefficient
 
     @property
     def reach(self) -> float:
@@ -57,8 +58,8 @@ class Term(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A pivot in units of its standard deviation: its main ``terms``, none to three, the largest first, and a rest
-    with the ``excess`` (fourth cumulant / variance squared).
+    """A pivot in units of its standard deviation: its main ``terms``, none or some, the largest first, and a rest with
+    the ``excess`` (fourth cumulant / variance squared).
     """
 
     terms: tuple[Term, ...]
@@ -69,14 +70,6 @@ class Shape(NamedTuple):
         """The part of the variance beside the main terms."""
         return max(1.0 - sum(term.part for term in self.terms), 0.0)
 
-
-class Envelope(NamedTuple):
-    """A pivot whose law is not known but lies between these ``shapes``: at every point the largest of their tails."""
-
-    shapes: tuple[Shape, ...]
-
-
-AnyShape: TypeAlias = Shape | Envelope
 
 NORMAL = Shape((), 0.0)
 """The shape of a normal law."""
@@ -115,13 +108,11 @@ class Tail(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def tail(shape: AnyShape) -> Tail:
+def tail(shape: Shape) -> Tail:
     """The tail of a pivot of that shape, down to 1e-13, from the convolution of its parts on a grid.
 
     The grid's cells have the first term's values at their centres, so that at the cells' ends the tail is exact.
     """
-    if isinstance(shape, Envelope):
-        return _largest([tail(one) for one in shape.shapes])
     rest = _Rest.of(shape.rest, shape.excess)
     reach = rest.reach + sum(term.reach for term in shape.terms)
     step = _step(shape.terms, rest, reach)
@@ -136,12 +127,9 @@ def tail(shape: AnyShape) -> Tail:
     return Tail(points, log_tail, has_steps, has_steps and rest.std < _RESOLVED * step)
 
 
-def _largest(laws: list[Tail]) -> Tail:
-    """At every point of one grid the largest of the tails, from above."""
-    reach = max(float(law.x[-1]) for law in laws)
-    points = np.concatenate([[0.0], (np.arange(math.ceil(reach / _STEP)) + 0.5) * _STEP])
-    largest = np.max([law.at_least(points) for law in laws], axis=0)
-    return Tail(points, largest, any(law.has_steps for law in laws), is_sharp=False)
+def quantile(shape: Shape, probability: float) -> float:
+    """The least x with P(X > x) <= ``probability``, below 1/2, of a pivot of that shape."""
+    return float(tail(shape).quantile(np.array([probability]))[0])
 
 
 def _step(terms: tuple[Term, ...], rest: _Rest, reach: float) -> float:

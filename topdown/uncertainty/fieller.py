@@ -38,13 +38,10 @@ def ratio_of(
     """
     spread = covariance(found, known)
     in_both, in_part, in_whole = numbers
-    ratio = Ratio(
-        part,
-        whole,
-        (in_both + in_part) * float(spread[0, 0]),
-        (in_both + in_whole) * float(spread[1, 1]),
-        in_both * float(spread[0, 1]),
-    )
+    counted = np.array([in_both + in_part, in_both + in_whole, in_both])
+    # What no cell is summed of is 0, also where nothing determines a cell.
+    spreads = np.multiply(counted, spread[[0, 1, 0], [0, 1, 1]], out=np.zeros(3), where=counted > 0)
+    ratio = Ratio(part, whole, *spreads.tolist())
     return fieller(ratio, lambda share: _reach(found, known, share, numbers, alpha))
 
 
@@ -56,6 +53,9 @@ def fieller(ratio: Ratio, reach_at: Callable[[float], float]) -> tuple[float, fl
     """
     part, whole, of_part, of_whole, of_both = ratio
     estimate = part / whole + 0.0 if whole > 0 else float("nan")  # -0.0 becomes 0
+    # None of anybody; of nobody it stays undetermined.
+    if part == of_part == 0 and (whole != 0 or of_whole != 0):
+        return (0.0, 0.0, 0.0, 0.0, "exact")
     if not np.isfinite([of_part, of_whole, of_both]).all():
         return (estimate, np.inf, 0.0, 1.0, UNDETERMINED)
     sd_of_share = float("inf")

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray
-from topdown.noise import LatticeLaw
+from topdown.noise.law import pitch_of
 from topdown.uncertainty.error_law import Shape, Term
 from topdown.uncertainty.known_noise import KnownNoise
-from topdown.uncertainty.moments import FEW_NODES, MAIN_TERMS, MainTerms, Moments
+from topdown.uncertainty.moments import FEW_NODES, MainTerms, Moments
 
 _STEPS_OF_LOGIT = {True: 1e-4, False: 0.05}
 _STEPS_OF_EXCESS = {True: 1e-3, False: 0.02}
@@ -52,21 +52,34 @@ class Groups(NamedTuple):
             yield self.shapes[number], order[ends[number] : ends[number + 1]]
 
 
-def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:
-    """Nodes by the kinds and numbers of their main terms, these parts of the variance, and the rest's excess.
+class Spread(NamedTuple):
+    """Of errors their ``variance`` and fourth ``cumulant``, both (errors,)."""
 
-    In trees of more than 2,000 nodes parts are rounded in the logit, to 1/40 and finer towards 0 and 1, the excess to
-    2 % of 1 more: a miss rate moves by less than 2e-4.
+    variance: FloatArray
+    cumulant: FloatArray
+
+
+def pitches(noise: KnownNoise) -> FloatArray:
+    """How far apart the values of every kind of noise are (kinds,); 0 where it has any."""
+    return np.array([0.0 if law is None else pitch_of(law) for law in noise.laws])
+
+
+def groups(found: Moments | Spread, terms: MainTerms, noise: KnownNoise, *, fine: bool | None = None) -> Groups:
+    """Errors, mostly of nodes, by the kinds and numbers of their main terms, these parts of the variance, and the
+    rest's excess.
+
+    Unless ``fine``, by default up to 2,000 of them, the first term alone is a main one, parts are rounded in the logit,
+    to 1/40 and finer towards 0 and 1, the excess to 2 % of 1 more: a miss rate moves by less than 2e-4.
     """
     noisy = np.flatnonzero((found.variance > 0) & np.isfinite(found.variance))
-    fine = len(found.variance) <= FEW_NODES
+    fine = len(found.variance) <= FEW_NODES if fine is None else fine
     group = np.full(len(found.variance), -1, np.int32)
     known: dict[int, int] = {}
     shapes: list[Shape] = []
     for begin in range(0, len(noisy), _NODES_AT_ONCE):
         nodes = noisy[begin : begin + _NODES_AT_ONCE]
         columns = _rounded(found, terms, noise, nodes, fine=fine)
-        keys, first, which = np.unique(_mixed(columns), return_index=True, return_inverse=True)
+        keys, first, which = np.unique(mixed(columns), return_index=True, return_inverse=True)
         for key, place in zip(keys.tolist(), first.tolist(), strict=True):
             if key not in known:
                 known[key] = len(shapes)
@@ -76,15 +89,14 @@ def groups(found: Moments, terms: MainTerms, noise: KnownNoise) -> Groups:
     return Groups(tuple(shapes), group)
 
 
-def _rounded(found: Moments, terms: MainTerms, noise: KnownNoise, nodes: IntArray, *, fine: bool) -> IntArray:
+def _rounded(found: Moments | Spread, terms: MainTerms, noise: KnownNoise, nodes: IntArray, *, fine: bool) -> IntArray:
     """What the laws of ``nodes`` are like, in whole numbers: nodes with the same numbers are of one group."""
-    kept = MAIN_TERMS if fine else 1
+    kept = len(terms.kind) if fine else 1
     kind, number, coefficient, explained = (column[:kept, nodes] for column in terms)
     spread = found.variance[nodes]
     part = np.clip(explained / spread, 0.0, 1.0)
     # What a draw that differs by one step moves: the steps of the law would be lost in a smooth rest.
-    apart = np.array([2.0**-law.grid_bits if isinstance(law, LatticeLaw) else 0.0 for law in noise.laws])
-    stepped = np.abs(coefficient) * apart[kind] >= _LEAST_STEP * np.sqrt(spread)
+    stepped = np.abs(coefficient) * pitches(noise)[kind] >= _LEAST_STEP * np.sqrt(spread)
     least = np.where(stepped, _LEAST_PART_OF_STEPS, _LEAST_PART[fine])
     part[1:] = np.where((part < least)[1:] | (part[0] >= 1.0 - 1e-8), 0.0, part[1:])
     rest = np.maximum(1.0 - part.sum(axis=0), 0.0)
@@ -98,7 +110,7 @@ def _rounded(found: Moments, terms: MainTerms, noise: KnownNoise, nodes: IntArra
     return np.concatenate([place.swapaxes(0, 1).reshape(3 * kept, -1), last[None]])
 
 
-def _mixed(columns: IntArray) -> IntArray:
+def mixed(columns: IntArray) -> IntArray:
     """One number for every column of whole numbers; two that differ share one with a probability of 2^-64."""
     found = np.zeros(columns.shape[1], np.uint64)
     for row in columns:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import FloatArray
-from topdown.uncertainty.error_law import AnyShape, tail
+from topdown.uncertainty.error_law import Shape, tail
 from topdown.uncertainty.tail_share import tail_share
 
 CAP_PART = 1.0 / 50.0
@@ -50,7 +50,7 @@ class Interval(NamedTuple):
 
 
 @lru_cache(maxsize=8192)
-def interval(shape: AnyShape, alpha: float) -> Interval:
+def interval(shape: Shape, alpha: float) -> Interval:
     """The inversion of the test of every truth theta that accepts x from theta - q(s alpha) to theta + q((1 - s)
     alpha), s = s(theta) as `tail_share` has it, q(p) the upper p-quantile of the law.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,8 @@ _WIDE_GAUSSIAN = 4.0
 """The variance, in squared steps of its lattice, from which a discrete Gaussian's fourth cumulant is below 1e-30."""
 
 
-class KnownNoise(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class KnownNoise:
     """The noise of the detailed query: its ``laws``, first level by level (None: exact, or not measured), then of nodes
     that have others, and their fourth ``cumulants``. ``kind`` (nodes,): which of them is whose; None where all have
     their level's.
@@ -38,7 +39,7 @@ class KnownNoise(NamedTuple):
         """The number of every node's law (nodes,)."""
         return level_of_nodes(tree) if self.kind is None else self.kind
 
-    @property
+    @cached_property
     def variances(self) -> FloatArray:
         """Of every law; 0 where there is none."""
         return np.array([0.0 if law is None else float(law.variance) for law in self.laws])
@@ -90,17 +91,25 @@ def _require_variances(measurements: Measurements, noise: KnownNoise) -> None:
         expected = known[[index]] if noise.kind is None else known[noise.kind[nodes]]
         expected = np.broadcast_to(expected, nodes.stop - nodes.start)
         if variance.ndim > 1:  # of every cell its own, which no plan has
-            found, stated = variance[nodes][:, 0], expected
-        else:
-            other = np.flatnonzero(variance[nodes] != expected)
-            found, stated = variance[nodes][other], expected[other]
-            wrong = (found > 0) & np.isfinite(found) & (np.abs(found - stated) > 1e-6 * stated)
-            found, stated = found[wrong], stated[wrong]
-        if len(stated):
-            raise ConfigError(
-                f"level {shown(level)}: measurements of variance {found[0]:.6g}, where the plan's noise has "
-                f"{stated[0]:.6g}; give the plan under which they were drawn"
-            )
+            raise _other_variance(level, float(variance[nodes][0, 0]), float(expected[0]))
+        require_variances(level, variance[nodes], expected)
+
+
+def require_variances(level: str, found: FloatArray, stated: FloatArray) -> None:
+    """Raises `ConfigError` where measurements with noise, whose variances were ``found`` (nodes,), have not those
+    ``stated``."""
+    other = np.flatnonzero(found != stated)
+    found, stated = found[other], stated[other]
+    wrong = (found > 0) & np.isfinite(found) & (np.abs(found - stated) > 1e-6 * stated)
+    if wrong.any():
+        raise _other_variance(level, float(found[wrong][0]), float(stated[wrong][0]))
+
+
+def _other_variance(level: str, found: float, stated: float) -> ConfigError:
+    return ConfigError(
+        f"level {shown(level)}: measurements of variance {found:.6g}, where the plan's noise has {stated:.6g}; give "
+        "the plan under which they were drawn"
+    )
 
 
 def no_margins(measurements: Measurements) -> str | None:

@@ -37,7 +37,7 @@ class Margins:
     """
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     estimate: FloatArray = field(repr=False)
     sd: FloatArray = field(repr=False)
     lower: FloatArray = field(repr=False)
@@ -79,9 +79,8 @@ def margins(
     levels, measured or not ("sex * age", "total").
 
     Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
-    confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, where several queries were
-    measured under noise that falls in wide steps, and for an unknown query; `DataError` for a release of other units or
-    cells.
+    confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and for an unknown query;
+    `DataError` for a release of other units or cells.
     """
     if measurements.others or queries is not None or hasattr(release, "schema"):
         from topdown.uncertainty.answer_margins import answer_margins  # with a compiler
@@ -112,14 +111,15 @@ def node_margins(
     if release is not None and (release.geography != geography or release.cells != cells):
         raise DataError("the release has other units or cells than the measurements; give the one made of them")
     shape = (len(cells), geography.n_nodes)
-    estimate = np.empty(shape) if linear is None else linear.T
+    estimate = np.zeros(shape) if linear is None else linear.T
     variance, law = laws_of_nodes(measurements, noise) if laws is None else laws
     del noise  # It may have a number for every node.
     give_back()  # What the laws were made from is as much as all that follows.
-    lower, upper = (np.empty(shape) for _ in range(2))
+    lower, upper = (np.zeros(shape) for _ in range(2))
+    impossible = measurements.schema.impossible_cells()
     if simultaneous:
-        alpha /= max(1, int((variance > 0).sum()) * len(cells))
-    for block in geography.tree.blocks(len(cells)):
+        alpha /= max(1, int((variance > 0).sum()) * (len(cells) - len(impossible)))
+    for block in measurements.blocks():  # of an impossible cell all is 0
         if linear is None:
             problem = stated(measurements, "variance", nonnegative=False, cells=block)
             estimate[block] = least_squares(problem.values, problem.variance, geography.tree)
@@ -127,6 +127,9 @@ def node_margins(
         found = Bounds(lower[block], upper[block])
         node_intervals(estimate[block], variance, law, geography.tree, alpha, released, executor, found)
     sd = np.broadcast_to(np.sqrt(variance)[:, None], shape[::-1])
+    if len(impossible):
+        sd = np.array(sd)
+        sd[:, impossible] = 0.0
     return Margins(geography, cells, estimate.T, sd, lower.T, upper.T, confidence, simultaneous)
 
 

@@ -113,13 +113,8 @@ def _downward(
 
 def _others(values: FloatArray, families: Families) -> FloatArray:
     """For every child the sum over its siblings."""
-    is_single = _counted(families) == 1
+    is_single = families.counted == 1
     return np.where(families.spread(is_single), 0.0, np.maximum(families.spread(families.total(values)) - values, 0.0))
-
-
-def _counted(families: Families) -> IntArray:
-    """How many children every family has, those included that another stands for."""
-    return families.sizes if families.number is None else np.add.reduceat(families.number, families.starts)
 
 
 class MainTerms(NamedTuple):
@@ -168,7 +163,7 @@ def main_terms(
         counted, mean = _descendants(found, like, level, tree)
         _enter(terms, slice(0, nodes.start), np.full(nodes.start, level, np.int32), counted, mean, usable)
     for families in tree.families_down():
-        single = np.flatnonzero(_counted(families) == 1)
+        single = np.flatnonzero(families.counted == 1)
         for column in terms:
             children = families.starts[single] + families.children.start
             column[:, children] = column[:, single + families.parents.start]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree, runs
 from topdown.machine.parallel import do_all, map_ordered
-from topdown.uncertainty.error_law import AnyShape
+from topdown.uncertainty.error_law import Shape
 from topdown.uncertainty.groups import Groups
 from topdown.uncertainty.interval import CAP_PART, Interval, interval
 
@@ -85,7 +85,7 @@ def node_intervals(
     return bounds
 
 
-def rules(members: IntArray, costs: Mask, shape: AnyShape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
+def rules(members: IntArray, costs: Mask, shape: Shape, alpha: float) -> Iterator[tuple[IntArray, Interval]]:
     """``members`` with the rule for them: for those whose parent's limit ``costs`` a part of alpha, the rest of it."""
     if not costs.all():
         yield members[~costs], interval(shape, alpha)

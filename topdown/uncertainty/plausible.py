@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,7 +37,7 @@ class PlausibleTables:
     """
 
     geography: Geography
-    cells: tuple[str, ...]
+    cells: Sequence[str]
     values: IntArray = field(repr=False)
 
     def quantiles(self, confidence: float = 0.9) -> pd.DataFrame:
@@ -70,10 +71,11 @@ def plausible_tables(
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise ConfigError(f"{name} = {shown(number)}: give a whole number of at least {least}")
     rng = np.random.Generator(np.random.PCG64(int.from_bytes(read_exactly(source, 32), "little")))
-    posteriors = _posteriors(measurements)
+    possible = measurements.schema.possible_cells()
+    posteriors = _posteriors(measurements, possible)
     geography, cells = measurements.geography, measurements.cells
-    values = np.empty((draws, geography.n_nodes, len(cells)), np.int64)
-    for cell, posterior in enumerate(posteriors):
+    values = np.zeros((draws, geography.n_nodes, len(cells)), np.int64)
+    for cell, posterior in zip(possible.tolist(), posteriors, strict=True):
         leaves = geography.tree.leaves
         table = np.maximum(np.rint(posterior.estimate), 0.0).astype(np.int64)
         for number in range(-burn_in, draws):
@@ -89,11 +91,12 @@ def _prior(leaves: IntArray, begins: IntArray, rng: np.random.Generator) -> Floa
     return rng.dirichlet(np.bincount(place, minlength=len(begins) - 1) + CONCENTRATION / (len(begins) - 1))
 
 
-def _posteriors(measurements: Measurements) -> list[Posterior]:
+def _posteriors(measurements: Measurements, cells: IntArray) -> list[Posterior]:
+    """Those of some ``cells``, one after the other."""
     noise = known_noise(measurements)
     geography = measurements.geography
     tree, kind = geography.tree, noise.kinds(geography.tree)
-    problem = stated(measurements, "variance", nonnegative=True)
+    problem = stated(measurements, "variance", nonnegative=True, cells=cells)
     variance = np.broadcast_to(problem.variance, problem.values.shape)
     open_leaf = np.flatnonzero(np.isinf(variance[0, tree.leaves]))
     if len(open_leaf):

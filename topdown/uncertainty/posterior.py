@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topdown.errors import ProjectionError
+from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import ContinuousLaw, LatticeLaw, Law
@@ -44,8 +44,9 @@ def noise_at(law: Law, x: FloatArray) -> FloatArray:
     """The weight of noise of ``x``."""
     if isinstance(law, LatticeLaw):
         return np.asarray(law.pmf(x), dtype=np.float64)
-    assert isinstance(law, ContinuousLaw)  # nosec B101 # narrows a type: every law has one or the other
-    return np.asarray(law.pdf(x), dtype=np.float64)
+    if isinstance(law, ContinuousLaw):
+        return np.asarray(law.pdf(x), dtype=np.float64)
+    raise ConfigError(f"{type(law).__name__} is neither a law on a lattice nor one with a density; no tables are known")
 
 
 def bins(largest: int) -> IntArray:

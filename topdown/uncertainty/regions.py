@@ -15,7 +15,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.invariants import Contradiction, settle
 from topdown.uncertainty.combination import Pivots, combination, law_of
-from topdown.uncertainty.error_law import tail
+from topdown.uncertainty.error_law import quantile
 from topdown.uncertainty.fieller import fieller, ratio_of
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.laws import pivots
@@ -76,9 +76,9 @@ def no_sums(measurements: Measurements) -> str | None:
     """Why margins of sums of ``measurements`` cannot be known; None where they can."""
     try:
         if measurements.others:
-            from topdown.uncertainty.histogram_margins import shape_of_answers  # with a compiler
+            from topdown.uncertainty.answer_noise import answer_noise  # with a compiler
 
-            shape_of_answers(measurements)
+            answer_noise(measurements)
         else:
             known_noise(measurements)
     except ConfigError as error:
@@ -130,7 +130,7 @@ class Regions:
     ) -> Region:
         """As the function `region`."""
         alpha = 1.0 - require_confidence(confidence)
-        cells = self.cells(query, cell)
+        self.column(query, cell)
         whole = dict(weights)
         for geoid, weight in ({} if minus is None else minus).items():
             whole[geoid] = _number(geoid, whole.get(geoid, 0.0)) - _number(geoid, weight)
@@ -140,6 +140,7 @@ class Regions:
                 return self._share_of_answers((nodes, amounts), query, cell, share_of, alpha)
             (row,) = self._sums_of_answers([(nodes, amounts)], query, [cell], alpha, signed=minus is not None)
             return row[0]
+        cells = self.cells(query, cell)
         if share_of is not None:
             return self._share(nodes, amounts, cells, share_of, alpha)
         found = combination(nodes, amounts[None], self.pivots)
@@ -184,24 +185,16 @@ class Regions:
         """`sums` where several queries were measured."""
         columns = [self.column(query, cell) for cell in cells]
         known = {
-            asked: self._histograms.sums(sums, asked) for asked in dict.fromkeys(column.query for column in columns)
+            asked: self._histograms.sums(sums, asked, [column.answer for column in columns if column.query == asked])
+            for asked in dict.fromkeys(column.query for column in columns)
         }
-        return [
-            [
-                Region(
-                    *sum_margin(
-                        float(known[column.query][0][row, column.answer]),
-                        float(known[column.query][1][row, column.answer]),
-                        self._histograms.shape,
-                        amounts,
-                        alpha,
-                        signed=signed,
-                    )
-                )
-                for column in columns
-            ]
-            for row, (_, amounts) in enumerate(sums)
-        ]
+        found: list[list[Region]] = []
+        for row, (_, amounts) in enumerate(sums):
+            found.append([])
+            for column in columns:
+                of_sum = known[column.query][column.answer].row(row)
+                found[-1].append(Region(*sum_margin(*of_sum, amounts, alpha, signed=signed)))
+        return found
 
     def _share_of_answers(
         self,
@@ -221,13 +214,14 @@ class Regions:
             whole = Part(part, of.query, of.answer)
         else:
             whole = own._replace(sum=self._whole_of(share_of))
-        reach = float(tail(self._histograms.shape).quantile(np.array([alpha / 2.0]))[0])
-        return Region(*fieller(self._histograms.share(own, whole), lambda share: reach))
+        ratio, shape = self._histograms.share(own, whole)
+        return Region(*fieller(ratio, lambda share: quantile(shape(share), alpha / 2.0)))
 
     def cells(self, query: str, cell: str | None) -> IntArray:
-        """The cells that the answer ``cell`` of ``query`` is the sum of. Raises `ConfigError` as `column` does."""
-        column = self.column(query, cell)
-        return np.flatnonzero(column.query.answers_of(np.arange(len(self.measurements.cells))) == column.answer)
+        """The possible cells that the answer ``cell`` of ``query`` is the sum of. Raises `ConfigError` as `column`
+        does."""
+        column, possible = self.column(query, cell), self.measurements.schema.possible_cells()
+        return np.asarray(possible[column.query.answers_of(possible) == column.answer])
 
     def column(self, query: str, cell: str | None) -> Column:
         """The answer that ``query`` and ``cell`` mean. Raises `ConfigError` as `answer_column` does."""

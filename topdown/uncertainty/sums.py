@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from topdown.geography.tree import FloatArray
-from topdown.uncertainty.error_law import AnyShape
+from topdown.uncertainty.error_law import Shape
 from topdown.uncertainty.interval import interval
 
 _ROUNDING = 1e-9
 
 
 def sum_margin(
-    estimate: float, variance: float, shape: AnyShape, weights: FloatArray, alpha: float, *, signed: bool
+    estimate: float, variance: float, shape: Shape, weights: FloatArray, alpha: float, *, signed: bool
 ) -> tuple[float, float, float, float, str]:
     """The ``estimate`` of a sum of counts with these ``weights``, its standard deviation, the ends of its interval, and
     what has to be known of it.

@@ -10,8 +10,8 @@ from topdown.uncertainty.tail_share import ALPHA, SCALE, SPIKE, TAPER
 
 OF_CELLS = "up to three largest terms exactly, the rest by variance and fourth cumulant"
 OF_QUERIES = (
-    "a normal one under Gaussian noise; else the largest tail of a normal law, a Laplace law and the noise's own, "
-    "between which it lies"
+    "as many of its largest terms exactly as leave a smooth rest of little excess, the rest by variance and fourth "
+    "cumulant; normal where neither steps nor excess are left"
 )
 """How the law of the errors is known where the cells alone were measured, and where several queries were."""
 

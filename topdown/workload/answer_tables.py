@@ -7,6 +7,7 @@ file, where the schema has what they are about.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -63,8 +64,8 @@ def answer_tables(names: Sequence[str], schema: Schema) -> tuple[AnswerTable, ..
     for name in names:
         columns = _columns(name, schema)
         called = [*UNIT_COLUMNS, *(column.name for column in columns)]
-        twice = next((one for k, one in enumerate(called) if one in called[:k]), None)
-        if twice is not None:
+        if len(set(called)) < len(called):
+            twice = next(one for one, times in Counter(called).items() if times > 1)
             raise ConfigError(
                 f"table {shown(name)} would have two columns {shown(twice)}; rename the category, or leave the "
                 "table out"

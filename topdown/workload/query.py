@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.wording import shown
-from topdown.workload.schema import DETAILED, TIMES, TOTAL, Attribute, Recode, Schema
+from topdown.workload.schema import DETAILED, TIMES, TOTAL, Attribute, ProductNames, Recode, Schema
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -116,11 +116,13 @@ class Query:
         """Number of answers, the product of ``shape``: 1 for "total"."""
         return math.prod(self.shape)
 
-    def labels(self, separator: str = "_") -> tuple[str, ...]:
-        """The answers' names: their categories joined by ``separator``; "total" where nothing is kept."""
+    def labels(self, separator: str = "_") -> Sequence[str]:
+        """The answers' names: their categories joined by ``separator``, each made when it is asked for; "total" where
+        nothing is kept.
+        """
         if not self.factors:
             return (TOTAL,)
-        return Schema(tuple(Attribute(f.name, f.categories) for f in self.factors)).cells(separator)
+        return ProductNames(tuple(factor.categories for factor in self.factors), separator)
 
     def group_codes(self) -> list[IntArray | None]:
         """For every attribute the place of its categories in what is kept of it; None where it is summed out."""
@@ -153,6 +155,22 @@ class Query:
             if part is not None and codes is not None:
                 answer = answer * len(part.categories) + codes[place]
         return answer
+
+    def sizes(self) -> IntArray:
+        """Of how many cells every answer is the sum; (answers,)."""
+        found = np.ones(1, np.int64)
+        for codes, size in zip(self.group_codes(), self.schema.shape, strict=True):
+            own = np.array([size]) if codes is None else np.bincount(codes)
+            found = (found[:, None] * own).reshape(-1)
+        return found
+
+    def examples(self) -> IntArray:
+        """Of every answer one of the cells that count in it; (answers,)."""
+        found = np.zeros(1, np.int64)
+        for codes, size in zip(self.group_codes(), self.schema.shape, strict=True):
+            first = np.zeros(1, np.int64) if codes is None else np.unique(codes, return_index=True)[1]
+            found = (found[:, None] * size + first).reshape(-1)
+        return found
 
     def answers(self, histogram: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The answers (..., answers) of dense histograms (..., cells), in the histograms' kind of number."""

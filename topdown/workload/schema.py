@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError, require_known
-from topdown.wording import shown, unquoted
+from topdown.wording import listed, shown, unquoted
 
 SEPARATORS = ("_", "-", " ", ".", ":", "/", ",", ", ", "|", "*", " x ")
 """What may join the categories in a cell's name."""
@@ -22,6 +23,13 @@ TIMES = "*"
 """What joins the names of a query's attributes."""
 
 RESERVED = ("geoid", TOTAL, DETAILED)
+
+MOST_CELLS = 1 << 18
+"""Cells of a schema of which a release is made, or read: it names each of them, and holds tables of them."""
+
+_CELLS_AT_ONCE = 1 << 18
+_MOST_STATES = 1 << 16
+"""Sets of zeros that are looked at before it is not told any more whether they leave a cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +102,8 @@ class Recode:
         codes = np.full(len(place), -1, np.int64)
         for number, (group, members) in enumerate(self.groups):
             for category in members:
-                require_known(category, place, f"category of {shown(attribute.name)} in recode {shown(self.name)}")
+                if category not in place:
+                    require_known(category, place, f"category of {shown(attribute.name)} in recode {shown(self.name)}")
                 if codes[place[category]] >= 0:
                     other = self.groups[int(codes[place[category]])][0]
                     raise ConfigError(
@@ -116,6 +125,49 @@ Zero = tuple[tuple[str, tuple[str, ...]], ...]
 """A structural zero: attributes or recodes, each with categories; no record is in one of these of every one named."""
 
 
+@dataclass(frozen=True, eq=False)
+class ProductNames(Sequence[str]):
+    """The names of the cells of a product, in its order; each is made when it is asked for, and none is kept.
+
+    ``categories``: of every attribute. Equal to any sequence of the same texts.
+    """
+
+    categories: tuple[tuple[str, ...], ...]
+    separator: str
+
+    def __len__(self) -> int:
+        return math.prod(map(len, self.categories))
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        if isinstance(place, slice):
+            return tuple(self[k] for k in range(len(self))[place])
+        rest, found = range(len(self))[place], list[str]()
+        for categories in reversed(self.categories):
+            rest, k = divmod(rest, len(categories))
+            found.append(categories[k])
+        return self.separator.join(reversed(found))
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.separator.join, itertools.product(*self.categories))
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ProductNames) and (self.categories, self.separator) == (other.categories, other.separator):
+            return True
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"ProductNames({len(self):,}: {listed(self[:3])})"
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The cells of a table as the product of ``attributes``: the last attribute's category changes fastest.
@@ -135,10 +187,11 @@ class Schema:
         if not self.attributes:
             raise ConfigError("a schema needs an attribute; give its name and categories")
         object.__setattr__(self, "recodes", tuple(self.recodes))
-        named = [*self.names, *(recode.name for recode in self.recodes)]
-        for name in named:
-            if named.count(name) > 1:
+        seen = set()
+        for name in (*self.names, *(recode.name for recode in self.recodes)):
+            if name in seen:
                 raise ConfigError(f"two attributes or recodes are called {shown(name)}; rename one of them")
+            seen.add(name)
         for recode in self.recodes:
             require_known(recode.attribute, self.names, f"attribute of recode {shown(recode.name)}:")
             recode.codes(self.attribute(recode.attribute))
@@ -146,7 +199,7 @@ class Schema:
             raise ConfigError(
                 f"the schema has {self.n_cells} cells, and a cell's number has 63 bits; drop an attribute"
             )
-        if self.zeros and not len(self.possible_cells()):
+        if self.zeros and not self._leaves_a_cell():
             raise ConfigError("the zeros leave no cell in which a record could be; drop one")
 
     @classmethod
@@ -207,6 +260,19 @@ class Schema:
         """Number of cells, the product of ``shape``."""
         return math.prod(self.shape)
 
+    def require_listable(self) -> None:
+        """Refuse more than `MOST_CELLS` cells, of which no release can be made. Raises `ConfigError`."""
+        if self.n_cells > MOST_CELLS:
+            raise ConfigError(
+                f"the schema has {self._in_words()} cells, and a release, which names each of them, has at most "
+                f"{MOST_CELLS:,}; leave an attribute out, or group its categories"
+            )
+
+    def _in_words(self) -> str:
+        """The product of the attributes: "2 sex x 3 age = 6"."""
+        product = " x ".join(f"{len(a.categories)} {unquoted(a.name)}" for a in self.attributes[:3])
+        return f"{product}{' x ...' if len(self.attributes) > 3 else ''} = {self.n_cells:,}"
+
     def attribute(self, name: str) -> Attribute:
         """The attribute called ``name``. Raises `ConfigError` with the nearest name where there is none."""
         require_known(name, self.names, "attribute")
@@ -214,35 +280,90 @@ class Schema:
 
     def possible_cells(self) -> npt.NDArray[np.int64]:
         """The numbers of the cells that are no ``zeros``, in order."""
-        closed = np.zeros(self.n_cells, np.bool_)
+        if not self.zeros:
+            return np.arange(self.n_cells)
+        return self._where(impossible=False)
+
+    def impossible_cells(self) -> npt.NDArray[np.int64]:
+        """The numbers of the cells that are ``zeros``, in order."""
+        return self._where(impossible=True) if self.zeros else np.zeros(0, np.int64)
+
+    def _where(self, *, impossible: bool) -> npt.NDArray[np.int64]:
+        """The numbers of the cells that are ``zeros``, or of the others, in order; some are looked at at a time."""
+        starts = range(0, self.n_cells, _CELLS_AT_ONCE)
+        parts = (np.arange(start, min(start + _CELLS_AT_ONCE, self.n_cells)) for start in starts)
+        return np.concatenate([part[self.excluded(part) == impossible] for part in parts])
+
+    def excluded(self, cells: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of ``cells`` (numbers of cells) one of the ``zeros`` excludes."""
+        found = np.zeros(len(cells), np.bool_)
         for zero in self.zeros:
-            closed |= self.is_zero(np.arange(self.n_cells), zero)
-        return np.flatnonzero(~closed)
+            found |= self.is_zero(cells, zero)
+        return found
 
     def is_zero(self, cells: npt.NDArray[np.int64], zero: Zero) -> npt.NDArray[np.bool_]:
         """Which of ``cells`` (numbers of cells) ``zero`` excludes. Raises `ConfigError` for unknown names in it."""
         places = np.unravel_index(cells, self.shape)
         found = np.ones(len(cells), np.bool_)
+        for number, chosen in self._closed(zero).items():
+            found &= chosen[places[number]]
+        return found
+
+    def _closed(self, zero: Zero) -> dict[int, npt.NDArray[np.bool_]]:
+        """For every attribute that ``zero`` names, by its number, which of its categories (categories,)."""
         if not zero:
             raise ConfigError("a zero names nothing; give it attributes and their categories")
         recodes = {recode.name: recode for recode in self.recodes}
+        found: dict[int, npt.NDArray[np.bool_]] = {}
         for name, given in zero:
             require_known(name, [*self.names, *recodes], "attribute of a zero:")
             attribute = self.attribute(recodes[name].attribute if name in recodes else name)
             known = recodes[name].categories if name in recodes else attribute.categories
+            place = {category: k for k, category in enumerate(known)}
             for category in given:
-                require_known(category, known, f"category of {shown(name)} in a zero:")
+                if category not in place:
+                    require_known(category, known, f"category of {shown(name)} in a zero:")
             codes = recodes[name].codes(attribute) if name in recodes else np.arange(len(known))
-            chosen = np.isin(codes, [known.index(category) for category in given])
-            found &= chosen[places[self.names.index(attribute.name)]]
+            chosen = np.isin(codes, [place[category] for category in given])
+            number = self.names.index(attribute.name)
+            found[number] = chosen & found[number] if number in found else chosen
         return found
 
-    def cells(self, separator: str = "_") -> tuple[str, ...]:
-        """The cells' names, categories joined by ``separator``, the last attribute's changing fastest."""
-        rows = np.indices(self.shape).reshape(len(self.shape), -1).T
-        return tuple(
-            separator.join(a.categories[k] for a, k in zip(self.attributes, row, strict=True)) for row in rows.tolist()
-        )
+    def _leaves_a_cell(self) -> bool:
+        """Whether a cell is in none of the ``zeros``, found attribute by attribute without a table of all cells.
+
+        A choice of categories leaves some zeros, as bits of a number, that may yet hold the cell; where none is left,
+        every cell with these categories is possible. Raises `ConfigError` where too many such sets would be looked at.
+        """
+        held = [[(1 << len(self.zeros)) - 1] * size for size in self.shape]
+        for bit, zero in enumerate(self.zeros):
+            for number, chosen in self._closed(zero).items():
+                for k in np.flatnonzero(~chosen).tolist():
+                    held[number][k] &= ~(1 << bit)
+        ways = [set(one) for one in held]
+        begin = (0, (1 << len(self.zeros)) - 1)
+        seen, open_ends = {begin}, [begin]
+        while open_ends:
+            number, left = open_ends.pop()
+            if not left:
+                return True
+            if number == len(ways):
+                continue
+            if len(seen) > _MOST_STATES:
+                raise ConfigError(
+                    f"the schema has {len(self.zeros)} zeros, too many to tell whether they leave a cell; join some"
+                )
+            # The choice that leaves the fewest zeros is looked at first.
+            further = {(number + 1, left & one) for one in ways[number]} - seen
+            seen |= further
+            open_ends += sorted(further, key=lambda one: -one[1].bit_count())
+        return False
+
+    def cells(self, separator: str = "_") -> Sequence[str]:
+        """The cells' names, categories joined by ``separator``, the last attribute's changing fastest; each is made
+        when it is asked for.
+        """
+        return ProductNames(tuple(attribute.categories for attribute in self.attributes), separator)
 
     def codes(self, cells: Sequence[str]) -> npt.NDArray[np.int32]:
         """(cells x attributes): the category of every one of a table's ``cells`` in every attribute.
@@ -252,17 +373,17 @@ class Schema:
         category changing fastest. Raises `ConfigError` where the numbers of cells differ.
         """
         if len(cells) != self.n_cells:
-            product = " x ".join(f"{len(a.categories)} {unquoted(a.name)}" for a in self.attributes[:3])
-            product += " x ..." if len(self.attributes) > 3 else ""
             raise ConfigError(
-                f"the schema has {product} = {self.n_cells} cells and the table has {len(cells)}; give every attribute "
-                "all of its categories, and the table every combination"
+                f"the schema has {self._in_words()} cells and the table has {len(cells):,}; give every attribute all "
+                "of its categories, and the table every combination"
             )
         place = np.arange(self.n_cells)
+        given = {cell: k for k, cell in enumerate(cells)}
         for separator in SEPARATORS:
-            names = self.cells(separator)
-            if len(set(names)) == len(names) and set(names) == set(cells):
-                place = np.array([names.index(cell) for cell in cells])
+            # The first name that is not there shows that the cells are not called so.
+            found = list(itertools.takewhile(lambda k: k >= 0, (given.get(one, -1) for one in self.cells(separator))))
+            if len(found) == self.n_cells == len(set(found)):
+                place[found] = np.arange(self.n_cells)
                 break
         return np.stack(np.unravel_index(place, self.shape), axis=1).astype(np.int32)
 

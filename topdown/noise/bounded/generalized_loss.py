@@ -136,8 +136,9 @@ def pair_delta(
     """delta of one ordered pair of laws of the same scale, power and bounds, one location each, exactly.
 
     "probabilistic": the probability under ``law`` that |ln(law/other)| passes ``epsilon``, atoms included.
-    "approximate": the supremum over sets of law(S) - e^epsilon other(S).
+    "approximate": the supremum over sets of law(S) - e^epsilon other(S). Raises ConfigError for an unknown guarantee.
     """
+    require_known(guarantee, get_args(Tail), "guarantee")
     upward = float(other.location) >= float(law.location)
     delta = 0.0
     for above in (True, False) if guarantee == "probabilistic" else (True,):

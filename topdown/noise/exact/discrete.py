@@ -11,6 +11,7 @@ import math
 import operator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +30,7 @@ from topdown.wording import shown
 _REACH = 745.0
 # Draws pass 128 scales with probability below 1e-55; the largest scale is an int64's last bit divided by these.
 _REACHED_SCALES = 128
+_NEVER = 1e-55
 _LARGEST_SCALE = 1 << 55
 _LARGEST_GRID_SCALE = 1 << 46
 
@@ -72,6 +74,11 @@ class DiscreteLaplace:
     def narrowest(self) -> np.dtype[Any]:
         """The narrowest of int16, int32, int64 that holds draws, but with probability 1e-55; on a grid float64."""
         return _narrowest(self.scale, self.grid_bits)
+
+    @property
+    def reach(self) -> float:
+        """What a draw passes, up or down, with a probability below 2e-55, in units of the statistic."""
+        return _reach(self)
 
     @property
     def variance(self) -> float:
@@ -182,6 +189,11 @@ class DiscreteGaussian:
         return _narrowest(Fraction(math.isqrt(math.ceil(self.sigma2)) + 1), self.grid_bits)
 
     @property
+    def reach(self) -> float:
+        """What a draw passes, up or down, with a probability below 2e-55, in units of the statistic."""
+        return _reach(self)
+
+    @property
     def variance(self) -> float:
         """The exact law's variance, at most ``sigma2``, in squared units of the statistic."""
         return gaussian_sums.variance(self._sigma2) * 4.0**-self.grid_bits
@@ -250,6 +262,11 @@ def _narrowest(scale: Fraction, grid_bits: int) -> np.dtype[Any]:
         return np.dtype(np.float64)
     kinds = (np.int16, np.int32)
     return np.dtype(next((kind for kind in kinds if scale * _REACHED_SCALES <= np.iinfo(kind).max), np.int64))
+
+
+@lru_cache(maxsize=1024)
+def _reach(law: DiscreteLaplace | DiscreteGaussian) -> float:
+    return float(abs(law.ppf(_NEVER)))
 
 
 def _checked_kind(kind: DTypeLike | None, narrowest: np.dtype[Any]) -> np.dtype[Any]:

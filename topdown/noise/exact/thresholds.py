@@ -10,7 +10,6 @@ the draws, as undecided ones cost more: sampling is not constant-time.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,12 +19,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from topdown.noise.exact.look_up_kernel import Kernel, kernel
 from topdown.noise.exact.tails import Enclosures, Tails
 from topdown.noise.randomness import CHUNK_BYTES, Source, uint16, uint64
 
 DRAWS_PER_CHUNK = CHUNK_BYTES // 2
 _UNDECIDED = np.iinfo(np.int16).min
-_COMPILER = "numba"
+COMPILED_FROM = 1_000_000
+"""Numbers that a process draws, in one draw or in many, from which on the loops are compiled: fewer are not worth the
+time to load what compiles them. What is drawn is the same."""
+
+_asked = 0
+"""How many numbers were asked for in this process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +97,22 @@ def table(tails: Tails) -> Table:
     return Table(tails, first, thresholds, guide, least)
 
 
+def announce(count: int) -> None:
+    """Say that so many numbers are about to be drawn."""
+    global _asked
+    _asked += count
+
+
+def prepare(count: int) -> None:
+    """Load beforehand what drawing so many numbers will load, for whoever weighs memory."""
+    if _asked + count >= COMPILED_FROM:
+        kernel()
+
+
+def _kernel() -> Kernel | None:
+    return kernel() if _asked >= COMPILED_FROM else None
+
+
 def draw(law: Table, count: int, source: Source) -> NDArray[np.int64]:
     """``count`` independent draws, int64; meant for at most ``DRAWS_PER_CHUNK`` at a time."""
     drawn = np.empty(count, np.int64)
@@ -102,7 +123,8 @@ def draw(law: Table, count: int, source: Source) -> NDArray[np.int64]:
 def draw_into(law: Table, drawn: NDArray[Any], source: Source) -> None:
     """Fill ``drawn``, int16, int32 or int64, as `draw` does. Raises OverflowError for a draw that does not fit."""
     top = uint16(source, drawn.size)
-    short = drawn if drawn.dtype == np.int16 else np.empty(drawn.size, np.int16)
+    in_place = drawn.dtype == np.int16 and drawn.flags.c_contiguous
+    short = drawn if in_place else np.empty(drawn.size, np.int16)
     undecided = _look_up(law.guide, top, short)
     tied = _refine(law, top, short, undecided, source) if undecided.size else ()
     if short is not drawn:
@@ -121,12 +143,10 @@ def put(drawn: NDArray[Any], places: slice, values: NDArray[np.int64]) -> None:
 
 
 def _look_up(guide: NDArray[np.int16], top: NDArray[np.uint16], short: NDArray[np.int16]) -> NDArray[np.intp]:
-    """``short`` = ``guide[top]``, and the places of what is undecided; compiled where the compiler is loaded anyway."""
-    if _COMPILER in sys.modules:
-        from topdown.noise.exact.look_up_kernel import look_up
-
-        undecided = np.empty(top.size, np.intp)
-        return undecided[: look_up(guide, top, _UNDECIDED, short, undecided)]
+    """``short`` = ``guide[top]``, and the places of what is undecided."""
+    compiled = _kernel()
+    if compiled is not None:
+        return compiled.look_up(guide, top, _UNDECIDED, short)
     guide.take(top, out=short, mode="clip")
     return np.flatnonzero(short == _UNDECIDED)
 
@@ -136,11 +156,9 @@ def _refine(
 ) -> Iterable[tuple[int, int]]:
     """Decide the ``undecided`` draws of ``short`` by 48 bits more; the places and the words of those that tie still."""
     u = (top[undecided].astype(np.uint64) << np.uint64(48)) | (uint64(source, undecided.size) >> np.uint64(16))
-    if _COMPILER in sys.modules:
-        from topdown.noise.exact.look_up_kernel import refine
-
-        tied = np.empty(undecided.size, np.bool_)
-        refine(law.thresholds, law.first, law.least, u, undecided, short, tied)
+    compiled = _kernel()
+    if compiled is not None:
+        tied = compiled.refine(law.thresholds, law.first, law.least, u, undecided, short)
         return zip(undecided[tied].tolist(), u[tied].tolist(), strict=True)
     rank = np.searchsorted(law.thresholds, u, side="right")
     short[undecided] = law.first + rank

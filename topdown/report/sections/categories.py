@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from topdown.noise import Gaussian
+from topdown.noise import DiscreteGaussian, Gaussian
 from topdown.report.chart_parts import GREY, INK, LIGHTNESS, SHAPES, above, shown_methods, telling_apart
 from topdown.report.numbers import rows_of
 from topdown.report.results import StudyResults
@@ -92,7 +92,7 @@ def _errors(results: StudyResults, method: str, number: int, column: int) -> dic
     if theory is not None:
         found["predicted_sd"] = float(np.sqrt(theory[nodes, column].mean()))
         law = reference_law(table, results.plan, level, column)
-        if law is not None and (isinstance(law, Gaussian) or not results.plan.is_pure):
+        if isinstance(law, Gaussian | DiscreteGaussian):
             apart = np.abs(np.sqrt(theory[nodes, column]) - law.std)
             found["predicted_wasserstein"] = float(apart.mean() * math.sqrt(2.0 / math.pi))
     return found

@@ -1,0 +1,101 @@
+"""The page of the TOML file says every setting, and its examples are right."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, get_origin
+
+import pytest
+from pydantic import BaseModel
+
+from support.command import topdown_command
+from support.places import REPOSITORY, RUN_TOML
+from topdown.config import load_config
+from topdown.config.json_schema import MODELS
+from topdown.config.reference import EXAMPLES, descriptions, reference, sections_of
+from topdown.config.study import StudyConfig
+from topdown.errors import ConfigError
+
+SECTIONS = list(dict.fromkeys(section for model in MODELS.values() for section in sections_of(model)))
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
+def test_every_setting_is_described(section: type[BaseModel]) -> None:
+    said = descriptions(section)
+    for name, field in section.model_fields.items():
+        is_section = name == "folder" or any(
+            one.__name__ in str(field.annotation) and get_origin(field.annotation) is not list for one in SECTIONS
+        )
+        assert is_section or said.get(name, "").endswith("."), f"{section.__name__}.{name}"
+
+
+def test_every_section_of_a_file_is_on_the_page_with_an_example() -> None:
+    page = reference(MODELS)
+    for model in MODELS.values():
+        for name, field in model.model_fields.items():
+            if name not in ("folder", "title"):
+                path = field.alias or name
+                assert path in EXAMPLES
+                assert f"## [{path}]" in page or f"## [[{path}]]" in page
+    for example in EXAMPLES.values():
+        assert example in page
+
+
+def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    assert topdown_command("schema", "--page") == 0
+    written = (REPOSITORY / "docs" / "toml.md").read_text(encoding="utf-8")
+    assert capsys.readouterr().out == written, "topdown schema --page > docs/toml.md"
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_every_example_is_taken_in_its_file(path: str) -> None:
+    settings: dict[str, Any] = tomllib.loads(RUN_TOML)
+    example = tomllib.loads(EXAMPLES[path])
+    model = next(model for model in MODELS.values() if path.split(".")[0] in names_of(model))
+    if model is StudyConfig:
+        settings["study"] = {}
+    given = {name: one for name, one in settings.items() if name in names_of(model)}
+    inner = {name for name, field in model.model_fields.items() if field.is_required()} - set(given) - set(example)
+    assert not inner
+    for name, value in example.items():
+        if "." in path and isinstance(value, dict):
+            value = {**given.get(name, {}), **value}
+        given[name] = value
+    problems = said_of(model, given)
+    # What it names, columns and cells, is of another table than the file's: its form is right.
+    assert not [problem for problem in problems if problem["type"] != "value_error"]
+
+
+def names_of(model: type[BaseModel]) -> set[str]:
+    return {field.alias or name for name, field in model.model_fields.items()}
+
+
+def said_of(model: type[BaseModel], settings: dict[str, Any]) -> list[Any]:
+    from pydantic import ValidationError
+
+    try:
+        model.model_validate(settings)
+    except ValidationError as error:
+        return list(error.errors())
+    return []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ('recodes = "x"', r"recodes: give a table, such as \[recodes.age\] and below it adult = \{"),
+        ("recodes = {age = {adult = ['a']}}", r"recodes.age.adult: give a table, such as \[recodes.age\]"),
+        ("zeros = {age = 'x'}", r"zeros: give a list, such as \[\[zeros\]\] and below it status = "),
+        ("bounds = 'f.parquet'", r"bounds: give a table, such as \[bounds\] and below it path = "),
+        ("schema = {age = 'a'}", r"schema.age: give a list, such as \[schema\] and below it sex = \["),
+        ("catalogue = {period = 3}", r"catalogue.period: give a text in quotes \(is 3\)"),
+        ("output = {csv = 'maybe'}", r"output.csv: give true or false"),
+        ("output = {confidence = 'x'}", r"output.confidence: give a number"),
+    ],
+)
+def test_a_wrong_guess_at_a_table_is_told_the_right_form(wrong: str, right: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(f"{wrong}\n{RUN_TOML}")
+    with pytest.raises(ConfigError, match=right):
+        load_config(path)

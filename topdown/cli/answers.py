@@ -1,0 +1,28 @@
+"""How a table of answers is printed: for people, as CSV, as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from topdown.cli.options import Format
+from topdown.machine.terminal import answer
+from topdown.wording import escaped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def print_table(found: pd.DataFrame, form: Format, number: str = "{:z,.1f}") -> None:
+    """Print ``found``, for people with every ``number`` of it that is not whole in this form, and without the notes
+    where there are none."""
+    from topdown.tables.tidy import csv_text, records_text
+
+    if form is Format.csv:
+        answer(csv_text(found))
+    elif form is Format.json:
+        answer(records_text(found))
+    else:
+        kept = found if (found["note"] != "").any() else found.drop(columns="note")
+        shown = kept.map(lambda value: escaped(value) if isinstance(value, str) else value)
+        texts = {name: "" for name in shown.columns if shown[name].map(lambda value: isinstance(value, str)).any()}
+        answer(shown.fillna(texts).to_string(index=False, float_format=number.format) + "\n")

@@ -1,0 +1,46 @@
+"""What the noise of a release is bound to beside its digests: the counts themselves, and what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy.typing as npt
+
+from topdown.confidential.counts import Counts
+from topdown.geography.tree import runs
+from topdown.machine.arrays import narrow
+from topdown.noise.key import NoiseKey
+from topdown.privacy.plan import Plan
+
+FEW_CELLS = 32
+"""Up to so many cells a leaf's counts are coded as they are, and of more those that are not 0."""
+LEAVES_AT_ONCE = 1 << 16
+
+
+def code_of_counts(counts: Counts, plan: Plan, key: NoiseKey) -> str:
+    """HMAC-SHA256 under ``key`` of ``counts`` and of all that decides which numbers are measured of them: the names of
+    the levels, the tree, the schema and the plan.
+
+    Those who measure under `NoiseKey.streams` of it share noise only where every number is the same that they add it
+    to. It does not depend on how the counts are held, on the order of the table's rows, or on where the tree is cut.
+    """
+    return key.code("counts", _decisive(counts, plan))
+
+
+def _decisive(counts: Counts, plan: Plan) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
+    levels, schema, tree = counts.geography.levels, counts.schema, counts.geography.tree
+    asked = plan.for_levels(levels).for_schema(schema).to_dict()
+    names = None if counts.cells == schema.cells() else list(counts.cells)  # which then follow from the schema
+    yield [levels, names, schema.to_mappings(), asked], tree.level_offsets
+    yield "children", tree.child_offsets
+    few = len(counts.cells) <= FEW_CELLS
+    # The counts of inner nodes are the sums of their leaves'.
+    for nodes in runs(tree.leaves, LEAVES_AT_ONCE):
+        if few:
+            yield "counts", narrow(counts.block(slice(0, len(counts.cells)), nodes)).T
+        else:
+            sizes, cells, numbers = counts.entries(nodes)
+            yield "sizes", narrow(sizes)
+            yield "cells", narrow(cells)
+            yield "counts", narrow(numbers)

@@ -1,0 +1,95 @@
+"""The last look at the door: no measured value is further from its count than its noise can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import InternalError
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.noise import LatticeLaw, Law
+from topdown.noise.key import chunks
+from topdown.privacy.bounds import NONE, LevelBounds
+from topdown.privacy.only_child import LevelsArray, groups
+from topdown.wording import shown
+
+_UNBOUNDED = LevelBounds()
+
+
+class Counted(NamedTuple):
+    """Counts of a query's answers at some nodes, an entry for each that is not 0, or several that add up.
+
+    ``rows``: the node of every entry, rising; ``answers`` and ``counts`` (entries,).
+    """
+
+    rows: IntArray
+    answers: IntArray
+    counts: IntArray
+
+
+def reach_of(law: Callable[[int], Law | None], taken: LevelsArray) -> FloatArray:
+    """What no draw passes of the noise of nodes that took ``taken`` levels' shares (nodes,), each by its ``law``; 0
+    where nothing is drawn."""
+    found = np.zeros(len(taken))
+    for kind, nodes in groups(taken, slice(0, len(taken))):
+        own = law(kind)
+        if own is not None and not isinstance(own, LatticeLaw):
+            raise TypeError(f"{own!r} has no reach")
+        found[nodes] = 0.0 if own is None else own.reach
+    return found
+
+
+def require_within_law(
+    values: npt.NDArray[Any],
+    counted: Counted,
+    reach: FloatArray,
+    level: str,
+    query: str,
+    bounds: LevelBounds = _UNBOUNDED,
+) -> None:
+    """Refuse measured ``values`` (answers x nodes) of which one is further from its count than noise gets.
+
+    What is ``counted`` (nothing where a node is not measured) is added up here once more, and compared as int64,
+    whatever kind of number the values are. ``reach`` (nodes,): `reach_of` their noise. Within ``bounds`` a value is at
+    most twice as far away, and further by as much as its count lies outside. Raises `InternalError`.
+    """
+    exact = np.zeros(0, np.int64)
+    for nodes in chunks(values.shape[1], len(values)):
+        width, near = nodes.stop - nodes.start, reach[nodes]
+        mine = np.ascontiguousarray(values[:, nodes])
+        first, stop = np.searchsorted(counted.rows, (nodes.start, nodes.stop))
+        at = counted.answers[first:stop] * width + (counted.rows[first:stop] - nodes.start)
+        if len(exact) < mine.size:
+            exact = np.zeros(mine.size, np.int64)
+        np.add.at(exact, at, counted.counts[first:stop])
+        # Most counts are 0: of these values only those that noise alone does not explain are looked at one by one.
+        most = _allowed(np.zeros(width, np.int64), near, bounds)
+        if mine.dtype.kind == "i":
+            most = np.minimum(most, np.iinfo(mine.dtype).max).astype(mine.dtype)
+        suspect = [at]
+        if mine.max() > most.min() or mine.min() < -most.min():
+            suspect.append(np.flatnonzero((mine > most) | (mine < -most)))
+        for places in suspect:
+            measured, true = mine.reshape(-1).take(places), exact.take(places)
+            allowed = _allowed(true, near.take(places % width), bounds)
+            if measured.dtype.kind == "f":  # on a grid the sum of a large count and its noise is rounded
+                allowed = allowed + np.spacing(np.abs(measured))
+            if (np.abs(measured - true) > allowed).any():
+                raise InternalError(
+                    f"level {shown(level)}, query {shown(query)}: a measured value is further from its count than its "
+                    "noise can be, which is a fault of Topdown and not of yours; nothing was released: please report it"
+                )
+        exact[at] = 0
+
+
+def _allowed(exact: IntArray, reach: FloatArray, bounds: LevelBounds) -> FloatArray:
+    """How far from counts, ``exact``, measured values may be."""
+    if bounds.kind == NONE:
+        return reach
+    # Clipping moves a noisy count by its own distance from the bounds, at most that of the count and the noise. Noise
+    # that is conditioned on the bounds begins at the count's distance, and goes on as noise does.
+    outside = np.abs(bounds.nearest(exact) - exact)
+    return np.asarray(2.0 * (reach + outside))

@@ -1,0 +1,164 @@
+"""The configuration as a page to read: every section with its settings, their defaults, and an example."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Sequence
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+EXAMPLES = {
+    "input": '[input]\npath = "counts.csv"\ncells = ["employed", "unemployed"]',
+    "input.where": '[input.where]\nyear = "2020"',
+    "geography": '[geography]\nlevels = ["nation", "state", "county"]\nnames = { county = "county_name" }',
+    "geography.widths": "[geography.widths]\nstate = 2\ncounty = 5",
+    "geography.names": '[geography.names]\ncounty = "county_name"',
+    "privacy": "[privacy]\nepsilon = 1.0\nshares = { nation = 0.2, state = 0.3, county = 0.5 }",
+    "privacy.shares": '[privacy.shares]\nstate = "1/4"\ncounty = { total = "1/4", detailed = "1/2" }',
+    "privacy.invariants": '[privacy.invariants]\nstate = ["total"]',
+    "schema": '[schema]\nsex = ["female", "male"]\nage = ["under 5", "5 to 17", "18 to 64", "65 and over"]',
+    "recodes": '[recodes.age]\nadult = { minors = ["under 5", "5 to 17"], adults = ["18 to 64", "65 and over"] }',
+    "zeros": '[[zeros]]\nstatus = "married"\nage = "under 5"',
+    "bounds": '[bounds]\npath = "facilities.parquet"\nclosed = ["residence"]',
+    "noise": '[noise]\nbounds = "truncated"\nupper = 1000',
+    "noise.within": "[noise.within]\ncounty = [[0, 0], [10, inf]]",
+    "ledger": '[ledger]\npath = "ledger.db"\ndataset = "labor force 2009"',
+    "projection": '[projection]\nmethod = "gls-top-down"',
+    "output": '[output]\ndirectory = "output"\ntables = ["age * sex"]',
+    "catalogue": '[catalogue]\npublisher = "Office of Statistics"\nlicence = "CC-BY-4.0"\nperiod = "2020-04-01"',
+    "exports": '[exports]\ngeometry = "counties.geojson"\nquery = "total"',
+    "measurements": '[measurements]\npath = "output/public"',
+    "study": '[study]\nreplicates = 1000\ngroups = ["region"]',
+    "study.groups": '[[study.groups]]\ncolumns = ["region"]\nname = "Region"',
+    "study.thresholds": '[[study.thresholds]]\ncell = "unemployed"\nper = ["employed"]\ncutoff = 0.1',
+    "study.variant": '[[study.variant]]\nname = "truncated"\nbounds = "truncated"',
+    "report": "[report]\ndoubtful = 0.15\nunreliable = 0.3",
+}
+"""TOML of every section, and of every setting that is a table or a list of tables, by its path."""
+
+
+def right_form(path: Sequence[str], kind: str) -> str | None:
+    """What to write for the setting at ``path`` where pydantic finds an error of a ``kind`` in its form; None where the
+    kind is of another sort.
+    """
+    if kind not in _FORMS:
+        return None
+    said = f"give {_FORMS[kind]}"
+    if kind not in _TABLES:
+        return said
+    at = next((name for size in range(len(path), 0, -1) if (name := ".".join(path[:size])) in EXAMPLES), None)
+    if at is None:
+        return said
+    header, *lines = EXAMPLES[at].split("\n")
+    return f"{said}, such as {header} and below it {', '.join(lines)}"
+
+
+_TABLES = ("dict_type", "model_type", "model_attributes_type", "list_type", "tuple_type")
+_FORMS = {
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a table"),
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("string_type",), "a text in quotes"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+}
+"""What pydantic's errors of form ask for, by their types."""
+
+
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """What the text below every setting of ``model`` says of it, those of the models that it extends included."""
+    found: dict[str, str] = {}
+    for one in reversed([kind for kind in model.__mro__ if issubclass(kind, BaseModel) and kind is not BaseModel]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
+        assert isinstance(body, ast.ClassDef)  # nosec B101 # narrows a type: the source of a class is one
+        for field, said in zip(body.body, body.body[1:], strict=False):
+            is_field = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+            if is_field and isinstance(said, ast.Expr) and isinstance(said.value, ast.Constant):
+                found[field.target.id] = " ".join(str(said.value.value).split())  # type: ignore[attr-defined]
+    return found
+
+
+def sections_of(model: type[BaseModel]) -> list[type[BaseModel]]:
+    """``model`` and all sections in it, each once."""
+    found = [model]
+    for one in found:
+        inner = [_model_in(field.annotation) for field in one.model_fields.values()]
+        found += [section for section in inner if section is not None and section not in found]
+    return found
+
+
+def reference(models: dict[str, type[BaseModel]]) -> str:
+    """Markdown: the sections of ``models``, each once, with the settings of each, and examples."""
+    lines = [
+        "# The TOML file",
+        "",
+        "A release, a study and a projection of measurements are each described by a TOML file. This page is made from "
+        "the program's own definitions. `topdown schema` prints them as JSON Schema, by which editors complete and "
+        "check a file.",
+        "",
+    ]
+    sections: dict[str, tuple[str, type[BaseModel], str, FieldInfo]] = {}
+    for kind, model in models.items():
+        for name, field in model.model_fields.items():
+            if name not in _NO_SECTIONS:
+                sections.setdefault(field.alias or name, (kind, model, name, field))
+    for path in [path for path in EXAMPLES if path in sections]:
+        kind, model, name, field = sections[path]
+        needed = "needed" if field.is_required() else "may be left out"
+        lines += [*_section(path, field, descriptions(model).get(name, "")), f"In the file of a {kind}: {needed}.", ""]
+        lines += _tables(path, field)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_NO_SECTIONS = ("folder", "title")
+
+
+def _section(path: str, field: FieldInfo, said: str) -> list[str]:
+    """The title of a section, and what it is."""
+    brackets = ("[[", "]]") if get_origin(field.annotation) is list else ("[", "]")
+    section = _model_in(field.annotation)
+    about = said if section is None else inspect.getdoc(section)
+    return [f"## {path.join(brackets)}", "", str(about).replace("``", "`"), ""]
+
+
+def _tables(path: str, field: FieldInfo) -> list[str]:
+    """The settings of a section and of the tables in it, with examples."""
+    section, lines = _model_in(field.annotation), []
+    inner = {} if section is None else section.model_fields
+    if section is not None:
+        told = descriptions(section)
+        lines += ["| setting | default | what it is |", "|---|---|---|"]
+        lines += [f"| `{name}` | {_default(one)} | {_escaped(told[name])} |" for name, one in inner.items()] + [""]
+    lines += ["```toml", EXAMPLES[path], "```", ""]
+    for at in [at for at in EXAMPLES if at.startswith(f"{path}.")]:
+        setting = inner.get(at.rpartition(".")[2])
+        if setting is not None and _model_in(setting.annotation) is not None:
+            lines += [*_section(at, setting, "")[:3], "", *_tables(at, setting)]
+        else:
+            lines += ["```toml", EXAMPLES[at], "```", ""]
+    return lines
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that an annotation names, alone, in a list or beside None."""
+    if isinstance(annotation, type):
+        return annotation if issubclass(annotation, BaseModel) else None
+    return next((found for found in map(_model_in, get_args(annotation)) if found is not None), None)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "needed"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ("", [], {}):
+        return "none"
+    return f"`{json.dumps(value)}`"

@@ -1,0 +1,92 @@
+"""Outlines of units, read by the format that a file's name says and by no other.
+
+GDAL takes a file for what its content looks like, whatever it is called: a virtual format (VRT, GDALG, WFS) then opens
+other files, and asks for pages. So it is given GeoPackages and shapefiles alone, after a look at how they begin; JSON
+and Parquet are read without it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from topdown.errors import ConfigError, DataError
+from topdown.tables.readers import require_file
+from topdown.wording import reason, shown, shown_path
+
+_GIVE = "give GeoJSON (.geojson, .json), a GeoPackage (.gpkg), a shapefile (.shp) or GeoParquet (.parquet)"
+_CRS = re.compile(r"(?:urn:ogc:def:crs:)?(EPSG|OGC):(?:[\w.]*:)?(\w+)")
+
+
+def outlines_in(path: Path) -> Any:
+    """The GeoDataFrame in the file at ``path``: a row per outline, with its properties in the other columns.
+
+    Raises `ConfigError` where geopandas is not installed, `DataError` for a file that is not there, of another kind,
+    not of the format that its name says, or without outlines.
+    """
+    geopandas = _geopandas()
+    reader = _READERS.get(require_file(path).suffix.lower())
+    if reader is None or not path.is_file():
+        raise DataError(f"{shown_path(path)}: unknown kind of outlines; {_GIVE}")
+    try:
+        found = reader(geopandas, path)
+    except DataError:
+        raise
+    except Exception as error:  # GDAL, Arrow and geopandas each have their own, without a common one
+        raise DataError(
+            f"{shown_path(path)}: cannot be read as outlines: {reason(error)}; correct the file, or {_GIVE}"
+        ) from None
+    if not len(found) or not hasattr(found, "geometry") or not found.columns.is_unique:
+        raise DataError(f"{shown_path(path)}: holds no outlines; give a file with a geometry for every unit")
+    return found
+
+
+def _geopandas() -> Any:
+    try:
+        return import_module("geopandas")
+    except ImportError:
+        raise ConfigError("GeoParquet needs geopandas; install it with pip install topdown[geometry]") from None
+
+
+def _geojson(geopandas: Any, path: Path) -> Any:
+    """A FeatureCollection: the features' ids and properties as columns, without a "crs" in degrees (RFC 7946)."""
+    shape = import_module("shapely.geometry").shape
+    document = json.loads(path.read_text(encoding="utf-8-sig"))
+    named = str(((document.get("crs") or {}).get("properties") or {}).get("name") or "EPSG:4326")
+    crs = _CRS.fullmatch(named)
+    if crs is None:
+        raise DataError(f"{shown_path(path)}: its crs {shown(named)} is not known; give outlines in degrees without it")
+    columns = pd.DataFrame([{"id": one.get("id"), **(one.get("properties") or {})} for one in document["features"]])
+    shapes = [None if one.get("geometry") is None else shape(one["geometry"]) for one in document["features"]]
+    # Of OGC's own ones there is that of GeoJSON, which GDAL calls by EPSG's number of the same coordinates.
+    return geopandas.GeoDataFrame(columns, geometry=shapes, crs=4326 if crs[1] == "OGC" else int(crs[2]))
+
+
+def _by_gdal(geopandas: Any, path: Path) -> Any:
+    """A GeoPackage or a shapefile, whose first bytes GDAL takes for nothing else."""
+    whole = path.absolute()  # begins with neither a format's name nor a protocol's
+    with whole.open("rb") as file:
+        head = file.read(72)
+    is_package = head.startswith(b"SQLite format 3\0") and head[68:] in (b"GPKG", b"GP10", b"GP11")
+    if not (is_package if path.suffix.lower() == ".gpkg" else head.startswith(b"\0\0\x27\x0a")):
+        raise DataError(f"{shown_path(path)}: is not of the format that its name says; {_GIVE}")
+    if whole.as_posix().startswith("/vsi") or set("!;") & set(str(whole)):
+        raise DataError(f"{shown_path(path)}: GDAL takes /vsi, ! and ; in a path for what is no file; rename it")
+    if not all(one.is_file() for one in whole.parent.iterdir() if one.stem == whole.stem):
+        raise DataError(f"{shown_path(path)}: has other things beside it than files; put it into a folder of its own")
+    return geopandas.read_file(whole, engine="pyogrio")
+
+
+_READERS: dict[str, Callable[[Any, Path], Any]] = {
+    ".geojson": _geojson,
+    ".json": _geojson,
+    ".gpkg": _by_gdal,
+    ".shp": _by_gdal,
+    ".parquet": lambda geopandas, path: geopandas.read_parquet(path.absolute()),
+}

@@ -1,0 +1,223 @@
+"""The errors of least squares where several queries were measured: of which noise those of sums of answers are made.
+
+The noise on one measured answer moves the estimate of anything by their covariance over the noise's variance: with x =
+C A' V^-1 y the coefficient of y_k is cov(x, A_k x) / v_k. So the covariances of an estimate with those of all measured
+answers say what its error is a sum of. Covariances with the children of a unit add up to that with the unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.tree import FloatArray, IntArray, Tree, runs
+from topdown.projection import diffuse
+from topdown.projection.components import Component, Components
+from topdown.projection.histograms import BlockCovariance, Covariance
+from topdown.projection.several import EXACT
+from topdown.uncertainty.answer_forms import answer_forms
+from topdown.uncertainty.answer_noise import AnswerNoise
+from topdown.uncertainty.error_law import NORMAL, Shape
+from topdown.uncertainty.main_parts import Parts, shapes_of
+from topdown.uncertainty.sum_errors import (
+    Touched,
+    Weighted,
+    brought,
+    covariances,
+    nothing,
+    totals,
+    touched,
+    untouched,
+    with_nodes,
+)
+from topdown.workload import Query
+
+_SUMS_AT_ONCE = 1 << 10
+_SEEN = 1e-9
+"""Entries of forms, and weights of components, below which answers do not depend on a block."""
+
+
+class Mix(NamedTuple):
+    """The sum of ``answers`` to queries times ``weight`` (answers,)."""
+
+    answers: Sequence[tuple[Query, int]]
+    weight: FloatArray
+
+    @classmethod
+    def of(cls, query: Query, answer: int) -> Mix:
+        """One answer."""
+        return cls([(query, answer)], np.ones(1))
+
+    def form(self, components: Components, query: Query) -> tuple[IntArray, FloatArray]:
+        """How it covaries with classes of answers to ``query``: of how many (classes,), and by what (classes x
+        width)."""
+        number, form = answer_forms(components, self.answers, query)
+        return number, np.tensordot(self.weight, form, 1)
+
+
+class _Seen(NamedTuple):
+    """How mixes see what was measured: the ``blocks`` that matter, and of every mix by query ``Mix.form`` in these."""
+
+    blocks: list[int]
+    forms: list[dict[Query, tuple[IntArray, FloatArray]]]
+
+
+class _Sources(NamedTuple):
+    """Nodes of one ``level`` whose noise moves sums: of sum ``of`` (entries,) by nodes of which so many (``counted``)
+    have, together, the covariances ``joint`` (entries x width) with it. By query: how many of these have noise of the
+    ``kind`` (entries,), both (``number``, ``kind``).
+    """
+
+    of: IntArray
+    level: int
+    joint: FloatArray
+    counted: IntArray
+    noise: dict[Query, tuple[IntArray, npt.NDArray[np.integer]]]
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerErrors:
+    """The errors of least squares from measurements with ``noise``; ``components``: of the queries measured."""
+
+    noise: AnswerNoise
+    components: Components
+    _spreads: dict[int, diffuse.Spread] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, noise: AnswerNoise) -> AnswerErrors:
+        """Those from measurements with ``noise``."""
+        return cls(noise, Components(noise.schema, noise.queries))
+
+    @property
+    def tree(self) -> Tree:
+        """The nodes."""
+        return self.noise.tree
+
+    def spread(self, number: int) -> diffuse.Spread:
+        """How the errors of the coordinates of block ``number`` go down the tree."""
+        if number not in self._spreads:
+            _, block = self.components.blocks[number]
+            levels = [
+                [
+                    diffuse.independent(block.rows[q], np.zeros((len(v), 0, len(block.rows[q]))), v)
+                    for q, v in level.items()
+                    if q in block.rows
+                ]
+                for level in self.noise.variance
+            ]
+            self._spreads[number] = diffuse.spread(self.tree, levels, block.size)
+        return self._spreads[number]
+
+    @property
+    def negligible(self) -> float:
+        """A variance below this is that of an exact answer."""
+        of_all = (v.max(where=np.isfinite(v), initial=0.0) for level in self.noise.variance for v in level.values())
+        return EXACT * float(max(of_all, default=0.0))
+
+    def variances(self, asked: Weighted, query: Query) -> FloatArray:
+        """The variances (sums x answers) of the answers to ``query`` of sums; inf where they are not determined."""
+        largest = asked.largest
+        asked = asked._replace(amount=asked.amount / largest[asked.of])
+        seen, blocks = self.components.classes(query).seen, []
+        for component, rows in zip(self.components, seen, strict=True):
+            matters = bool((rows.weight > _SEEN).any())
+            blocks.append(tuple(self.covariances(asked, component, matters=matters)))
+        found = Covariance(self.components, tuple(blocks)).variance(query, slice(0, asked.number))
+        return np.asarray(np.where(found < self.negligible, 0.0, found) * largest[:, None] ** 2)
+
+    def covariances(self, asked: Weighted, component: Component, *, matters: bool = True) -> Iterator[BlockCovariance]:
+        """Those of sums of the coordinates of a component's blocks; 0 unless it ``matters``."""
+        first = self.components.first_block(component)
+        entries = touched(asked, self.tree) if matters else []
+        for number, block in enumerate(component.blocks, first):
+            if not matters:
+                yield nothing(asked.number, block.size)
+                continue
+            known = self.spread(number)
+            yield covariances(entries, brought(entries, known, self.tree, block.size), known, self.tree, asked.number)
+
+    def shapes(self, asked: Weighted, mixes: Sequence[Mix], variance: FloatArray) -> list[list[Shape]]:
+        """The shapes of the laws of the errors of sums of every one of ``mixes``, with this ``variance`` (mixes x
+        sums); that of a normal law where they have none, or are not determined."""
+        found: list[list[Shape]] = [[] for _ in mixes]
+        seen = self._seen(mixes)
+        for some in runs(slice(0, asked.number), _SUMS_AT_ONCE):
+            for into, parts, of_mix in zip(found, self._parts(asked.some(some), seen), variance[:, some], strict=True):
+                laws = shapes_of(parts, of_mix, self.noise.known)
+                into += [laws.shapes[number] if number >= 0 else NORMAL for number in laws.group.tolist()]
+        return found
+
+    def parts(self, asked: Weighted, mixes: Sequence[Mix]) -> list[Parts]:
+        """Of which noise the errors of sums of every one of ``mixes`` are made.
+
+        Nodes that no sum touches have the mean of their covariances, and those whose noise is not that of most of their
+        level are left out: it is little of the variance.
+        """
+        return list(self._parts(asked, self._seen(mixes)))
+
+    def _seen(self, mixes: Sequence[Mix]) -> _Seen:
+        """How ``mixes`` see what was measured."""
+        forms = [{query: mix.form(self.components, query) for query in self.noise.queries} for mix in mixes]
+        ends = np.cumsum([0] + [block.size**2 for _, block in self.components.blocks])
+        seen = np.zeros(ends[-1], bool)
+        for form in (form for of_mix in forms for _, form in of_mix.values()):
+            seen |= (np.abs(form) > _SEEN).any(axis=0)
+        blocks = [k for k in range(len(ends) - 1) if seen[ends[k] : ends[k + 1]].any()]
+        columns = np.concatenate([np.arange(0), *(np.arange(ends[k], ends[k + 1]) for k in blocks)])
+        return _Seen(
+            blocks, [{query: (number, form[:, columns].T) for query, (number, form) in one.items()} for one in forms]
+        )
+
+    def _parts(self, asked: Weighted, seen: _Seen) -> Iterator[Parts]:
+        sources, variances = list(self._sources(asked, seen.blocks)), self.noise.known.variances
+        for forms in seen.forms:
+            found = []
+            for one in sources:
+                for query, (drawn, kind) in one.noise.items():
+                    number, form = forms[query]
+                    rows = np.flatnonzero((drawn > 0) & (kind >= 0))
+                    coefficient = (one.joint[rows] @ form) / (variances[kind[rows]] * one.counted[rows])[:, None]
+                    each = np.repeat(rows, len(number))
+                    counted = (drawn[rows, None] * number).reshape(-1)
+                    found.append(Parts(one.of[each], kind[each].astype(np.int64), counted, coefficient.reshape(-1)))
+            yield Parts.together(found)
+
+    def _sources(self, asked: Weighted, blocks: list[int]) -> Iterator[_Sources]:
+        """All nodes that have noise, by what they have to do with sums."""
+        entries, noise = touched(asked, self.tree), self.noise
+        joint = self._joint(entries, blocks)
+        for level, at in enumerate(entries):
+            own, single = at.node - self.tree.level(level).start, np.ones(len(at.of), np.int64)
+            of_node = {query: (single, kind[own]) for query, kind in noise.kind[level].items()}
+            yield _Sources(at.of, level, joint[level], single, of_node)
+            if level + 1 == len(entries):
+                break
+            # The children that no sum touches, and all that is below them.
+            under = entries[level + 1]
+            some = np.flatnonzero(untouched(entries, level + 1, self.tree) > 0)
+            rest = joint[level][some] - totals(under.above, joint[level + 1], len(at.of))[some]
+            for lower in range(level + 1, len(entries)):
+
+                def left(counts: IntArray, at: Touched = at, under: Touched = under, some: IntArray = some) -> IntArray:
+                    of_touched = np.bincount(under.above, counts[under.node], len(at.of))
+                    return np.asarray(counts[at.node] - of_touched.astype(np.int64))[some]
+
+                of_most = {
+                    query: (left(noise.below(lower, query)), np.full(len(some), kind))
+                    for query, kind in noise.most[lower].items()
+                }
+                yield _Sources(at.of[some], lower, rest, left(noise.below(lower)), of_most)
+
+    def _joint(self, entries: list[Touched], blocks: list[int]) -> list[FloatArray]:
+        """By level the covariances (entries x width) of sums with what they touch, of some blocks."""
+        found: list[list[FloatArray]] = [[np.empty((len(at.of), 0))] for at in entries]
+        for number in blocks:
+            known, (_, block) = self.spread(number), self.components.blocks[number]
+            weights = brought(entries, known, self.tree, block.size)
+            for level, one in enumerate(with_nodes(entries, weights, known, self.tree)):
+                found[level].append(one.reshape(len(one), block.size**2))
+        return [np.concatenate(level, axis=1) for level in found]

@@ -1,0 +1,176 @@
+"""The laws of the errors of answers to queries at every node, by columns of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.measurements.measurements import Measurements
+from topdown.projection import diffuse
+from topdown.uncertainty.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.answer_noise import answer_noise
+from topdown.uncertainty.error_law import Shape
+from topdown.uncertainty.groups import mixed
+from topdown.uncertainty.known_noise import known_noise
+from topdown.uncertainty.laws import NO_NOISE, laws_of_nodes
+from topdown.uncertainty.moments import FEW_NODES
+from topdown.uncertainty.sum_errors import Weighted
+from topdown.workload import Query
+
+_ALIKE, _ALIKE_NUMBERS = {True: 1e-4, False: 0.1}, {True: 1e-4, False: 0.2}
+"""By which part the covariances of nodes that share a law may differ, and their numbers of children and siblings, where
+nodes are few and where they are many."""
+
+
+def copies_of(columns: Sequence[tuple[Query, int]], possible: IntArray) -> IntArray:
+    """Of how many ``possible`` cells every one of these answers to queries is the sum (columns,)."""
+    queries = dict.fromkeys(query for query, _ in columns)
+    sizes = {query: np.bincount(query.answers_of(possible), minlength=query.n_answers) for query in queries}
+    return np.array([sizes[query][answer] for query, answer in columns], np.int64)
+
+
+def sum_of(shape: Shape, copies: int) -> Shape:
+    """The shape of the sum of so many independent errors of one shape, those of cells at one node; of none, of 0."""
+    if not copies:
+        return Shape((), 0.0)
+    terms = tuple(term._replace(number=term.number * copies) for term in shape.terms)
+    return Shape(terms, shape.excess / copies)
+
+
+class ColumnLaws(NamedTuple):
+    """The laws of columns of answers. Nodes fall into groups (``group``, (nodes,)) and columns into kinds (``kind``,
+    (columns,)); ``number`` (groups x kinds): which of ``shapes`` their errors have. ``negligible`` (columns,): a
+    variance up to which is rounding, and the answer exact.
+    """
+
+    group: npt.NDArray[np.integer]
+    kind: IntArray
+    number: IntArray
+    shapes: tuple[Shape, ...]
+    negligible: FloatArray
+
+    def tiled(self, times: int) -> ColumnLaws:
+        """Those of all columns, so many ``times``."""
+        return self._replace(kind=np.tile(self.kind, times), negligible=np.tile(self.negligible, times))
+
+    def settled(self, variance: FloatArray) -> FloatArray:
+        """``variance`` (nodes x columns), with 0 for what is rounding."""
+        return np.where(variance <= self.negligible, 0.0, variance)
+
+    def places(self, nodes: slice, noisy: npt.NDArray[np.bool_]) -> Iterator[tuple[Shape, IntArray]]:
+        """Every shape, with those of the places (flat, of nodes x columns) that are ``noisy`` and have it."""
+        places = np.flatnonzero(noisy)
+        if len(self.shapes) == 1 or not len(places):
+            yield from ((shape, places) for shape in self.shapes if len(places))
+            return
+        row, column = np.divmod(places, len(self.kind))
+        number = self.number[self.group[nodes][row], self.kind[column]]
+        order = np.argsort(number, kind="stable")
+        numbers, starts = np.unique(number[order], return_index=True)
+        for one, members in zip(numbers.tolist(), np.split(places[order], starts[1:]), strict=True):
+            yield self.shapes[one], members
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerLaws:
+    """The laws of the errors of all answers, of nodes in groups (``group``, (nodes,)). Where the cells alone were
+    measured every group's of a cell, ``of_cells``; else those of ``errors`` at one node of every group, its
+    ``representative`` (groups,). A variance up to ``negligible`` is rounding, and the answer exact. ``possible``: the
+    cells that can have records.
+    """
+
+    group: npt.NDArray[np.integer]
+    negligible: float
+    possible: IntArray
+    of_cells: tuple[Shape, ...] = ()
+    errors: AnswerErrors | None = None
+    representative: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, measurements: Measurements) -> AnswerLaws:
+        """Those of least squares of ``measurements``. Raises `ConfigError` as `margins` does."""
+        possible = measurements.schema.possible_cells()
+        if not measurements.others:
+            laws = laws_of_nodes(measurements, known_noise(measurements))[1]
+            return cls(laws.group, NO_NOISE, possible, laws.shapes)
+        alike, noise = answer_noise(measurements).alike()
+        errors = AnswerErrors.of(noise)
+        representative, group = alike_nodes(errors)
+        return cls(alike.everywhere(group), errors.negligible, possible, (), errors, representative)
+
+    def of_columns(self, columns: Sequence[tuple[Query, int]]) -> ColumnLaws:
+        """Those of answers to queries, each a column."""
+        if self.errors is None:
+            copies = copies_of(columns, self.possible)
+            many, kind = np.unique(copies, return_inverse=True)
+            shapes = [[sum_of(shape, one) for shape in self.of_cells] for one in many.tolist()]
+            negligible = self.negligible * copies.astype(np.float64)
+        else:
+            kind, shapes = self._of_several(self.errors, columns)
+            negligible = np.full(len(columns), self.negligible, np.float64)
+        numbers: dict[Shape, int] = {}
+        number = np.array([[numbers.setdefault(one, len(numbers)) for one in of_kind] for of_kind in shapes], np.int64)
+        return ColumnLaws(self.group, kind.reshape(-1), number.T, tuple(numbers), negligible)
+
+    def _of_several(
+        self, errors: AnswerErrors, columns: Sequence[tuple[Query, int]]
+    ) -> tuple[IntArray, list[list[Shape]]]:
+        """The kinds of ``columns``, and by kind the shape of every group."""
+        kinds: dict[tuple[Query, int], int] = {}
+        answers: list[tuple[Query, int]] = []
+        kind = np.empty(len(columns), np.int64)
+        for place, (query, answer) in enumerate(columns):
+            key = query, int(errors.components.classes(query).place[answer])
+            if key not in kinds:
+                kinds[key] = len(answers)
+                answers.append((query, answer))
+            kind[place] = kinds[key]
+        asked = Weighted.each(self.representative)
+        variances = {query: errors.variances(asked, query) for query in dict.fromkeys(q for q, _ in answers)}
+        variance = np.stack([variances[query][:, answer] for query, answer in answers])
+        return kind, errors.shapes(asked, [Mix.of(query, answer) for query, answer in answers], variance)
+
+
+def alike_nodes(errors: AnswerErrors) -> tuple[IntArray, IntArray]:
+    """Nodes whose errors have nearly the same laws: one of each group (groups,), and every node's group (nodes,).
+
+    They are of one level, and much the same are their covariances with themselves and with their parents, and how many
+    children and siblings they have.
+    """
+    tree, noise = errors.tree, errors.noise
+    fine = tree.n_nodes <= FEW_NODES
+    parent = np.maximum(tree.parent, 0)
+    rows: list[IntArray] = [np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))]
+    children = np.zeros(tree.n_nodes)
+    for families in tree.families_down():
+        children[families.parents] = families.counted
+    rows += [_steps(np.log1p(counted), _ALIKE_NUMBERS[fine]) for counted in (children, children[parent])]
+    for number in range(len(errors.components.blocks)):
+        spread = errors.spread(number)
+        known = [one.finite for one in diffuse.settled(tree, spread)]
+        above = [known[0]]
+        for index, gain in enumerate(spread.gains):
+            place = tree.parent[tree.level(index + 1)] - tree.level(index).start
+            above.append(gain @ known[index][place])
+        for matrix in (np.concatenate(known), np.concatenate(above)):
+            size = np.abs(matrix).max(axis=(1, 2))
+            rows.append(_steps(np.log(np.maximum(size, 1e-300)), _ALIKE[fine]))
+            entries = matrix / np.where(size > 0, size, 1.0)[:, None, None]
+            rows += list(_steps(entries.reshape(len(entries), -1), _ALIKE[fine]).T)
+    for level, kinds in enumerate(noise.kind):
+        for kind in kinds.values():
+            if len(np.unique(kind)) > 1:
+                mine = np.zeros(tree.n_nodes, np.int64)
+                mine[tree.level(level)] = kind
+                rows += [mine, np.where(tree.parent < 0, 0, mine[parent])]
+    _, first, group = np.unique(mixed(np.stack(rows)), return_index=True, return_inverse=True)
+    return first, group.reshape(-1)
+
+
+def _steps(values: FloatArray, step: float) -> IntArray:
+    return np.asarray(np.rint(values / step), np.int64)

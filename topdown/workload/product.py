@@ -1,0 +1,106 @@
+"""A schema with structural zeros as a product without any, and what its queries are there: least squares needs it so.
+
+Attributes that a zero names together are one attribute of the product, whose categories are their combinations that can
+occur. What a query keeps of them is then a recode of that one: a partition of the combinations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.geography.tree import IntArray
+from topdown.workload.query import Query
+from topdown.workload.schema import Attribute, Recode, Schema
+
+
+class Asked(NamedTuple):
+    """A query in the product, and which of the ``answers`` to the one that was asked its own are: none of an impossible
+    one. None where they are all of them in their order."""
+
+    query: Query
+    answers: IntArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """``schema`` as the product of the attributes of ``attributes``, a schema without zeros.
+
+    ``cells``: the number in ``schema`` of every cell of the product, None where they are the same. ``places``: of every
+    attribute the places of those in ``schema`` that it stands for, and ``codes`` (categories x places): the category of
+    each that a category of its own is.
+    """
+
+    schema: Schema
+    attributes: Schema
+    cells: IntArray | None = None
+    places: tuple[tuple[int, ...], ...] = ()
+    codes: tuple[IntArray, ...] = ()
+    _asked: dict[Query, Asked] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, schema: Schema) -> Product:
+        """That of a schema, which without zeros it is itself."""
+        if not schema.zeros:
+            return cls(schema, schema)
+        places, codes, attributes = [], [], []
+        for number, (linked, part) in enumerate(_parts(schema)):
+            places.append(linked)
+            codes.append(np.stack(np.unravel_index(part.possible_cells(), part.shape), axis=1))
+            attributes.append(Attribute(str(number), tuple(map(str, range(len(codes[-1]))))))
+        product = Schema(tuple(attributes))
+        own = np.empty((len(schema.shape), product.n_cells), np.int64)
+        at = np.unravel_index(np.arange(product.n_cells), product.shape)
+        for linked, code, place in zip(places, codes, at, strict=True):
+            own[list(linked)] = code[place].T
+        cells = np.asarray(np.ravel_multi_index(tuple(own), schema.shape))
+        return cls(schema, product, cells, tuple(places), tuple(codes))
+
+    def asked(self, query: Query) -> Asked:
+        """What ``query``, of a schema with the same attributes, is in the product."""
+        if self.cells is None:
+            return Asked(query, None)
+        if query not in self._asked:
+            self._asked[query] = self._in_product(query, self.cells)
+        return self._asked[query]
+
+    def _in_product(self, query: Query, cells: IntArray) -> Asked:
+        recodes, kept = list[Recode](), list[str | None]()
+        for attribute, places, codes in zip(self.attributes.attributes, self.places, self.codes, strict=True):
+            of_each = [
+                own[codes[:, k]] for k, place in enumerate(places) if (own := query.group_codes()[place]) is not None
+            ]
+            group = np.unique(np.stack([codes[:, 0] * 0, *of_each]), axis=1, return_inverse=True)[1].reshape(-1)
+            members = [np.flatnonzero(group == k) for k in range(int(group.max()) + 1)]
+            if len(members) in (1, len(codes)):
+                kept.append(attribute.name if len(members) > 1 else None)
+                continue
+            name = f"{attribute.name}: {' and '.join(str(query.kept[place]) for place in places)}"
+            groups = tuple((str(k), tuple(map(str, some.tolist()))) for k, some in enumerate(members))
+            recodes.append(Recode(name, attribute.name, groups))
+            kept.append(name)
+        found = Query(Schema(self.attributes.attributes, tuple(recodes)), tuple(kept))
+        answers = np.empty(found.n_answers, np.int64)
+        answers[found.answers_of(np.arange(len(cells)))] = query.answers_of(cells)
+        return Asked(found, answers)
+
+
+def _parts(schema: Schema) -> Iterator[tuple[tuple[int, ...], Schema]]:
+    """The places of the attributes that zeros name together, directly or through others, each with the schema of these
+    alone; of the others each by itself."""
+    attribute_of = {name: name for name in schema.names} | {r.name: r.attribute for r in schema.recodes}
+    named = [{schema.names.index(attribute_of[name]) for name, _ in zero} for zero in schema.zeros]
+    left = set(range(len(schema.names)))
+    while left:
+        linked = {min(left)}
+        while grown := [one for one in named if one & linked and not one <= linked]:
+            linked = linked.union(*grown)
+        left -= linked
+        attributes = tuple(schema.attributes[k] for k in sorted(linked))
+        names = [attribute.name for attribute in attributes]
+        recodes = tuple(recode for recode in schema.recodes if recode.attribute in names)
+        zeros = tuple(zero for zero, of_zero in zip(schema.zeros, named, strict=True) if of_zero <= linked)
+        yield tuple(sorted(linked)), Schema(attributes, recodes, zeros)
