@@ -207,7 +207,8 @@ def test_the_standard_deviations_in_tables_are_those_of_least_squares(folder: Pa
         assert answer.variance is not None
         assert mine["unbiased"].to_numpy() == pytest.approx(answer.values.ravel())
         assert mine["sd"].to_numpy() ** 2 == pytest.approx(answer.variance.ravel(), abs=1e-9)
-        assert (mine["moe"] / mine["sd"]).dropna().to_numpy() == pytest.approx(NORMAL_MARGIN[confidence], abs=1e-6)
+        # Of the law on a grid, whose quantiles are interpolated: not closer to the normal's than this.
+        assert (mine["moe"] / mine["sd"]).dropna().to_numpy() == pytest.approx(NORMAL_MARGIN[confidence], abs=5e-6)
     book = (public / "README.md").read_text(encoding="utf-8")
     assert f"at {100 * confidence:g} %: {NORMAL_MARGIN[confidence]:.4g} sd" in book
 

@@ -28,7 +28,7 @@ def solved(seed: int, method: str, nonnegative: bool) -> tuple[Problem, FloatArr
     """The program, its solution, and every node's own standard deviation (0 where it has none)."""
     problem = stated(extreme(seed).measurements(), "variance", nonnegative=nonnegative)
     variance = np.broadcast_to(problem.variance, problem.values.shape)[0]
-    return problem, BY_NAME[method].solve(problem), np.sqrt(np.where(np.isfinite(variance), variance, 0.0))
+    return problem, BY_NAME[method].for_cells().solve(problem), np.sqrt(np.where(np.isfinite(variance), variance, 0.0))
 
 
 def largest(problem: Problem, x: FloatArray) -> float:
@@ -92,8 +92,8 @@ def test_a_thousandth_of_a_deviation_at_one_node_is_refused(method: str, nonnega
     wrong = x.copy()
     wrong[0, up] += step
     wrong[0, down] -= step
-    assert certified(problem, x, BY_NAME[method]).holds()
-    assert not certified(problem, wrong, BY_NAME[method]).holds()
+    assert certified(problem, x, BY_NAME[method].for_cells()).holds()
+    assert not certified(problem, wrong, BY_NAME[method].for_cells()).holds()
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), METHODS)
@@ -106,14 +106,14 @@ def test_one_unit_too_much_at_one_node_is_refused(method: str, nonnegative: bool
     node = seed % problem.tree.n_nodes
     wrong = x.copy()
     wrong[0, node] += add
-    certificate = certified(problem, wrong, BY_NAME[method])
+    certificate = certified(problem, wrong, BY_NAME[method].for_cells())
     assert certificate.consistency > 0.9
     assert not certificate.holds()
 
 
 def certificate_of(tree: Tree, x: FloatArray, values: FloatArray, variance: FloatArray, method: str) -> Certificate:
     problem = stated(measurements(tree, values, variance), "variance", nonnegative=True)
-    return certified(problem, x[None], BY_NAME[method])
+    return certified(problem, x[None], BY_NAME[method].for_cells())
 
 
 @pytest.mark.parametrize("ratio", [1e8, 3e10, 1e13, 1e16])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from topdown.errors import DataError
+from topdown.errors import DataError, TopdownError
 from topdown.geography.geography import LONGEST_TEXT, Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.machine.memory import most_at_once, too_large
@@ -89,7 +89,11 @@ def level_sizes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, int]:
 def schema_of(folder: Path, manifest: Mapping[str, Any]) -> Schema:
     """What the cells of a release mean, by its manifest. Raises `DataError` where it lists others."""
     said, cells = manifest["schema"], manifest["cells"]
-    schema = Schema.of_cells([str(cell) for cell in cells]) if said is None else Schema.from_mapping(**said)
+    try:
+        schema = Schema.of_cells([str(cell) for cell in cells]) if said is None else Schema.from_mapping(**said)
+    except (AttributeError, TypeError, ValueError) as error:
+        why = f": {error}" if isinstance(error, TopdownError) else ""
+        raise DataError(f"{shown_path(folder / MANIFEST)}: its schema is none{why}; {FETCH}") from None
     if schema.n_cells != len(cells):
         raise DataError(
             f"{shown_path(folder / MANIFEST)}: its schema has {schema.n_cells:,} cells, and it lists {len(cells):,}; "
