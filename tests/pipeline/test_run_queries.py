@@ -458,7 +458,9 @@ def test_limits_that_cannot_be_are_refused_before_the_budget_is_touched(folder: 
 
 
 def test_limits_belong_to_methods_that_go_by_families(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"'joint' has x >= 0 .* without limits"):
+    with pytest.raises(
+        ConfigError, match=r"'joint' .* has no solver of several queries, or answers within limits, with x >= 0; take"
+    ):
         draw.check(load_config(with_limits(folder, text=RUN.replace("gls-top-down", "joint"))))
 
 
@@ -565,7 +567,7 @@ def test_where_the_estimates_of_cells_are_published_they_have_their_intervals(fo
         assert margins[name][nodes].ravel() == pytest.approx(rows[name].to_numpy(), abs=1e-6), name
     said = json.loads((public / "manifest.json").read_text())["margins"]
     assert said["confidence"] == 0.95
-    assert "Laplace law" in said["rule"][0]
+    assert "a fixed combination of the noise" in said["rule"][0]
 
 
 def test_where_they_are_not_published_the_manifest_says_where_margins_are(folder: Path) -> None:

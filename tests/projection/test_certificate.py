@@ -222,9 +222,9 @@ def test_an_exchange_between_siblings_is_seen(case: Case) -> None:
 @given(case=cases(wide_trees(), max_cells=1), off=st.sampled_from([0.0, 0.5]), place=st.integers(0, 10**6))
 def test_what_is_judged_piece_by_piece_is_judged_as_a_whole(method: str, case: Case, off: float, place: int) -> None:
     """With families in pieces of a few children, exact values, and a value that is off somewhere."""
-    chosen = projection_methods[method]
+    chosen = projection_methods[method].for_cells()
     with pytest.MonkeyPatch.context() as patched:
-        problem = stated(case.measurements(), "variance", nonnegative=chosen.nonnegative)
+        problem = stated(case.measurements(), "variance", nonnegative=projection_methods[method].nonnegative)
         x = chosen.solve(problem).copy()
         x[0, place % case.tree.n_nodes] += off * case.noise
         own = cell_of(problem, 0)

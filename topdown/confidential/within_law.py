@@ -32,13 +32,11 @@ class Counted(NamedTuple):
 
 def reach_of(law: Callable[[int], Law | None], taken: LevelsArray) -> FloatArray:
     """What no draw passes of the noise of nodes that took ``taken`` levels' shares (nodes,), each by its ``law``; 0
-    where nothing is drawn."""
+    where nothing is drawn, and inf where a law does not say it."""
     found = np.zeros(len(taken))
     for kind, nodes in groups(taken, slice(0, len(taken))):
         own = law(kind)
-        if own is not None and not isinstance(own, LatticeLaw):
-            raise TypeError(f"{own!r} has no reach")
-        found[nodes] = 0.0 if own is None else own.reach
+        found[nodes] = 0.0 if own is None else own.reach if isinstance(own, LatticeLaw) else np.inf
     return found
 
 
@@ -68,7 +66,9 @@ def require_within_law(
         # Most counts are 0: of these values only those that noise alone does not explain are looked at one by one.
         most = _allowed(np.zeros(width, np.int64), near, bounds)
         if mine.dtype.kind == "i":
-            most = np.minimum(most, np.iinfo(mine.dtype).max).astype(mine.dtype)
+            largest = np.iinfo(mine.dtype).max
+            narrow = most < largest
+            most = np.where(narrow, np.where(narrow, most, 0).astype(mine.dtype), largest)
         suspect = [at]
         if mine.max() > most.min() or mine.min() < -most.min():
             suspect.append(np.flatnonzero((mine > most) | (mine < -most)))

@@ -81,7 +81,7 @@ def answer_noise(measurements: Measurements) -> AnswerNoise:
     """The noise of ``measurements`` of several queries.
 
     Raises `ConfigError` where no plan says what the law is and the mechanism does not, where it is bounded (an interval
-    then has no pivot), and where the variances are not the plan's.
+    then has no pivot), where a law's fourth cumulant is not known, and where the variances are not the plan's.
     """
     require_pivot(measurements)
     plan, geography = measurements.plan, measurements.geography
@@ -110,4 +110,6 @@ def answer_noise(measurements: Measurements) -> AnswerNoise:
                     require_variances(level, spread[part], np.full(len(spread[part]), float(law.variance)))
                     found[part] = np.where(noisy[part], laws.setdefault(law, len(laws)), -1)
             kind[-1][query] = found
+    for law in laws:
+        fourth_cumulant(law)  # refuses those whose errors have no known law
     return AnswerNoise(geography.tree, measurements.schema, tuple(laws), variance, kind)
