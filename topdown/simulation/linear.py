@@ -50,8 +50,8 @@ def linear_variances(study: Simulation, plan: Plan, geography: Geography, noise:
 
 
 def _cells_of_answers(followed: Followed) -> FloatArray:
-    """Of how many cells every answer is the sum (answers,)."""
-    cells = np.arange(followed.queries[0].schema.n_cells)
+    """Of how many cells that can have records every answer is the sum (answers,)."""
+    cells = followed.queries[0].schema.possible_cells()
     parts = [np.bincount(query.answers_of(cells), minlength=query.n_answers) for query in followed.queries]
     return np.concatenate(parts).astype(np.float64)
 
