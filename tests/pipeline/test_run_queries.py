@@ -458,9 +458,7 @@ def test_limits_that_cannot_be_are_refused_before_the_budget_is_touched(folder: 
 
 
 def test_limits_belong_to_methods_that_go_by_families(folder: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"'joint' .* has no solver of several queries, or answers within limits"
-    ):
+    with pytest.raises(ConfigError, match=r"'joint' .* has no solver of several queries, or answers within limits"):
         draw.check(load_config(with_limits(folder, text=RUN.replace("gls-top-down", "joint"))))
 
 

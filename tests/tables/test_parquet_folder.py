@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -90,3 +91,22 @@ def test_a_run_reads_a_folder_as_one_table(folder: Path) -> None:
     pd.DataFrame({"block": ["02"], "age": ["odd"], "n": [5]}).to_parquet(folder / "b.parquet")
     with pytest.raises(CountsError, match=r"row 1 \(counted from 1\) of '?b\.parquet'?.*'age' has a value"):
         read_input(config)
+
+
+def test_a_folder_that_holds_more_than_a_table_is_not_walked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topdown.tables.parquet_folder._MOST_ENTRIES", 5)
+    with pytest.raises(DataError, match="has over 5 files; give the folder of one table"):
+        read_table(folder)
+
+
+def test_a_folder_within_that_cannot_be_looked_into_is_not_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scandir(path: str, known: Any = os.scandir) -> Any:
+        if Path(path).name == "more":
+            raise PermissionError(13, "Permission denied", path)
+        return known(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(DataError, match="cannot be read: Permission denied"):
+        read_table(folder)

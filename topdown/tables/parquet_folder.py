@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,13 +20,34 @@ _HIDDEN = (".", "_")
 """How names begin of what programs leave beside their parts (_SUCCESS, ._part.crc)."""
 
 
+_MOST_ENTRIES = 100_000
+"""More files and folders than a table has: a folder with more is somebody's disk, and takes minutes to walk."""
+
+
 def parts_of(path: Path) -> list[Path]:
-    """The Parquet files of the table at ``path``: itself, or of a folder all in it and in folders within, by name."""
+    """The Parquet files of the table at ``path``: itself, or of a folder all in it and in folders within, by name.
+
+    Raises `OSError` for a folder that cannot be looked into, and `DataError` for one that holds too much.
+    """
     if not path.is_dir():
         return [path]
-    inside = [part for part in path.rglob("*") if part.name.lower().endswith(".parquet") and part.is_file()]
-    seen = [one for one in inside if not any(part.startswith(_HIDDEN) for part in one.relative_to(path).parts)]
-    return sorted(seen, key=lambda part: part.relative_to(path).as_posix())
+    seen: list[Path] = []
+    entries = 0
+    for folder, folders, files in os.walk(path, onerror=_fail):
+        entries += len(folders) + len(files)
+        if entries > _MOST_ENTRIES:
+            raise DataError(f"{shown_path(path)}: has over {_MOST_ENTRIES:,} files; give the folder of one table")
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        seen += [Path(folder, name) for name in files if _is_part(name)]
+    return sorted((part for part in seen if part.is_file()), key=lambda part: part.relative_to(path).as_posix())
+
+
+def _is_part(name: str) -> bool:
+    return name.lower().endswith(".parquet") and not name.startswith(_HIDDEN)
+
+
+def _fail(error: OSError) -> NoReturn:
+    raise error
 
 
 def table_digest(path: Path) -> str:
