@@ -270,6 +270,19 @@ def test_distance_of_projected_laplace_noise(n: int) -> None:
     np.testing.assert_allclose(table["raw", "wasserstein_floor"][nodes, 0], floor, rtol=1e-12)
 
 
+@pytest.mark.parametrize("reference", ["noise", "continuous"])
+@pytest.mark.parametrize("mechanism", ["geometric", "laplace", "discrete-gaussian", "gaussian"])
+def test_every_distance_has_its_floor_whatever_the_noise(mechanism: str, reference: Any) -> None:
+    currency = {"rho": "1/8"} if "gaussian" in mechanism else {"epsilon": "1/2"}
+    plan = td.Plan(mechanism, shares={"0": "1/2", "1": "1/2"}, **currency)
+    table = td.simulate(family([3, 0, 12, 40]), plan, ["raw", "gls", "top-down"], 2_000, 1, reference=reference)
+    for method in table.methods:
+        assert (table[method, "wasserstein_floor"] > 0).all()
+    # Draws of the law itself are as far from it as the floor says.
+    raw, floor = (table["raw", name].mean() for name in ("wasserstein", "wasserstein_floor"))
+    assert raw == pytest.approx(floor, rel=0.5)
+
+
 def test_plain_and_corrected_distance_bracket_the_truth_where_the_floor_is_as_high() -> None:
     cells, replicates = 200, 4000
     counts = counts_of(np.full((cells, 15), 1000), [[15]])
