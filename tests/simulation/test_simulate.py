@@ -278,6 +278,8 @@ def test_every_distance_has_its_floor_whatever_the_noise(mechanism: str, referen
     table = td.simulate(family([3, 0, 12, 40]), plan, ["raw", "gls", "top-down"], 2_000, 1, reference=reference)
     for method in table.methods:
         assert (table[method, "wasserstein_floor"] > 0).all()
+    if reference != "noise":  # whole numbers are further from a continuous law
+        return
     # Draws of the law itself are as far from it as the floor says.
     raw, floor = (table["raw", name].mean() for name in ("wasserstein", "wasserstein_floor"))
     assert raw == pytest.approx(floor, rel=0.5)
