@@ -97,7 +97,7 @@ class BudgetError(TopdownError):
 
 
 class InternalError(TopdownError):
-    """A fault of Topdown itself, found before anything was published. The exit code is EX_SOFTWARE of sysexits.h."""
+    """An internal error of Topdown, found before anything was published. The exit code is EX_SOFTWARE of sysexits.h."""
 
     exit_code = 70
 

@@ -1,4 +1,4 @@
-"""The guard at the door: refuses what no noise explains, of the whole tree and of a piece, and nothing else."""
+"""The check of measured values: refuses what no noise explains, of the whole tree and of a piece, and nothing else."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_a_fault_of_ours_is_one_line_without_a_value(
             cli.main()
         assert stop.value.code == 70
         err = capfd.readouterr().err
-        assert err.startswith("error: KeyError: a fault of topdown")
+        assert err.startswith("error: KeyError: internal error of topdown")
         assert "1234567" not in err.replace("confidential = 1234567", "")
         assert ("in fault" in err) == shows
         assert (err.count("\n") == 1) != shows

@@ -80,7 +80,7 @@ def parts(tree: Tree, level: int, leaves: int) -> list[tuple[steps.Part, np.ndar
 def measured(
     geography: td.Geography, entries: Entries, job: steps.Job, part: steps.Part, nodes: np.ndarray
 ) -> steps.Measured:
-    """What the door gives of a part, whose entries are those of its leaves."""
+    """What `counts` gives of a part, whose entries are those of its leaves."""
     leaves = nodes[part.tree.leaves]
     rows, cells, counts = entries.part(slice(int(leaves[0]), int(leaves[-1]) + 1))
     own = Entries.of_leaves(part.tree, SCHEMA.n_cells, rows * SCHEMA.n_cells + cells, counts)

@@ -55,7 +55,7 @@ app = typer.Typer(
         "[bold]topdown aggregate PUBLIC --by FILE[/bold] by districts, "
         "[bold]topdown export PUBLIC[/bold] writes it for other people's tools.\n\n"
         "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget, 130 stopped by Ctrl-C (143 by SIGTERM), "
-        "74 standard output cannot be written, 70 a fault of topdown."
+        "74 standard output cannot be written, 70 an internal error."
     ),
 )
 
@@ -134,7 +134,7 @@ def _outcome() -> tuple[int, bool]:
 def _report_fault(error: Exception) -> None:
     """What no message was written for: its kind alone, since its text and its variables may be confidential."""
     _say_error(
-        f"{type(error).__name__}: a fault of topdown {version_of()}, not of yours; please report it with the command. "
+        f"{type(error).__name__}: internal error of topdown {version_of()}; please report it with the command. "
         "TOPDOWN_TRACEBACK=1 shows where it arose, without any value"
     )
     if os.environ.get("TOPDOWN_TRACEBACK"):

@@ -88,8 +88,8 @@ class Entries(NamedTuple):
             levels.append(level)
         if any(int(one.counts.sum(dtype=np.int64)) != total for one in levels):
             raise InternalError(
-                "the counts of a level do not add up to the table's, which is a fault of Topdown and not of yours; "
-                "nothing was released: please report it"
+                "the counts of a level do not add up to the table's: an internal error of topdown; nothing was "
+                "released, please report it"
             )
         levels.reverse()
         starts = _from_zero(np.concatenate([np.diff(one.starts) for one in levels]))

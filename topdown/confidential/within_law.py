@@ -1,4 +1,4 @@
-"""The last look at the door: no measured value is further from its count than its noise can be."""
+"""A check of measured values before they are used: none is further from its count than its noise can be."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def require_within_law(
             if (np.abs(measured - true) > allowed).any():
                 raise InternalError(
                     f"level {shown(level)}, query {shown(query)}: a measured value is further from its count than its "
-                    "noise can be, which is a fault of Topdown and not of yours; nothing was released: please report it"
+                    "noise can be: an internal error of topdown; nothing was released, please report it"
                 )
         exact[at] = 0
 
