@@ -22,7 +22,7 @@ import topdown as td
 from topdown.measurements.measurements import Measurements
 from topdown.privacy import zcdp_to_delta
 
-QUICK, LONG = 40_000, 200_000
+QUICK, SHARP, LONG = 16_000, 40_000, 200_000
 """Replicates of each table."""
 
 FALSE_ALARM = 1e-9
@@ -116,7 +116,10 @@ def audit(
 
 
 PURE = td.Plan(epsilon=1, shares={"nation": "1/2", "county": "1/2"})
-both = pytest.mark.parametrize("replicates", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"])
+long = pytest.param(LONG, marks=pytest.mark.slow)
+both = pytest.mark.parametrize("replicates", [QUICK, long], ids=["quick", "long"])
+# For what is only just seen.
+sharp = pytest.mark.parametrize("replicates", [SHARP, long], ids=["quick", "long"])
 
 
 def test_the_bounds_hold() -> None:
@@ -149,10 +152,10 @@ def test_a_release_keeps_its_epsilon(replicates: int, method: str) -> None:
     proven = audit(PURE, replicates, method=method)
     assert proven <= 1
     # The attack is worth something: it proves most of what is spent.
-    assert proven > (0.75 if replicates == QUICK else 0.88)
+    assert proven > (0.7 if replicates == QUICK else 0.88)
 
 
-@both
+@sharp
 @pytest.mark.parametrize("mechanism", ["geometric", "laplace"])
 def test_a_substitution_keeps_its_epsilon(replicates: int, mechanism: str) -> None:
     plan = td.Plan(mechanism, epsilon=1, shares=PURE.shares, neighbours="substitute", grid_bits=3)
@@ -232,7 +235,7 @@ def test_a_planted_fault_is_caught(replicates: int, fault: Callable[..., Measure
     assert audit(PURE, replicates, measure=fault, neighbour=neighbour) > 1.1
 
 
-@both
+@sharp
 def test_truncation_that_is_not_charged_is_caught(replicates: int) -> None:
     # Where counts are near the bound, and the noise small: 1 against 0.
     plan = td.Plan(epsilon=2, shares={"nation": "1/2", "county": "1/2"})
