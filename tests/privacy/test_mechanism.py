@@ -130,6 +130,14 @@ def test_a_run_publishes_it(toy_run: Path) -> None:
         assert ((measured.loc[measured["cell"] == cell, "value"].to_numpy() - true) % 2 == 0).all()
 
 
+def test_parts_refuse_it_before_anything_is_drawn(toy_run: Path) -> None:
+    toy_run.write_text(SEVERAL_TOML.replace('"discrete-gaussian"\nrho = 1', '"even"\nepsilon = 1.0'))
+    before = sorted(toy_run.parent.rglob("*"))
+    with pytest.raises(ConfigError, match="how wide the numbers of mechanism = 'even' may be is not known"):
+        pipeline.run(load_config(toy_run), part_size=2)
+    assert [path for path in sorted(toy_run.parent.rglob("*")) if path.is_file()] == [p for p in before if p.is_file()]
+
+
 def test_a_study_simulates_it(counts: td.Counts) -> None:
     plan = td.Plan("even", epsilon=1, shares={"nation": "1/5", "state": "2/5", "county": "2/5"})
     table = td.simulate(counts, plan, ["raw", "gls"], replicates=2_000, seed=1)

@@ -10,6 +10,7 @@ from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.measurements.journal import Begun, Journal
+from topdown.noise import LatticeLaw
 from topdown.parts.cut import level_to_cut
 from topdown.parts.job import Folder, Record
 from topdown.privacy.plan import Plan
@@ -63,6 +64,9 @@ def require_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
         "bounds sets limits of answers": config.bounds is not None,
         "its noise is bounded": plan.bounds.any,
         f"its noise by mechanism = {plan.mechanism!r} is not of whole numbers": plan.released_grid_bits > 0,
+        f"how wide the numbers of mechanism = {plan.mechanism!r} may be is not known": not all(
+            isinstance(plan.law(level, query), LatticeLaw | None) for level in levels for query in plan.queries(level)
+        ),
         "projection.weights is not 'variance'": config.projection.weights != "variance",
         "output.estimates asks for those of all cells": bool(output.estimates) or output.estimates_csv,
         "output.wide asks for a row with all cells": output.wide,
