@@ -203,6 +203,14 @@ def test_parts_are_refused(of_cells: Method) -> None:
         _ = dataclasses.replace(job, method="nobody").start
 
 
+def test_a_run_in_parts_refuses_it_before_anything_is_drawn(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "shrunken", shrunken())
+    toy_run.write_text(f'{SEVERAL_TOML}[projection]\nmethod = "shrunken"\n')
+    with pytest.raises(ConfigError, match="method = 'shrunken' was added to topdown"):
+        pipeline.run(load_config(toy_run), part_size=2)
+    assert not (toy_run.parent / "output" / "internal" / "key").exists()
+
+
 def test_a_method_of_several_queries_alone_is_refused_the_cells(
     counts: td.Counts, toy_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,10 +10,11 @@ from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.measurements.journal import Begun, Journal
-from topdown.noise import LatticeLaw
 from topdown.parts.cut import level_to_cut
 from topdown.parts.job import Folder, Record
+from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
+from topdown.projection.method import BUILT_IN, method_named
 from topdown.release.publication import marks_of
 from topdown.workload import Schema
 
@@ -57,16 +58,16 @@ def goes_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool:
 
 def require_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
     """Refuse what a release in parts cannot do. Raises `ConfigError`."""
-    output = config.output
+    output, method = config.output, method_named(config.projection.method)
     wrong = {
         "the cells alone are measured, and parts are for releases of several queries": not config.asks_queries,
         f"its units have {len(levels)} levels, and a tree is cut between its root and its leaves": len(levels) < 3,
         "bounds sets limits of answers": config.bounds is not None,
         "its noise is bounded": plan.bounds.any,
         f"its noise by mechanism = {plan.mechanism!r} is not of whole numbers": plan.released_grid_bits > 0,
-        f"how wide the numbers of mechanism = {plan.mechanism!r} may be is not known": not all(
-            isinstance(plan.law(level, query), LatticeLaw | None) for level in levels for query in plan.queries(level)
-        ),
+        # The processes that work on parts load topdown alone, and not what a program added to it.
+        f"mechanism = {plan.mechanism!r} was added to topdown": MECHANISMS.get(plan.mechanism) != plan.noise,
+        f"method = {method.name!r} was added to topdown": BUILT_IN.get(method.name) != method,
         "projection.weights is not 'variance'": config.projection.weights != "variance",
         "output.estimates asks for those of all cells": bool(output.estimates) or output.estimates_csv,
         "output.wide asks for a row with all cells": output.wide,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -358,6 +359,9 @@ METHODS: dict[str, Method] = {
     )
 }
 """Every projection by its name: the only place where a name becomes a method."""
+
+BUILT_IN = MappingProxyType(dict(METHODS))
+"""The projections that every process knows which loads topdown, whatever was added to `METHODS` in another."""
 
 
 def method_named(name: str) -> Method:
