@@ -82,7 +82,8 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
         work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
     with stages.stage("projecting above the parts"):
         measured = part_steps.top(folder.root)
-    origin = Origin(cut.units, confirm(charged_to(config), cut.journal, measured), notices=cut.notices)
+    entry = confirm(charged_to(config), cut.journal, measured)
+    origin = Origin(cut.units, entry, notices=cut.notices, noise=cut.journal.release_name())
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)

@@ -13,6 +13,7 @@ from topdown.measurements.journal import Journal
 from topdown.microdata import synthesize as microdata
 from topdown.microdata.records import Order
 from topdown.microdata.synthesize import Microdata
+from topdown.pipeline.already_released import require_no_other
 from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.pipeline.exports import require_exports, write_exports
@@ -91,7 +92,9 @@ def synthesize(
     with ExitStack() as held:
         # Where a release was handed on without its internal/, no run can be at work.
         if os.path.isdir(directory / "internal"):  # no error where the directory cannot be read: that comes later
-            held.enter_context(Journal(directory / "internal", config.fingerprint(), "").locked())
+            journal = Journal(directory / "internal", config.fingerprint(), "")
+            held.enter_context(journal.locked())
+            require_no_other(directory / "public", journal)
         return _records(config, directory, order or config.output.microdata_order, stages or Silent())
 
 
