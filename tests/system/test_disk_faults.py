@@ -11,8 +11,8 @@ import pytest
 from support.disturbed import JOBS, Disturbed, require_one_message, secret_of
 from support.faults import Disk, watched
 
-EVERY = {"run in parts": 67, "run with exports and microdata": 45}
-"""By default operation number so many and its multiples fail, and 17 of most commands."""
+EVERY = {"run": 17, "run with exports and microdata": 45, "run in parts": 67, "statistic": 13}
+"""By default operation number so many and its multiples fail, 7 of the other commands."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def require_noticed(disturbed: Disturbed, number: int, *, lasting: bool) -> None
 
 @pytest.mark.parametrize("disturbed", JOBS, indirect=True)
 def test_some_operations_fail(disturbed: Disturbed, request: pytest.FixtureRequest) -> None:
-    every = EVERY.get(request.node.callspec.params["disturbed"], 17)
+    every = EVERY.get(request.node.callspec.params["disturbed"], 7)
     count = operations_of(disturbed)
     for number in range(every, count + 1, every):
         require_noticed(disturbed, number, lasting=number % (2 * every) == 0)
