@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import pandas as pd
 import pytest
 
 from support.command import topdown_command
-from support.crash import SEAL_LETTERS, TOML
+from support.crash import TOML
 from support.parted import LEDGER, TRACTS, AtOnce, made
 from topdown.privacy import ledger_file
 from topdown.privacy.ledger import Ledger
@@ -132,7 +131,7 @@ JOBS = {
 
 class _Frozen(datetime):
     @classmethod
-    def now(cls, tz: Any = None) -> datetime:
+    def now(cls, tz: Any = None) -> Any:
         return datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -156,7 +155,6 @@ class Disturbed:
     patch: pytest.MonkeyPatch
     clean: dict[str, dict[str, Any]] = field(default_factory=dict)
     secrets: int = 0
-    start: dict[Path, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.patch.setattr(ledger_file, "datetime", _Frozen)
@@ -228,12 +226,6 @@ def key_of(place: Path) -> Path:
 def secret_of(place: Path) -> str:
     path = key_of(place)
     return path.read_text() if path.exists() else ""
-
-
-def measured_of(place: Path) -> Any:
-    """What the record of the noise says was measured; None where there is no record, or it does not say."""
-    path = key_of(place).with_name("draw.json")
-    return json.loads(path.read_text()[:-SEAL_LETTERS])["measured"] if path.exists() else None
 
 
 def lies_in(place: Path) -> dict[str, Any]:

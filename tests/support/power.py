@@ -33,12 +33,16 @@ class _Node:
 
 @dataclass(frozen=True)
 class Cut:
-    """The folder's state after ``operation``: every node as it is ``now``, and as it was when it was last synced."""
+    """The folder's state after ``operation``: every node as it is ``now``, and as it was when it was last synced.
+
+    ``modes``: of all nodes that there ever were: a removal may be lost, too.
+    """
 
     operation: Operation
     root: int
     now: dict[int, _Node]
     synced: dict[int, _Node]
+    modes: dict[int, int]
     ledgers: dict[str, bytes]
 
     def restore(self, folder: Path, way: Way) -> None:
@@ -51,20 +55,19 @@ class Cut:
 
     def _restore(self, number: int, path: Path, way: Way) -> None:
         now, synced = self.now.get(number), self.synced.get(number)
-        known = now or synced
-        assert known is not None
-        if stat.S_ISDIR(known.mode):
+        mode = self.modes[number]
+        if stat.S_ISDIR(mode):
             path.mkdir(mode=0o700)
             held = synced if way == "nothing more" or now is None else now
             for name, inside in () if held is None else held.names:
                 self._restore(inside, path / name, way)
-            path.chmod(stat.S_IMODE(known.mode))
+            path.chmod(stat.S_IMODE(mode))
             return
         content = b"" if synced is None else synced.content
         if way == "half of it" and now is not None and now.content != content:
             content = now.content[: len(now.content) // 2]
         path.write_bytes(content)
-        path.chmod(stat.S_IMODE(known.mode))
+        path.chmod(stat.S_IMODE(mode))
 
     def has(self, name: str) -> bool:
         """Whether there is something called ``name`` at this moment."""
@@ -84,6 +87,7 @@ class Recorder:
     folder: Path
     cuts: list[Cut] = field(default_factory=list)
     _synced: dict[int, _Node] = field(default_factory=dict)
+    _modes: dict[int, int] = field(default_factory=dict)
     _held: dict[int, int] = field(default_factory=dict)
     _texts: dict[bytes, bytes] = field(default_factory=dict)
 
@@ -98,7 +102,7 @@ class Recorder:
         if name == "fsync":
             number = os.stat(self.folder / path).st_ino
             self._synced = {**self._synced, number: now[number]}
-        self.cuts.append(Cut(operation, root, now, self._synced, self._ledgers()))
+        self.cuts.append(Cut(operation, root, now, self._synced, self._modes, self._ledgers()))
 
     def close(self) -> None:
         """Let go of the files."""
@@ -112,6 +116,7 @@ class Recorder:
     def _node(self, path: Path, found: dict[int, _Node]) -> int:
         about = path.lstat()
         number = about.st_ino
+        self._modes[number] = about.st_mode
         if number not in self._held:  # while it is open, no other file gets its number
             self._held[number] = _open(path, os.O_RDONLY)
         if stat.S_ISDIR(about.st_mode):

@@ -11,7 +11,7 @@ import pytest
 from support.disturbed import JOBS, Disturbed, require_one_message, secret_of
 from support.faults import Disk, watched
 
-EVERY = {"run": 17, "run with exports and microdata": 45, "run in parts": 67, "statistic": 13}
+EVERY = {"run": 29, "run with exports and microdata": 111, "run in parts": 151, "statistic": 17}
 """By default operation number so many and its multiples fail, 7 of the other commands."""
 
 
