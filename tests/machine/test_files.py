@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from topdown.machine import files
 from topdown.machine.files import locked, make_folder, whole_file, whole_folder
 
 
@@ -78,6 +79,19 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_open_umask")
+def test_a_folder_whose_name_is_not_durable_does_not_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else whoever asks again is told that something is there already."""
+
+    def failing(folder: Path) -> None:
+        if folder == tmp_path and (tmp_path / "a").exists():
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(files, "sync_folder", failing)
+    with pytest.raises(OSError, match="Input/output error"), whole_folder(tmp_path / "a") as staging:
+        (staging / "b").write_text("1")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_private_folder_is_closed_also_where_it_stood_open(tmp_path: Path) -> None:
     make_folder(tmp_path / "a" / "b", private=True)
     assert (mode(tmp_path / "a"), mode(tmp_path / "a" / "b")) == (0o777, 0o700)

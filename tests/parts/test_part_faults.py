@@ -102,6 +102,37 @@ def test_an_interrupted_run_goes_on_where_it_was(folder: Path, step: str, number
     require_the_same(folder, there)
 
 
+def test_parts_that_outlive_their_release_go_with_the_next_run(folder: Path) -> None:
+    """A run was killed between naming public/ and removing the last of them."""
+    there = same_place(folder, "outlived")
+    run(folder, there, AtOnce(), keep_parts=True)
+    (there / "internal" / "parts" / "job").unlink()
+    assert (there / "internal" / "parts").is_dir()
+    run(folder, there, AtOnce())
+    require_the_same(folder, there)
+
+
+def test_parts_that_cannot_be_removed_are_said_to_be_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = same_place(folder, "kept")
+
+    rmtree = shutil.rmtree
+
+    def failing(path: Any, **options: Any) -> None:
+        if Path(path) == there / "internal" / "parts" and (there / "public").exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rmtree(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", failing)
+        with pytest.raises(
+            DataError, match=r"internal/parts: cannot be removed: .*confidential counts.*run again, which"
+        ):
+            run(folder, there, AtOnce())
+    assert content(there / "public") == content(folder / "parts" / "public")
+    run(folder, there, AtOnce())
+    require_the_same(folder, there)
+
+
 TORN = {
     "job": "cut off", "geography.parquet": "cut off", "cut/0001": "changed", "cut/above": "gone",
     "cut/taken": "changed", "up/0002": "cut off", "top/above": "changed", "top/0003": "gone", "down/0004": "cut off",

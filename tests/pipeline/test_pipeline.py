@@ -274,7 +274,7 @@ def test_public_files_without_the_record_of_their_noise_are_not_touched(toy_run:
     public = pipeline.run(config).public
     (config.output_path / "internal" / "draw.json").unlink()
     before = contents(public)
-    with pytest.raises(ConfigError, match=r"public exists, and the record of the noise behind it does not.*--output"):
+    with pytest.raises(ConfigError, match=r"public exists, and the record of the noise behind it is not in .*--output"):
         pipeline.run(config)
     assert contents(public) == before
 

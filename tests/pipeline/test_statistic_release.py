@@ -145,7 +145,7 @@ def test_what_was_reserved_counts_as_drawn(folder: Path, change: str, monkeypatc
 def test_a_lost_record_of_a_confirmed_statistic_is_refused(folder: Path) -> None:
     statistic_of(folder, ["income"])
     (folder / "out" / "internal" / "draw.json").unlink()
-    with pytest.raises(TopdownError, match="the record of the noise behind it does not"):
+    with pytest.raises(TopdownError, match="the record of the noise behind it is not in"):
         statistic_of(folder, ["income"])
     taken_away(folder)
     with pytest.raises(BudgetError, match=r"drew its noise, and its record is not here; restore it"):
@@ -196,7 +196,7 @@ def test_a_statistic_of_an_earlier_version_is_refused(folder: Path) -> None:
     """Whose noise nobody can draw again."""
     (folder / "out").mkdir()
     (folder / "out" / "statistic.json").write_text('{"asked": "00"}')
-    with pytest.raises(TopdownError, match="the record of the noise behind it does not"):
+    with pytest.raises(TopdownError, match="the record of the noise behind it is not in"):
         statistic_of(folder, ["income"])
     assert not account(folder).releases
 

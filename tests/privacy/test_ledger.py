@@ -22,6 +22,7 @@ from support.crash import give_up_rights
 from support.places import REPOSITORY, RUN_TOML
 from topdown.config import load_config
 from topdown.errors import BudgetError, DataError
+from topdown.machine import files
 from topdown.measurements.journal import Journal
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
@@ -638,6 +639,13 @@ def test_a_copied_reservation_makes_one_release(
         copied = pipeline.run(config, copy).public
         assert [p.read_bytes() for p in sorted(copied.iterdir())] == [p.read_bytes() for p in sorted(public.iterdir())]
     assert ledger.account("census").spent == 1
+
+
+def test_the_folders_of_a_new_ledger_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[Path] = set()
+    monkeypatch.setattr(files, "sync_folder", synced.add)
+    Ledger(tmp_path / "books" / "census" / "ledger.db").open_account("census", 1)
+    assert synced == {tmp_path, tmp_path / "books"}
 
 
 def test_a_ledger_that_is_named_later_is_charged_all_the_same(toy_run: Path, ledger: Ledger) -> None:

@@ -26,6 +26,7 @@ from topdown.errors import GeographyError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
 from topdown.machine.progress import Silent
+from topdown.measurements import journal
 from topdown.measurements.journal import Begun
 from topdown.microdata.synthesize import synthesize
 from topdown.noise import KeyedSource, SeededSource
@@ -259,7 +260,7 @@ class Said(Silent):
 
 @contextmanager
 def fixed_noise(measurements: Any = None) -> Iterator[None]:
-    """The same noise, the same ties and the same shuffles in every run; or these very measurements."""
+    """The same secret, noise, ties and shuffles in every run; or these very measurements."""
     measure = draw.measure
 
     def fixed(counts: Any, plan: Any, *_: Any, **__: Any) -> Any:
@@ -267,6 +268,7 @@ def fixed_noise(measurements: Any = None) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(draw, "measure", fixed))
+        stack.enter_context(mock.patch.object(journal.secrets, "token_bytes", bytes))
         stack.enter_context(mock.patch.object(Begun, "ties", property(lambda _: KeyedSource(bytes(32)))))
         yield
 

@@ -66,11 +66,21 @@ def whole_folder(folder: Path, *, private: bool = False, aside: Path | None = No
         sync_folder(staging)
         if aside is not None and os.path.lexists(folder):
             _exchange(folder, staging, aside)
+            sync_folder(folder.parent)
         else:
-            give_name(staging, folder)
-        sync_folder(folder.parent)
+            _give_durably(staging, folder)
     finally:
         _remove(staging)
+
+
+def _give_durably(new: Path, folder: Path) -> None:
+    """Give ``new`` the name ``folder``, which it loses again where that cannot be made durable."""
+    give_name(new, folder)
+    try:
+        sync_folder(folder.parent)
+    except BaseException:
+        folder.rename(new)
+        raise
 
 
 def _exchange(folder: Path, new: Path, aside: Path) -> None:

@@ -108,6 +108,10 @@ class Journal:
         """The name of this directory's release, of which its secret, made when it is first asked for, is the source."""
         return KeyedSource(self._secret()).spawn("release").key.hex()[:32]
 
+    def has_secret(self) -> bool:
+        """Whether there is a secret, which nobody then has to make."""
+        return (self.folder / _SECRET).is_file()
+
     def input_code(self) -> str:
         """What a ledger is told of the input: a code of its digest under the secret, which tells nothing of it."""
         return KeyedSource(self._secret()).spawn("input", self.input).key.hex()

@@ -5,31 +5,65 @@ from __future__ import annotations
 from pathlib import Path
 
 from topdown.config import RunConfig
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, DataError
+from topdown.measurements.journal import Begun, Journal
 from topdown.privacy.ledger import Ledger
-from topdown.release.manifest import MANIFEST
+from topdown.release.manifest import MANIFEST, manifest_at
 from topdown.release.verify import verify_files
 from topdown.wording import reason, shown_path
 
 
-def released(config: RunConfig, public: Path, *, recorded: bool) -> bool:
+def released(config: RunConfig, public: Path, journal: Journal, begun: Begun | None) -> bool:
     """Whether ``public`` holds this release already, after making sure that it is whole.
 
-    Raises `ConfigError` where the noise behind it is not ``recorded``, `DataError` naming a file that is not what was
-    written, `BudgetError` where the ledger lacks the record that the manifest names.
+    Raises `ConfigError` where the noise behind it is not what ``journal`` holds, `DataError` naming a file that is not
+    what was written, `BudgetError` where the ledger lacks the record that the manifest names.
     """
-    if _exists(public) and not recorded:
-        raise ConfigError(
-            f"{shown_path(public)} exists, and the record of the noise behind it does not; give another --output "
-            "directory"
-        )
-    if not _exists(public) or _is_empty(public):
+    if not _exists(public) or (begun is not None and _is_empty(public)):
         return False
+    # Before anything else: another noise must not be drawn where a file is to be made again.
+    require_noise(public, named_noise(public), journal, begun)
     again = f"move {shown_path(public)} away and run again: the same release is made of the same noise"
     entry = verify_files(public, remedy=again)["ledger"]
     if config.ledger is not None and entry is not None:
         Ledger(config.folder / config.ledger.path).require_record(str(entry["record"]), public / MANIFEST)
     return True
+
+
+def require_noise(path: Path, noise: object, journal: Journal, begun: Begun | None) -> None:
+    """Refuse, before anything is drawn, where ``path`` was published from another ``noise`` than the one that
+    ``journal`` holds and has ``begun``, or from a later state of it: an older copy of the folder was put back.
+
+    ``noise``: its name as ``path`` has it, None where that names none. Raises `ConfigError`.
+    """
+    if begun is None or begun.measured is None or (noise is not None and noise != journal.release_name()):
+        raise _other_noise(path, journal)
+
+
+def require_no_other(public: Path, journal: Journal) -> None:
+    """As `require_noise`, for what is made of ``public`` alone: only where ``journal`` has the secret of other noise.
+
+    Raises `ConfigError`.
+    """
+    noise = named_noise(public)
+    if noise is not None and journal.has_secret() and noise != journal.release_name():
+        raise _other_noise(public, journal)
+
+
+def named_noise(public: Path) -> object:
+    """The name of the noise that the release in ``public`` was made from; None where it has none that can be read."""
+    try:
+        return manifest_at(public / MANIFEST).get("noise")  # since version 1.6
+    except (DataError, OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None  # what is wrong with it is for whoever reads it to say
+
+
+def _other_noise(path: Path, journal: Journal) -> ConfigError:
+    return ConfigError(
+        f"{shown_path(path)} exists, and the record of the noise behind it is not in {shown_path(journal.folder)}, or "
+        "an older copy of it is; restore the newest copy of that folder, or give another --output directory, which "
+        "spends its budget anew"
+    )
 
 
 def _is_empty(folder: Path) -> bool:

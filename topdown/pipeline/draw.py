@@ -113,7 +113,7 @@ def draw(
     journal = Journal(directory / "internal", fingerprint, prepared.digest)
     held.enter_context(journal.locked())
     begun = journal.read()
-    there = released(config, directory / "public", recorded=begun is not None)
+    there = released(config, directory / "public", journal, begun)
     if begun is None:
         rehearse(config, geography, plan, stages, prepared.counts.schema, prepared.limits)
     in_parts = goes_in_parts(config, geography.n_nodes, part_size) or (begun is not None and begun.cut is not None)
@@ -146,7 +146,8 @@ def draw(
     units, limits, limits_digest = prepared.units, prepared.limits, prepared.limits_digest
     del prepared  # With it go the counts, whose memory is wanted.
     give_back()
-    origin = Origin(units, confirm(charged_to(config), journal, measured), notices=notices, limits=limits_digest)
+    entry = confirm(charged_to(config), journal, measured)
+    origin = Origin(units, entry, notices=notices, limits=limits_digest, noise=journal.release_name())
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
 
 

@@ -5,6 +5,7 @@ Whatever is done stays done: who runs again goes on where this was stopped, with
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +14,11 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from topdown.config import RunConfig
+from topdown.errors import DataError
 from topdown.machine.parallel import ProcessWorkers, checked_count
 from topdown.machine.progress import Stages
 from topdown.machine.tasks import TRIES, Submits, each_done
-from topdown.parts.job import Record, Torn, named
+from topdown.parts.job import Folder, Record, Torn, named
 from topdown.parts.store import take
 from topdown.pipeline import part_steps
 from topdown.pipeline.charging import confirm
@@ -28,6 +30,7 @@ from topdown.pipeline.part_steps import At
 from topdown.pipeline.second_solutions import say_agreement
 from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
+from topdown.wording import FAILED, reason, shown_path
 
 Task = TypeVar("Task")
 
@@ -54,13 +57,11 @@ def workers_of(executor: Submits | None, workers: int | None) -> Iterator[tuple[
         pool.shutdown()
 
 
-def derive_in_parts(
-    config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int, *, keep: bool = False
-) -> None:
+def derive_in_parts(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int) -> None:
     """Measure, project, round and write the parts of a release, and publish them in ``public``, complete or not at all.
 
-    ``executor``: whose ``count`` workers do it. ``keep``: whether the files of the parts stay. Raises
-    `ProjectionError`, and `DataError` where something cannot be written or a worker is lost again and again.
+    ``executor``: whose ``count`` workers do it. The files of the parts stay (`remove_parts`). Raises `ProjectionError`,
+    and `DataError` where something cannot be written or a worker is lost again and again.
     """
     for left in range(TRIES - 1, -1, -1):
         try:
@@ -70,8 +71,19 @@ def derive_in_parts(
             # Every step looks for what is not whole of the steps before it; what was cut only a draw makes again.
             if not left or not cut_is_whole(cut.folder, cut.record, cut.begun.key):
                 raise
-    if not keep:
-        shutil.rmtree(cut.folder.root)
+
+
+def remove_parts(folder: Folder) -> None:
+    """Take away the files of a release's parts, as confidential as the table, when the release is made: also those that
+    a run left which was killed meanwhile. Raises `DataError`."""
+    try:
+        if os.path.lexists(folder.root):
+            shutil.rmtree(folder.root)
+    except OSError as error:
+        raise DataError(
+            f"{shown_path(folder.root)}: cannot be removed: {reason(error, FAILED)}; it holds confidential counts: "
+            "correct the permissions and run again, which removes it: the release is made"
+        ) from None
 
 
 def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int) -> None:
@@ -82,7 +94,8 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
         work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
     with stages.stage("projecting above the parts"):
         measured = part_steps.top(folder.root)
-    origin = Origin(cut.units, confirm(charged_to(config), cut.journal, measured), notices=cut.notices)
+    entry = confirm(charged_to(config), cut.journal, measured)
+    origin = Origin(cut.units, entry, notices=cut.notices, noise=cut.journal.release_name())
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)

@@ -14,7 +14,7 @@ from topdown.parts.job import Folder, Record, named
 from topdown.parts.store import take
 from topdown.pipeline import part_steps
 from topdown.pipeline.draw import draw
-from topdown.pipeline.in_parts import derive_in_parts, missing, workers_of
+from topdown.pipeline.in_parts import derive_in_parts, missing, remove_parts, workers_of
 from topdown.pipeline.part_plan import LEAVES_OF_A_PART, Cut, folder_of
 from topdown.pipeline.part_steps import At
 from topdown.wording import shown, shown_path
@@ -69,6 +69,7 @@ def gather(config: RunConfig, output: Path | None, stages: Stages) -> None:
             raise ConfigError(f"{shown_path(directory)}: its parts are not whole any more; run topdown part cut again")
         executor, count = held.enter_context(workers_of(None, None))
         derive_in_parts(config, found, directory / "public", stages, executor, count)
+        remove_parts(folder)
 
 
 def _cut(config: RunConfig, output: Path | None) -> tuple[Folder, Record]:

@@ -13,11 +13,12 @@ from topdown.measurements.journal import Journal
 from topdown.microdata import synthesize as microdata
 from topdown.microdata.records import Order
 from topdown.microdata.synthesize import Microdata
+from topdown.pipeline.already_released import require_no_other
 from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.pipeline.exports import require_exports, write_exports
-from topdown.pipeline.in_parts import derive_in_parts, workers_of
-from topdown.pipeline.part_plan import LEAVES_OF_A_PART, Cut
+from topdown.pipeline.in_parts import derive_in_parts, remove_parts, workers_of
+from topdown.pipeline.part_plan import LEAVES_OF_A_PART, Cut, folder_of
 from topdown.tables.readers import require_encodable
 
 STAGES = 9
@@ -69,10 +70,12 @@ def run(
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
         elif isinstance(drawn, Cut):
             pool, count = held.enter_context(workers_of(executor, workers))
-            derive_in_parts(config, drawn, public, stages, pool, count, keep=keep_parts)
+            derive_in_parts(config, drawn, public, stages, pool, count)
         else:
             derive(config, drawn, public, stages, workers=workers)
         del drawn
+        if not keep_parts:
+            remove_parts(folder_of(directory))
         write_exports(config, directory, stages)
         order = config.output.microdata_order
         records = _records(config, directory, order, stages) if config.output.microdata else None
@@ -91,7 +94,9 @@ def synthesize(
     with ExitStack() as held:
         # Where a release was handed on without its internal/, no run can be at work.
         if os.path.isdir(directory / "internal"):  # no error where the directory cannot be read: that comes later
-            held.enter_context(Journal(directory / "internal", config.fingerprint(), "").locked())
+            journal = Journal(directory / "internal", config.fingerprint(), "")
+            held.enter_context(journal.locked())
+            require_no_other(directory / "public", journal)
         return _records(config, directory, order or config.output.microdata_order, stages or Silent())
 
 

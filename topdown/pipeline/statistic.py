@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from topdown.confidential.statistic import RECORD_BITS, measure_statistic
-from topdown.errors import ConfigError, CountsError, DataError
+from topdown.errors import CountsError, DataError
 from topdown.machine.files import whole_file
 from topdown.measurements.journal import MEASUREMENTS, Journal
+from topdown.pipeline.already_released import require_noise
 from topdown.pipeline.charging import Charged, confirm, reserve
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.statistic_plan import StatisticPlan
@@ -52,11 +53,8 @@ def release_statistic(
     charged = None if ledger is None else Charged(ledger, dataset)
     with journal.locked():
         begun, there = journal.read(), _written(path)
-        if begun is None and there is not None:
-            raise ConfigError(
-                f"{shown_path(path)} exists, and the record of the noise behind it does not; give another --output "
-                "directory"
-            )
+        if there is not None:
+            require_noise(path, there.get("noise"), journal, begun)
         if charged is not None and there is not None and "ledger" in there:
             Ledger(charged.path).require_record(str(there["ledger"]["record"]), path)
         event = replace(plan.event, columns=tuple(columns), input=journal.input_code())
@@ -66,7 +64,7 @@ def release_statistic(
         measured = begun.key.code(MEASUREMENTS, [(str(drawn.value), np.zeros(0))])
         journal.keep_code(begun, measured)
         entry = confirm(charged, journal, measured)
-        written = drawn.to_dict()
+        written = {**drawn.to_dict(), "noise": journal.release_name()}
         if there is not None:
             if {name: value for name, value in there.items() if name != "ledger"} != written:
                 raise _changed(path)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from topdown.errors import BudgetError, TopdownError
+from topdown.machine.files import make_folder
 from topdown.wording import LONGEST_LIST, reason, shown, shown_path, unquoted
 
 START = "0" * 64
@@ -103,7 +104,7 @@ def transaction(path: Path, *, create: bool = False) -> Iterator[Transaction]:
         _require_file(path)
     with errors_in_words(path):
         if create:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
         with closing(sqlite3.connect(_real(path), timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
             _require_one_name(path)
             connection.execute("PRAGMA journal_mode = WAL")

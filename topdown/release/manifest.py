@@ -27,13 +27,13 @@ from topdown.wording import shown
 from topdown.workload import DETAILED
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSION = "1.5"
+SCHEMA_VERSION = "1.6"
 
 FIELDS = frozenset(
     (
         "notices", "schema_version", "title", "software", "configuration", "configuration_sha256", "levels", "units",
         "cells", "schema", "privacy", "invariants", "limits", "projections", "fit_for_release", "release_rows",
-        "tables", "margins", "ledger", "derived_from", "files",
+        "tables", "margins", "ledger", "noise", "derived_from", "files",
     )
 )  # fmt: skip
 """What a manifest has."""
@@ -95,7 +95,9 @@ class Origin:
     """Where a release's measurements come from.
 
     ``units``: SHA-256 of the public list of units, ``limits``: of the public table of limits, None where there is none,
-    and what is said of these. ``ledger``: where their budget stands.
+    and what is said of these. ``ledger``: where their budget stands. ``noise``: the name of the noise in them, by which
+    a run knows whether it holds what it follows from, None where that is not known; it follows from the secret and
+    tells nothing of it, and a ledger calls the release by it.
     ``derived_from``: the release that they were drawn for, None where it is this one. ``notices``: what a reader has to
     know before anything else, in sentences.
     """
@@ -106,6 +108,7 @@ class Origin:
     notices: tuple[str, ...] = ()
     limits: str | None = None
     limits_statement: str = LIMITS_STATEMENT
+    noise: str | None = None
 
 
 def require_version(manifest: Mapping[str, Any]) -> None:
@@ -181,6 +184,7 @@ def describe_release(
         "tables": dict(tables or {}),
         "margins": dict(margins or {"confidence": None, "statement": "There are no margins of error.", "rule": []}),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
+        "noise": origin.noise,
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
         "files": {name: dict(facts) for name, facts in files.items()},
     }

@@ -82,6 +82,7 @@ def read_measurements(public: str | Path) -> Published:
         schema = None if manifest["schema"] is None else schema_of(folder, manifest)
         ledger = None if manifest["ledger"] is None else LedgerEntry(**manifest["ledger"])
         units = manifest["units"]["sha256"]
+        noise = None if manifest.get("noise") is None else str(manifest["noise"])  # since version 1.6
         fit = manifest["fit_for_release"] is True
         notices = tuple(str(one) for one in manifest.get("notices", ()))  # since version 1.4
         known = manifest.get("limits")  # since version 1.5
@@ -103,7 +104,7 @@ def read_measurements(public: str | Path) -> Published:
             f"{shown_path(folder / MEASUREMENTS)}: cannot be read as the manifest describes it: {reason(error)}"
         ) from None
     derived_from = DerivedFrom(file_digest(folder / MANIFEST), manifest["files"][MEASUREMENTS]["sha256"])
-    origin = Origin(units, ledger, derived_from, notices, limits_digest, statement)
+    origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise)
     limits = None
     if limits_digest is not None:
         limits = released_limits(folder / LIMITS, geography, measurements.schema)
