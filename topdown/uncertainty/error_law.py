@@ -25,7 +25,9 @@ _STEP = 1.0 / 128.0
 _NO_REST = 1e-6
 _STEPS_OF_REST = 4.0
 """Cells within a standard deviation of the rest, where that is small beside the steps of the main term."""
-_LARGEST_GRID = 1 << 17
+_FINEST = 1.0 / 512.0
+"""Cells are not narrower: where that leaves steps within a cell, quantiles are at its end."""
+_LARGEST_GRID = 1 << 15
 _FINE_LATTICE = 0.01
 """Lattices whose steps are less than this part of the pivot's standard deviation are as good as continuous."""
 _NEGLIGIBLE = 1e-13
@@ -115,7 +117,7 @@ class Tail(NamedTuple):
         return found
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def tail(shape: Shape) -> Tail:
     """The tail of a pivot of that shape, down to 1e-13, from the convolution of its parts on a grid.
 
@@ -187,7 +189,7 @@ def _step(terms: tuple[Term, ...], rest: _Rest, reach: float) -> float:
     pitches = [term.pitch for term in terms if _FINE_LATTICE <= term.pitch <= reach]
     if not pitches:
         return _STEP
-    wanted = min(_STEP, rest.std / _STEPS_OF_REST) if rest.std > _NO_REST else _STEP
+    wanted = min(_STEP, max(_FINEST, rest.std / _STEPS_OF_REST)) if rest.std > _NO_REST else _STEP
     fewest = max(1, math.ceil(pitches[0] / max(wanted, 2.0 * reach / _LARGEST_GRID)))
     numbers = np.arange(fewest, (2 if len(pitches) > 1 else 1) * fewest + 1)
     strides = numbers[:, None] * np.array(pitches[1:]) / pitches[0]
