@@ -14,7 +14,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,9 +194,9 @@ class Case:
 
     def _share(self, known: HistogramSums, part: Part, whole: Part) -> Sum:
         ratio, shape = known.share(part, whole)
-        shape = lru_cache(maxsize=None)(shape)
+        shape = cache(shape)
 
-        @lru_cache(maxsize=None)
+        @cache
         def reach(share: float, alpha: float) -> float:
             return quantile(shape(share), alpha / 2.0)
 

@@ -82,8 +82,8 @@ class ColumnLaws(NamedTuple):
 class AnswerLaws:
     """The laws of the errors of all answers, of nodes in groups (``group``, (nodes,)). Where the cells alone were
     measured every group's of a cell, ``of_cells``; else those of ``errors`` at one node of every group, its
-    ``representative`` (groups,), of whose covariances others' differ by up to a part (``differing``). A variance up to ``negligible`` is rounding, and the answer exact. ``possible``: the
-    cells that can have records.
+    ``representative`` (groups,), of whose covariances others' differ by up to a part (``differing``). A variance up to
+    ``negligible`` is rounding, and the answer exact. ``possible``: the cells that can have records.
     """
 
     group: npt.NDArray[np.integer]

@@ -152,7 +152,8 @@ class Law(NamedTuple):
 
 
 class Error(NamedTuple):
-    """The error of one combination: its ``variance``, fourth ``cumulant``, and of which noise it is made (``parts``)."""
+    """The error of one combination: its ``variance``, fourth ``cumulant``, and the noise of which it is the sum
+    (``parts``)."""
 
     variance: float
     cumulant: float
@@ -166,7 +167,7 @@ def law_of(found: Combination, pivots: Pivots, mix: FloatArray, copies: int = 1)
 
 def law_of_sum(errors: list[Error], noise: KnownNoise) -> Law:
     """The law of the sum of independent errors: as `main_parts.shapes_of`."""
-    variance, cumulant = (sum(column) for column in list(zip((0.0, 0.0), *(one[:2] for one in errors), strict=True)))
+    variance, cumulant = sum(one.variance for one in errors), sum(one.cumulant for one in errors)
     if not 0 < variance < np.inf:
         return Law(variance, NORMAL)
     parts = Parts.together([part for one in errors for part in one.parts])

@@ -63,8 +63,8 @@ class Term(NamedTuple):
 
 class Shape(NamedTuple):
     """A pivot in units of its standard deviation: its main ``terms``, none or some, the largest first, and a rest with
-    the ``excess`` (fourth cumulant / variance squared). By up to a part (``differing``) the steps of those that share
-    it are elsewhere.
+    the ``excess`` (fourth cumulant / variance squared). By up to a part (``differing``) the coefficients of those that
+    share it differ.
     """
 
     terms: tuple[Term, ...]
@@ -84,7 +84,7 @@ NORMAL = Shape((), 0.0)
 class Tail(NamedTuple):
     """P(X > x) of a symmetric law: ``log_tail`` (points,) at ``x`` (points,): 0, and the ends of equal cells of which
     the first is around 0. ``has_steps``: whether it falls in steps; ``is_sharp``: whether they are narrower than
-    cells. Steps may be further out than they are here by ``slack`` and a part of x (``differing``).
+    cells. The law may reach further than here by ``slack`` and a part of x (``differing``).
     """
 
     x: FloatArray
@@ -112,7 +112,11 @@ class Tail(NamedTuple):
     def at_least(self, x: npt.NDArray[Any]) -> FloatArray:
         """The logarithm of P(X >= x), for x >= 0, from above: that at the last point before x."""
         step = 2.0 * self.x[1]
-        before = np.clip(np.ceil((np.asarray(x) - self.slack) / (1.0 + self.differing) / step - 0.5).astype(np.int64), 0, len(self.x) - 1)
+        before = np.clip(
+            np.ceil((np.asarray(x) - self.slack) / (1.0 + self.differing) / step - 0.5).astype(np.int64),
+            0,
+            len(self.x) - 1,
+        )
         found: FloatArray = self.log_tail[before]
         return found
 
@@ -135,7 +139,8 @@ def tail(shape: Shape) -> Tail:
     has_steps = _highest_step(shape.terms) >= _FINE_LATTICE
     # Of a rest that is mostly 0 and seldom large two moments do not say where most of it is.
     slack = _MISPLACED + (rest.std if rest.part < 1.0 else 0.0) if has_steps else 0.0
-    differing = shape.differing if has_steps else 0.0
+    # Without steps a law that is another's differs by what its terms have of it: little, and nothing where it is normal.
+    differing = shape.differing * (1.0 if has_steps else 0.5 if shape.terms else 0.0)
     return Tail(points, log_tail, has_steps, has_steps and rest.std < _RESOLVED * step, slack, differing)
 
 

@@ -74,7 +74,7 @@ def shapes_of(parts: Parts, variance: FloatArray, noise: KnownNoise, cumulant: F
     fourth = table(_cumulants(main, noise) / unit[main.of] ** 2)
     pitch = table(main.coefficient * pitches(noise)[main.kind] / np.sqrt(unit[main.of]))
     excess = cumulant / unit**2
-    drawn = np.maximum(table(main.number), 1.0)
+    drawn = np.maximum(table(main.number.astype(np.float64)), 1.0)
     wide = table(_wide_gaussians(noise)[main.kind]) > 0
     step = steps(part, pitch, drawn, wide, _MOST_PARTS)
     is_normal = (excess < _NORMAL_EXCESS) & (step.max(axis=0, initial=0.0) < LEAST_STEP)

@@ -204,9 +204,7 @@ def _enter_some(
         new = moved
 
 
-def descendants(
-    own: FloatArray, noisy: npt.NDArray[np.bool_], level: int, tree: Tree
-) -> tuple[FloatArray, FloatArray]:
+def descendants(own: FloatArray, noisy: npt.NDArray[np.bool_], level: int, tree: Tree) -> tuple[FloatArray, FloatArray]:
     """How many ``noisy`` nodes (nodes of ``level``,) of ``level`` every node down to there is or has below it, and the
     mean coefficient of their noise in its upward estimate, both (nodes down to there,). ``own``: as `Upward` has it.
     """
