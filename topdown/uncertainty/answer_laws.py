@@ -21,8 +21,8 @@ from topdown.uncertainty.laws import NO_NOISE, laws_of_nodes
 from topdown.uncertainty.sum_errors import Weighted
 from topdown.workload import Query
 
-_ALIKE = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""By which part the covariances of nodes that share a law may differ: as little as leaves few laws."""
+_ALIKE = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.8, 1.6)
+"""By which part the covariances of nodes that share a law may differ: the least that leaves few laws."""
 _MOST_LAWS = 500
 """So many nodes with laws of their own are few."""
 _NUMBERS = 2.0

@@ -139,7 +139,7 @@ def tail(shape: Shape) -> Tail:
     has_steps = _highest_step(shape.terms) >= _FINE_LATTICE
     # Of a rest that is mostly 0 and seldom large two moments do not say where most of it is.
     slack = _MISPLACED + (rest.std if rest.part < 1.0 else 0.0) if has_steps else 0.0
-    # Without steps a law that is another's differs by what its terms have of it: little, and nothing where it is normal.
+    # Without steps the laws of those that share one differ by less, and not at all where they are normal.
     differing = shape.differing * (1.0 if has_steps else 0.5 if shape.terms else 0.0)
     return Tail(points, log_tail, has_steps, has_steps and rest.std < _RESOLVED * step, slack, differing)
 
