@@ -55,7 +55,7 @@ def test_sums_have_the_moments_of_the_dense_map(tree: Tree, seed: int, holes: bo
     np.testing.assert_allclose(law.variance, 3 * float(of_noise**2 @ spread), rtol=1e-9, atol=1e-9 * scale)
     cumulant = 3 * float(of_noise**4 @ np.where(noisy, pivots.noise.cumulants[levels], 0.0))
     if law.variance > 1e-6 * scale:
-        np.testing.assert_allclose(cumulant_of(law.shape) * law.variance**2, cumulant, rtol=1e-3, atol=1e-6 * cumulant)
+        np.testing.assert_allclose(cumulant_of(law.shape) * law.variance**2, cumulant, rtol=5e-3, atol=1e-6 * cumulant)
 
 
 def cumulant_of(shape: Shape) -> float:

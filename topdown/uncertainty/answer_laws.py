@@ -18,13 +18,15 @@ from topdown.uncertainty.error_law import Shape
 from topdown.uncertainty.groups import mixed
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.laws import NO_NOISE, laws_of_nodes
-from topdown.uncertainty.moments import FEW_NODES
 from topdown.uncertainty.sum_errors import Weighted
 from topdown.workload import Query
 
-_ALIKE, _ALIKE_NUMBERS = {True: 1e-4, False: 0.1}, {True: 1e-4, False: 0.2}
-"""By which part the covariances of nodes that share a law may differ, and their numbers of children and siblings, where
-nodes are few and where they are many."""
+_ALIKE = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.8, 1.6)
+"""By which part the covariances of nodes that share a law may differ: the least that leaves few laws."""
+_MOST_LAWS = 500
+"""So many nodes with laws of their own are few."""
+_NUMBERS = 2.0
+"""By how much more the numbers of children and siblings may differ, on which little depends but these."""
 
 
 def copies_of(columns: Sequence[tuple[Query, int]], possible: IntArray) -> IntArray:
@@ -80,8 +82,8 @@ class ColumnLaws(NamedTuple):
 class AnswerLaws:
     """The laws of the errors of all answers, of nodes in groups (``group``, (nodes,)). Where the cells alone were
     measured every group's of a cell, ``of_cells``; else those of ``errors`` at one node of every group, its
-    ``representative`` (groups,). A variance up to ``negligible`` is rounding, and the answer exact. ``possible``: the
-    cells that can have records.
+    ``representative`` (groups,), of whose covariances others' differ by up to a part (``differing``). A variance up to
+    ``negligible`` is rounding, and the answer exact. ``possible``: the cells that can have records.
     """
 
     group: npt.NDArray[np.integer]
@@ -90,6 +92,7 @@ class AnswerLaws:
     of_cells: tuple[Shape, ...] = ()
     errors: AnswerErrors | None = None
     representative: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    differing: float = 0.0
 
     @classmethod
     def of(cls, measurements: Measurements) -> AnswerLaws:
@@ -100,8 +103,8 @@ class AnswerLaws:
             return cls(laws.group, NO_NOISE, possible, laws.shapes)
         alike, noise = answer_noise(measurements).alike()
         errors = AnswerErrors.of(noise)
-        representative, group = alike_nodes(errors)
-        return cls(alike.everywhere(group), errors.negligible, possible, (), errors, representative)
+        representative, group, differing = alike_nodes(errors)
+        return cls(alike.everywhere(group), errors.negligible, possible, (), errors, representative, differing)
 
     def of_columns(self, columns: Sequence[tuple[Query, int]]) -> ColumnLaws:
         """Those of answers to queries, each a column."""
@@ -133,23 +136,26 @@ class AnswerLaws:
         asked = Weighted.each(self.representative)
         variances = {query: errors.variances(asked, query) for query in dict.fromkeys(q for q, _ in answers)}
         variance = np.stack([variances[query][:, answer] for query, answer in answers])
-        return kind, errors.shapes(asked, [Mix.of(query, answer) for query, answer in answers], variance)
+        shapes = errors.shapes(asked, [Mix.of(query, answer) for query, answer in answers], variance)
+        # Deviations, and so the steps of laws in units of these, differ by half of what variances do.
+        return kind, [[shape._replace(differing=self.differing / 2.0) for shape in of_kind] for of_kind in shapes]
 
 
-def alike_nodes(errors: AnswerErrors) -> tuple[IntArray, IntArray]:
-    """Nodes whose errors have nearly the same laws: one of each group (groups,), and every node's group (nodes,).
+def alike_nodes(errors: AnswerErrors) -> tuple[IntArray, IntArray, float]:
+    """Nodes whose errors have nearly the same laws: one of each group (groups,), every node's group (nodes,), and by
+    which part the covariances within a group may differ.
 
     They are of one level, and much the same are their covariances with themselves and with their parents, and how many
     children and siblings they have.
     """
     tree, noise = errors.tree, errors.noise
-    fine = tree.n_nodes <= FEW_NODES
     parent = np.maximum(tree.parent, 0)
-    rows: list[IntArray] = [np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))]
+    same: list[IntArray] = [np.repeat(np.arange(tree.n_levels), np.diff(tree.level_offsets))]
+    near: list[FloatArray] = []
     children = np.zeros(tree.n_nodes)
     for families in tree.families_down():
         children[families.parents] = families.counted
-    rows += [_steps(np.log1p(counted), _ALIKE_NUMBERS[fine]) for counted in (children, children[parent])]
+    near += [np.log1p(counted) / _NUMBERS for counted in (children, children[parent])]
     for number in range(len(errors.components.blocks)):
         spread = errors.spread(number)
         known = [one.finite for one in diffuse.settled(tree, spread)]
@@ -159,18 +165,17 @@ def alike_nodes(errors: AnswerErrors) -> tuple[IntArray, IntArray]:
             above.append(gain @ known[index][place])
         for matrix in (np.concatenate(known), np.concatenate(above)):
             size = np.abs(matrix).max(axis=(1, 2))
-            rows.append(_steps(np.log(np.maximum(size, 1e-300)), _ALIKE[fine]))
-            entries = matrix / np.where(size > 0, size, 1.0)[:, None, None]
-            rows += list(_steps(entries.reshape(len(entries), -1), _ALIKE[fine]).T)
+            near.append(np.log(np.maximum(size, 1e-300)))
+            near += list((matrix / np.where(size > 0, size, 1.0)[:, None, None]).reshape(len(matrix), -1).T)
     for level, kinds in enumerate(noise.kind):
         for kind in kinds.values():
             if len(np.unique(kind)) > 1:
                 mine = np.zeros(tree.n_nodes, np.int64)
                 mine[tree.level(level)] = kind
-                rows += [mine, np.where(tree.parent < 0, 0, mine[parent])]
-    _, first, group = np.unique(mixed(np.stack(rows)), return_index=True, return_inverse=True)
-    return first, group.reshape(-1)
-
-
-def _steps(values: FloatArray, step: float) -> IntArray:
-    return np.asarray(np.rint(values / step), np.int64)
+                same += [mine, np.where(tree.parent < 0, 0, mine[parent])]
+    for step in _ALIKE:
+        rounded = np.stack([*same, *(np.rint(values / step).astype(np.int64) for values in near)])
+        _, first, group = np.unique(mixed(rounded), return_index=True, return_inverse=True)
+        if len(first) <= _MOST_LAWS:
+            break
+    return first, group.reshape(-1), step if step > _ALIKE[0] else 0.0

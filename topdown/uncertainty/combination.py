@@ -6,20 +6,22 @@ So a sum over nodes at mixed levels costs what its nodes and their ancestors cos
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.uncertainty.error_law import Shape, Term
-from topdown.uncertainty.known_noise import KindArray, KnownNoise, fourth_cumulant
-from topdown.uncertainty.moments import MAIN_TERMS, Moments
+from topdown.uncertainty.error_law import NORMAL, Shape
+from topdown.uncertainty.known_noise import KindArray, KnownNoise
+from topdown.uncertainty.main_parts import Parts, shapes_of
+from topdown.uncertainty.moments import Moments, descendants
 
-_LEAST_PART = 1e-4
 _SAME = 1e-12
 
 
-class Pivots(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Pivots:
     """What is known of every node's error: the ``tree``, the ``noise``, the measurements' ``variance`` (nodes,), the
     ``moments``, and ``noisy`` (nodes,), 1 where a measurement has noise, of which ``kind`` (nodes,).
     """
@@ -30,12 +32,22 @@ class Pivots(NamedTuple):
     moments: Moments
     noisy: FloatArray
     kind: KindArray
+    _below: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, tree: Tree, noise: KnownNoise, variance: FloatArray, found: Moments) -> Pivots:
         """With the marks of what is neither exact nor missing."""
         noisy = ((variance > 0) & np.isfinite(variance)).astype(np.float64)
         return cls(tree, noise, variance, found, noisy, noise.kinds(tree))
+
+    def below(self, level: int) -> tuple[FloatArray, FloatArray]:
+        """How many nodes of ``level`` with its kind of noise every node down to there is or has below it, and the mean
+        coefficient of their noise in its upward estimate, both (nodes down to there,)."""
+        if level not in self._below:
+            nodes, tree = self.tree.level(level), self.tree
+            like = (self.noisy[nodes] > 0) & (self.kind[nodes] == level)
+            self._below[level] = descendants(self.moments.upward.own, like, level, tree)
+        return self._below[level]
 
     def cumulants(self, nodes: IntArray) -> FloatArray:
         """Fourth cumulants of the noise at ``nodes``; 0 where it is exact or not measured."""
@@ -120,18 +132,16 @@ def _products(values: FloatArray, spread: FloatArray) -> FloatArray:
     return found
 
 
-def _untouched(values: FloatArray, families: _Families, first: IntArray, last: IntArray) -> FloatArray:
-    """The sum of ``values`` over every family's children that are not touched."""
+def _untouched(
+    values: FloatArray, families: _Families, first: IntArray, last: IntArray, times: FloatArray | None = None
+) -> FloatArray:
+    """The sum of ``values``, or of these ``times`` others, over every family's children that are not touched."""
     sizes = last - first
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     members = np.arange(int(sizes.sum())) - np.repeat(starts - first, sizes)
-    kept = values[members]
+    kept = values[members] if times is None else values[members] * times[members]
     kept[np.searchsorted(members, families.children)] = 0.0
     return np.asarray(np.add.reduceat(kept, starts))
-
-
-_Candidate = tuple[float, int, int, float]
-"""Explained variance, kind, number, coefficient."""
 
 
 class Law(NamedTuple):
@@ -141,98 +151,73 @@ class Law(NamedTuple):
     shape: Shape
 
 
+class Error(NamedTuple):
+    """The error of one combination: its ``variance``, fourth ``cumulant``, and the noise of which it is the sum
+    (``parts``)."""
+
+    variance: float
+    cumulant: float
+    parts: list[Parts]
+
+
 def law_of(found: Combination, pivots: Pivots, mix: FloatArray, copies: int = 1) -> Law:
-    """The law of ``mix`` (k,) of the combinations, summed over so many ``copies`` (cells) with noise of their own.
+    """The law of ``mix`` (k,) of the combinations, summed over so many ``copies`` (cells) with noise of their own."""
+    return law_of_sum([error_of(found, pivots, mix, copies)], pivots.noise)
+
+
+def law_of_sum(errors: list[Error], noise: KnownNoise) -> Law:
+    """The law of the sum of independent errors: as `main_parts.shapes_of`."""
+    variance, cumulant = sum(one.variance for one in errors), sum(one.cumulant for one in errors)
+    if not 0 < variance < np.inf:
+        return Law(variance, NORMAL)
+    parts = Parts.together([part for one in errors for part in one.parts])
+    laws = shapes_of(parts, np.array([variance]), noise, np.array([cumulant]))
+    return Law(variance, laws.shapes[0])
+
+
+def error_of(found: Combination, pivots: Pivots, mix: FloatArray, copies: int = 1) -> Error:
+    """What the error of ``mix`` (k,) of the combinations is made of, summed over so many ``copies`` (cells).
 
     The noise of node i has the coefficient k_i e_i, e_root = b_0, e_c = b_c - m + (1 - k_p) e_p; that of an untouched
-    child and all below it e z. The largest terms exactly, the rest by two moments.
+    child and all below it e z. Of what is not touched the mean coefficient of a level below a node is taken.
     """
     if not copies:
-        return Law(0.0, Shape((), 0.0))
-    upward = pivots.moments.upward
+        return Error(0.0, 0.0, [])
+    upward, tree = pivots.moments.upward, pivots.tree
     variance = copies * float(mix @ covariance(found, pivots) @ mix)
-    candidates: list[_Candidate] = []
+    parts: list[Parts] = []
     cumulant, level = 0.0, 0
     touched, e = np.zeros(1, np.int64), np.array([float(mix @ found.root)])
+
+    def enter(kind: KindArray | int, number: FloatArray, coefficient: FloatArray) -> None:
+        counted = np.rint(number).astype(np.int64) * copies
+        some = np.flatnonzero((counted > 0) & (np.abs(coefficient) > 0))
+        kinds = np.broadcast_to(kind, counted.shape)[some].astype(np.int64)
+        parts.append(Parts(np.zeros(len(some), np.int64), kinds, counted[some], coefficient[some]))
+
     for families in (*found.families, None):
         parents = np.empty(0, np.int64) if families is None else families.parents
-        cumulant += _enter(candidates, pivots, touched, e)
+        own, noise = upward.own[touched] * e, pivots.cumulants(touched)
+        cumulant += float((own**4) @ noise)
+        enter(pivots.kind[touched], pivots.noisy[touched], own)
         # Of a node without touched children, with what lies below it.
         ends = ~np.isin(touched, parents, assume_unique=True)
-        own = upward.own[touched] ** 4 * pivots.cumulants(touched)
-        cumulant += float((e[ends] ** 4) @ np.maximum(upward.cumulant[touched] - own, 0.0)[ends])
+        below = np.maximum(upward.cumulant[touched] - upward.own[touched] ** 4 * noise, 0.0)
+        cumulant += float((e[ends] ** 4) @ below[ends])
+        for lower in range(level + 1, tree.n_levels):
+            number, mean = pivots.below(lower)
+            enter(lower, number[touched[ends]], e[ends] * mean[touched[ends]])
         if families is None:
             break
         from_above = (1.0 - upward.own[parents]) * e[np.searchsorted(touched, parents)]
         outer = from_above - mix @ families.mean
-        first, last = pivots.tree.child_offsets[parents], pivots.tree.child_offsets[parents + 1]
+        first, last = tree.child_offsets[parents], tree.child_offsets[parents + 1]
         cumulant += float((outer**4) @ _untouched(upward.cumulant, families, first, last))
         level, touched = families.level, families.children
-        if level == pivots.tree.n_levels - 1:
-            counted = np.rint(_untouched(pivots.noisy, families, first, last)).astype(np.int64)
-            _group(candidates, pivots, level, outer, counted)
+        for lower in range(level, tree.n_levels):
+            number, mean = pivots.below(lower)
+            counted = _untouched(number, families, first, last)
+            total = _untouched(number, families, first, last, mean)
+            enter(lower, counted, outer * total / np.maximum(counted, 1.0))
         e = mix @ families.gap + from_above[families.place]
-    return Law(variance, _shape(candidates, pivots.noise, variance, cumulant * copies, copies))
-
-
-def _enter(candidates: list[_Candidate], pivots: Pivots, nodes: IntArray, e: FloatArray) -> float:
-    """Put the noise of ``nodes`` with coefficients k e among the ``candidates``; its fourth cumulant."""
-    own = pivots.moments.upward.own[nodes] * e
-    for kind in np.unique(pivots.kind[nodes]).tolist():
-        alike = pivots.kind[nodes] == kind
-        _group(candidates, pivots, kind, own[alike], pivots.noisy[nodes][alike].astype(np.int64))
-    return float((own**4) @ pivots.cumulants(nodes))
-
-
-def _group(
-    candidates: list[_Candidate],
-    pivots: Pivots,
-    kind: int,
-    coefficient: FloatArray,
-    number: IntArray,
-) -> None:
-    """Put terms of nearly the same coefficient together."""
-    law = pivots.noise.laws[kind]
-    kept = (number > 0) & (np.abs(coefficient) > 0)
-    if law is None or not kept.any():
-        return
-    size = np.abs(coefficient[kept])
-    _, place = np.unique(np.round(np.log(size), 6), return_inverse=True)
-    counted = np.bincount(place, number[kept])
-    mean = np.bincount(place, number[kept] * size) / counted
-    explained = counted * mean**2 * float(law.variance)
-    candidates += [
-        (float(explained[k]), kind, int(counted[k]), float(mean[k])) for k in np.argsort(-explained)[:MAIN_TERMS]
-    ]
-
-
-def _shape(candidates: list[_Candidate], noise: KnownNoise, variance: float, cumulant: float, copies: int) -> Shape:
-    terms: list[Term] = []
-    left, rest = 1.0, cumulant
-    for explained, kind, number, coefficient in sorted(candidates, reverse=True)[:MAIN_TERMS]:
-        part = round(min(copies * explained / variance, left), 9) if np.isfinite(variance) and variance > 0 else 0.0
-        law = noise.laws[kind]
-        if part < _LEAST_PART or law is None:
-            continue
-        terms.append(Term(law, number * copies, part))
-        left -= part
-        rest -= copies * number * coefficient**4 * float(noise.cumulants[kind])
-    excess = max(rest, 0.0) / (variance * left) ** 2 if variance > 0 and left > 1e-8 else 0.0
-    return Shape(tuple(terms), round(excess, 6))
-
-
-def joined(laws: list[Law]) -> Law:
-    """The law of a sum of independent errors."""
-    variance = sum(law.variance for law in laws)
-    if not 0 < variance < np.inf:
-        return Law(variance, Shape((), 0.0))
-    terms, cumulant = [], 0.0
-    for law in laws:
-        cumulant += law.variance**2 * law.shape.excess * law.shape.rest**2
-        terms += [term._replace(part=term.part * law.variance / variance) for term in law.shape.terms]
-    terms.sort(key=lambda term: -term.part)
-    for term in terms[MAIN_TERMS:]:
-        cumulant += variance**2 * term.number * term.coefficient**4 * fourth_cumulant(term.law)
-    shape = Shape(tuple(terms[:MAIN_TERMS]), 0.0)
-    excess = cumulant / (variance * shape.rest) ** 2 if shape.rest > 1e-8 else 0.0
-    return Law(variance, shape._replace(excess=round(excess, 6)))
+    return Error(variance, cumulant * copies, parts)

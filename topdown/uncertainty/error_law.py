@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, ndtr
 
 from topdown.geography.tree import FloatArray
-from topdown.noise import LatticeLaw, Law
+from topdown.noise import DiscreteGaussian, LatticeLaw, Law
 from topdown.noise.law import pitch_of
 
 _LAPLACE_EXCESS = 3.0
@@ -25,13 +25,17 @@ _STEP = 1.0 / 128.0
 _NO_REST = 1e-6
 _STEPS_OF_REST = 4.0
 """Cells within a standard deviation of the rest, where that is small beside the steps of the main term."""
-_LARGEST_GRID = 1 << 17
+_FINEST = 1.0 / 512.0
+"""Cells are not narrower: where that leaves steps within a cell, quantiles are at its end."""
+_LARGEST_GRID = 1 << 15
 _FINE_LATTICE = 0.01
 """Lattices whose steps are less than this part of the pivot's standard deviation are as good as continuous."""
 _NEGLIGIBLE = 1e-13
 _RESOLVED = 2.0
-_SMOOTHED = 0.5
-"""A rest of this standard deviation, in steps of the main term, leaves nothing of them but 1 % of their height."""
+LEAST_STEP = 0.004
+"""Steps of this height, in standard deviations, move a miss rate by 3e-4."""
+_MISPLACED = 1e-3
+"""Steps of the law are by so many standard deviations where they are not, since parts of the variance are rounded."""
 
 
 class Term(NamedTuple):
@@ -59,11 +63,13 @@ class Term(NamedTuple):
 
 class Shape(NamedTuple):
     """A pivot in units of its standard deviation: its main ``terms``, none or some, the largest first, and a rest with
-    the ``excess`` (fourth cumulant / variance squared).
+    the ``excess`` (fourth cumulant / variance squared). By up to a part (``differing``) the coefficients of those that
+    share it differ.
     """
 
     terms: tuple[Term, ...]
     excess: float
+    differing: float = 0.0
 
     @property
     def rest(self) -> float:
@@ -78,18 +84,21 @@ NORMAL = Shape((), 0.0)
 class Tail(NamedTuple):
     """P(X > x) of a symmetric law: ``log_tail`` (points,) at ``x`` (points,): 0, and the ends of equal cells of which
     the first is around 0. ``has_steps``: whether it falls in steps; ``is_sharp``: whether they are narrower than
-    cells.
+    cells. The law may reach further than here by ``slack`` and a part of x (``differing``).
     """
 
     x: FloatArray
     log_tail: FloatArray
     has_steps: bool
     is_sharp: bool
+    slack: float = 0.0
+    differing: float = 0.0
 
     def quantile(self, probability: FloatArray) -> FloatArray:
         """The least x with P(X > x) <= ``probability``, elementwise, for probabilities below 1/2; inf at 0.
 
-        Where the law has sharp steps the end of the cell that holds the step, so that no interval is too short.
+        Where the law has sharp steps the end of the cell that holds the step, and the slack beyond, so that no interval
+        is too short.
         """
         with np.errstate(divide="ignore"):
             wanted = np.log(np.asarray(probability, dtype=np.float64))
@@ -97,17 +106,22 @@ class Tail(NamedTuple):
         high, low = self.log_tail[after - 1], self.log_tail[after]
         part = np.ones_like(wanted) if self.is_sharp else (high - wanted) / np.maximum(high - low, 1e-300)
         found = self.x[after - 1] + np.clip(part, 0.0, 1.0) * (self.x[after] - self.x[after - 1])
+        found = found * (1.0 + self.differing) + self.slack
         return np.where(wanted < self.log_tail[-1], np.inf, found)
 
     def at_least(self, x: npt.NDArray[Any]) -> FloatArray:
         """The logarithm of P(X >= x), for x >= 0, from above: that at the last point before x."""
         step = 2.0 * self.x[1]
-        before = np.clip(np.ceil(np.asarray(x) / step - 0.5).astype(np.int64), 0, len(self.x) - 1)
+        before = np.clip(
+            np.ceil((np.asarray(x) - self.slack) / (1.0 + self.differing) / step - 0.5).astype(np.int64),
+            0,
+            len(self.x) - 1,
+        )
         found: FloatArray = self.log_tail[before]
         return found
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def tail(shape: Shape) -> Tail:
     """The tail of a pivot of that shape, down to 1e-13, from the convolution of its parts on a grid.
 
@@ -121,15 +135,57 @@ def tail(shape: Shape) -> Tail:
     product = np.fft.rfft(rest.masses(step, size))
     for term in shape.terms:
         product = product * np.fft.rfft(_masses(term, step, size)) ** term.number
-    widest = max((term.pitch for term in shape.terms), default=0.0)
     points, log_tail = _summed(np.fft.irfft(product, size), step)
-    has_steps = widest >= _FINE_LATTICE and rest.std < _SMOOTHED * widest
-    return Tail(points, log_tail, has_steps, has_steps and rest.std < _RESOLVED * step)
+    has_steps = _highest_step(shape.terms) >= _FINE_LATTICE
+    # Of a rest that is mostly 0 and seldom large two moments do not say where most of it is.
+    slack = _MISPLACED + (rest.std if rest.part < 1.0 else 0.0) if has_steps else 0.0
+    # Without steps the laws of those that share one differ by less, and not at all where they are normal.
+    differing = shape.differing * (1.0 if has_steps else 0.5 if shape.terms else 0.0)
+    return Tail(points, log_tail, has_steps, has_steps and rest.std < _RESOLVED * step, slack, differing)
 
 
 def quantile(shape: Shape, probability: float) -> float:
     """The least x with P(X > x) <= ``probability``, below 1/2, of a pivot of that shape."""
     return float(tail(shape).quantile(np.array([probability]))[0])
+
+
+def steps(
+    part: FloatArray, pitch: FloatArray, number: FloatArray, wide: npt.NDArray[np.bool_], most: int
+) -> FloatArray:
+    """About how high the steps (parts x errors) of laws are that come from each of up to so many (``most``) parts: the
+    distance of its values times what the other parts leave of its lattice, by their characteristic functions there.
+
+    The parts of the variance, the distances of the values in standard deviations (``pitch``), the ``number`` of draws
+    that each is the sum of, and whether these are `is_wide_gaussian`, all (parts x errors). What is left of the
+    variance is smooth. With d the distance of p_k / p_j from a whole number and v the variance of a draw in steps of
+    its lattice, a draw leaves exp(-2 pi^2 v d^2) of a wide Gaussian law and at most 1 / (1 + 8 v d^2) of a geometric
+    law.
+    """
+    found = np.zeros(part.shape)
+    on_lattice = pitch > 0
+    draw = np.divide(part, number * pitch**2, out=np.zeros(part.shape), where=on_lattice)
+    smooth = np.maximum(1.0 - np.where(on_lattice, part, 0.0).sum(axis=0), 0.0)
+    for into, own in zip(found[:most], pitch, strict=False):
+        some = np.flatnonzero(own >= LEAST_STEP)
+        if not len(some):  # it cannot be higher than its pitch
+            continue
+        ratio = pitch[:, some] / own[some]
+        lost = draw[:, some] * (ratio - np.rint(ratio)) ** 2
+        lost = number[:, some] * np.where(wide[:, some], 2.0 * np.pi**2 * lost, np.log1p(8.0 * lost))
+        into[some] = own[some] * np.exp(-lost.sum(axis=0) - 2.0 * np.pi**2 * smooth[some] / own[some] ** 2)
+    return found
+
+
+def is_wide_gaussian(law: Law) -> bool:
+    """Whether it is a discrete Gaussian law whose characteristic function is that of the normal law."""
+    return isinstance(law, DiscreteGaussian) and float(law.variance) * 4.0**law.grid_bits >= 1.0
+
+
+def _highest_step(terms: tuple[Term, ...]) -> float:
+    """About how high the steps of a law with these main terms are."""
+    columns = [(term.part, term.pitch, term.number, is_wide_gaussian(term.law)) for term in terms]
+    part, pitch, number, wide = np.array(columns, dtype=np.float64).reshape(-1, 4).T[:, :, None]
+    return float(steps(part, pitch, number, wide > 0, len(terms)).max(initial=0.0))
 
 
 def _step(terms: tuple[Term, ...], rest: _Rest, reach: float) -> float:
@@ -138,7 +194,7 @@ def _step(terms: tuple[Term, ...], rest: _Rest, reach: float) -> float:
     pitches = [term.pitch for term in terms if _FINE_LATTICE <= term.pitch <= reach]
     if not pitches:
         return _STEP
-    wanted = min(_STEP, rest.std / _STEPS_OF_REST) if rest.std > _NO_REST else _STEP
+    wanted = min(_STEP, max(_FINEST, rest.std / _STEPS_OF_REST)) if rest.std > _NO_REST else _STEP
     fewest = max(1, math.ceil(pitches[0] / max(wanted, 2.0 * reach / _LARGEST_GRID)))
     numbers = np.arange(fewest, (2 if len(pitches) > 1 else 1) * fewest + 1)
     strides = numbers[:, None] * np.array(pitches[1:]) / pitches[0]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import FloatArray
-from topdown.uncertainty.combination import Combination, Pivots, covariance, joined, law_of
+from topdown.uncertainty.combination import Combination, Pivots, covariance, error_of, law_of_sum
 from topdown.uncertainty.error_law import tail
 
 UNDETERMINED = "undetermined: every share from 0 to 1 is within the margin"
@@ -93,6 +93,7 @@ def _crossing(shares: FloatArray, beyond: FloatArray, out: int, within: int) -> 
 def _reach(found: Combination, known: Pivots, share: float, numbers: tuple[int, int, int], alpha: float) -> float:
     """The upper alpha / 2 quantile of A - share x B in its standard deviations."""
     mixes = np.array([[1.0, -share], [1.0, 0.0], [0.0, -share]])
-    laws = [law_of(found, known, mix, number) for mix, number in zip(mixes, numbers, strict=True) if number]
-    law = joined(laws)
+    law = law_of_sum(
+        [error_of(found, known, mix, number) for mix, number in zip(mixes, numbers, strict=True)], known.noise
+    )
     return float(tail(law.shape).quantile(np.array([alpha / 2.0]))[0]) if law.variance > 0 else 0.0

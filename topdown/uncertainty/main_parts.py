@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray
+from topdown.uncertainty.error_law import LEAST_STEP, is_wide_gaussian, steps
 from topdown.uncertainty.groups import Groups, Spread, groups, pitches
 from topdown.uncertainty.known_noise import KnownNoise
 from topdown.uncertainty.moments import MainTerms
@@ -25,8 +26,6 @@ _REGULAR_EXCESS = 0.5
 _ROUNDING = 1e-12
 _NORMAL_EXCESS = 0.02
 """Of an error's law: a normal law then misses within .0002 of nominal."""
-_HARMLESS_STEPS = 0.004
-"""Steps of this height, in standard deviations, move a miss rate by 3e-4."""
 
 
 class Parts(NamedTuple):
@@ -75,14 +74,22 @@ def shapes_of(parts: Parts, variance: FloatArray, noise: KnownNoise, cumulant: F
     fourth = table(_cumulants(main, noise) / unit[main.of] ** 2)
     pitch = table(main.coefficient * pitches(noise)[main.kind] / np.sqrt(unit[main.of]))
     excess = cumulant / unit**2
-    is_normal = (excess < _NORMAL_EXCESS) & (_largest_step(part, pitch) < _HARMLESS_STEPS)
-    needed = np.where(is_normal, 0, np.clip(_needed(part, fourth, pitch, excess), 1, _MOST_PARTS))
+    drawn = np.maximum(table(main.number.astype(np.float64)), 1.0)
+    wide = table(_wide_gaussians(noise)[main.kind]) > 0
+    step = steps(part, pitch, drawn, wide, _MOST_PARTS)
+    is_normal = (excess < _NORMAL_EXCESS) & (step.max(axis=0, initial=0.0) < LEAST_STEP)
+    needed = np.where(is_normal, 0, np.clip(_needed(part, fourth, step, excess), 1, _MOST_PARTS))
     kept = rank < needed[main.of]
     shape = (max(1, int(needed.max(initial=0))), len(variance))
     terms = MainTerms(np.zeros(shape, np.int64), np.ones(shape, np.int64), np.zeros(shape), np.zeros(shape))
     for into, column in zip(terms, (main.kind, main.number, main.coefficient, explained), strict=True):
         into[rank[kept], main.of[kept]] = column[kept]
     return groups(Spread(variance, np.where(is_normal, 0.0, cumulant)), terms, noise, fine=True)
+
+
+def _wide_gaussians(noise: KnownNoise) -> FloatArray:
+    """Of every kind of noise 1 where it is `is_wide_gaussian` (kinds,)."""
+    return np.array([float(law is not None and is_wide_gaussian(law)) for law in noise.laws])
 
 
 def _variances(parts: Parts, noise: KnownNoise) -> FloatArray:
@@ -106,27 +113,13 @@ def _merged(parts: Parts) -> Parts:
     return found._replace(number=number, coefficient=coefficient[order[starts]])
 
 
-def _needed(part: FloatArray, fourth: FloatArray, pitch: FloatArray, excess: FloatArray) -> IntArray:
-    """How many parts of every error (errors,) are to be exact, from those of the variance, of the excess, and the
-    distances of their values, all (parts x errors), in deviations."""
+def _needed(part: FloatArray, fourth: FloatArray, step: FloatArray, excess: FloatArray) -> IntArray:
+    """How many parts of every error (errors,) are to be exact, from those of the variance, of the excess, and the steps
+    of the law that come from each, all (parts x errors)."""
     none = np.zeros((1, part.shape[1]))
     rest = np.maximum(1.0 - np.cumsum(np.concatenate([none, part]), axis=0), 0.0)
     left = np.maximum(excess - np.cumsum(np.concatenate([none, fourth]), axis=0), 0.0)
-    widest = np.maximum.accumulate(np.concatenate([pitch, none])[::-1], axis=0)[::-1]
-    regular = (left <= _REGULAR_EXCESS * rest**2 + _ROUNDING) & (widest <= np.sqrt(rest) + _ROUNDING)
+    highest = np.maximum.accumulate(np.concatenate([step, none])[::-1], axis=0)[::-1]
+    regular = (left <= _REGULAR_EXCESS * rest**2 + _ROUNDING) & (highest < LEAST_STEP)
     regular[-1] = True
     return np.asarray(np.argmax(regular, axis=0))
-
-
-def _largest_step(part: FloatArray, pitch: FloatArray) -> FloatArray:
-    """About how high the steps (errors,) are that are left in the law: a lattice's pitch times exp(-2 pi^2 s^2 /
-    pitch^2), s^2 being the variance of all whose values lie at most half as far apart."""
-    found = np.zeros(part.shape[1])
-    for own in pitch[:_MOST_PARTS]:
-        if own.max() < _HARMLESS_STEPS:  # it cannot be higher than its pitch
-            continue
-        smooth = np.maximum(1.0 - np.where(pitch > 0.5 * own, part, 0.0).sum(axis=0), 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = own * np.exp(-2.0 * np.pi**2 * smooth / own**2)
-        found = np.fmax(found, step)
-    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection.equality import Gains, all_shares, open_leaves, upward_gains
@@ -160,8 +161,9 @@ def main_terms(
             _enter(terms, nodes, levels[nodes], siblings, theirs, usable)
             above = families.spread(noisy[families.parents].astype(np.int64))
             _enter(terms, nodes, families.spread(kind[families.parents]), above, found.parent[nodes], usable)
-        counted, mean = _descendants(found, like, level, tree)
-        _enter(terms, slice(0, nodes.start), np.full(nodes.start, level, np.int32), counted, mean, usable)
+        counted, mean = (one[: nodes.start] for one in descendants(found.upward.own, like[nodes], level, tree))
+        above_it, of_level = slice(0, nodes.start), np.full(nodes.start, level, np.int32)
+        _enter(terms, above_it, of_level, counted.astype(np.int64), found.inner[above_it] * mean, usable)
     for families in tree.families_down():
         single = np.flatnonzero(families.counted == 1)
         for column in terms:
@@ -202,17 +204,16 @@ def _enter_some(
         new = moved
 
 
-def _descendants(found: Moments, noisy: np.ndarray, level: int, tree: Tree) -> tuple[IntArray, FloatArray]:
-    """How many noisy nodes of ``level`` lie below every node above it, and their noise's mean coefficient in the node's
-    pivot.
+def descendants(own: FloatArray, noisy: npt.NDArray[np.bool_], level: int, tree: Tree) -> tuple[FloatArray, FloatArray]:
+    """How many ``noisy`` nodes (nodes of ``level``,) of ``level`` every node down to there is or has below it, and the
+    mean coefficient of their noise in its upward estimate, both (nodes down to there,). ``own``: as `Upward` has it.
     """
     nodes = tree.level(level)
-    total, counted = np.zeros(nodes.stop), np.zeros(nodes.stop, np.int64)
-    counted[nodes] = noisy[nodes]
-    total[nodes] = np.where(noisy[nodes], found.upward.own[nodes], 0.0)
+    total, counted = np.zeros(nodes.stop), np.zeros(nodes.stop)
+    counted[nodes] = noisy
+    total[nodes] = np.where(noisy, own[nodes], 0.0)
     for index in range(level - 1, -1, -1):
         families = tree.families(index)
         counted[families.parents] = families.total(counted[families.children])
-        total[families.parents] = (1.0 - found.upward.own[families.parents]) * families.total(total[families.children])
-    total, counted = total[: nodes.start], counted[: nodes.start]
-    return counted, found.inner[: nodes.start] * total / np.maximum(counted, 1)
+        total[families.parents] = (1.0 - own[families.parents]) * families.total(total[families.children])
+    return counted, total / np.maximum(counted, 1.0)

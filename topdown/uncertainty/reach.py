@@ -25,6 +25,9 @@ _OWN = "by the law of its error, which has a number of its own for every unit an
 class Reach:
     """``alpha``: how often errors may go beyond. ``laws``: theirs; None where they are taken to be normal, or are not
     known (``is_known``).
+
+    Under noise within bounds the normal law is an assumption and no known law: that noise's depends on the true count,
+    and no coverage is promised.
     """
 
     alpha: float
