@@ -62,7 +62,7 @@ class HistogramRelease:
         wrong = np.flatnonzero((self.counts <= 0) | (self.cells < 0) | (self.cells >= self.schema.n_cells))
         if len(wrong):
             raise ProjectionError(
-                f"{self._described(int(nodes[wrong[0]]), int(self.cells[wrong[0]]))}: {self.counts[wrong[0]]} records; "
+                f"{self.described(int(nodes[wrong[0]]), int(self.cells[wrong[0]]))}: {self.counts[wrong[0]]} records; "
                 "a release has at least one in each of its cells, which are of the schema"
             )
         tree = self.geography.tree
@@ -82,11 +82,12 @@ class HistogramRelease:
             if gap.any():
                 place = order[begins[int(np.flatnonzero(gap)[0])]]
                 raise ProjectionError(
-                    f"{self._described(int(keys[0][place]), int(keys[1][place]))}: its children add up to "
+                    f"{self.described(int(keys[0][place]), int(keys[1][place]))}: its children add up to "
                     f"{-int(gap[gap != 0][0])} more than it has"
                 )
 
-    def _described(self, node: int, cell: int) -> str:
+    def described(self, node: int, cell: int) -> str:
+        """A node and a cell in words, for messages."""
         if not 0 <= cell < self.schema.n_cells:
             return f"{self.geography.describe(node)}, cell number {cell}"
         places = np.unravel_index(cell, self.schema.shape)
