@@ -79,7 +79,7 @@ def cross_check_histograms(
     ``limits``.
     """
     method = method_named(estimate.method)
-    descent = descent_of(measurements, method, estimate.weights, limits, estimate.upward)
+    descent = descent_of(measurements, method, estimate.weights, limits, estimate.upward, estimate.order)
     inner = estimate.values[: descent.tree.n_families]
     above = [Sparse(np.flatnonzero(row), row[row > 0]) for row in inner]
     return cross_check_families(descent, method, above, solver=solver, rng=rng)

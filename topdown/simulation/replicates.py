@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,7 @@ class Simulation:
     components: Components | None
     patterns: Patterns | None
     limits: AnswerLimits | None
+    order: Mapping[str, tuple[tuple[Query, ...], ...]]  # by projection the queries that it settles first, by level
     seed: int
     chunk: int
     impossible: IntArray  # (cells,), those in which no record can be
@@ -138,7 +140,8 @@ def _by_families(
         raise ValueError("families of histograms need the patterns of their queries")
     mine = [{q: Answers(one.values[row], one.variance) for q, one in level.items()} for level in measured]
     start = study.tree.n_levels - 1 if method.upward else 0
-    descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits)
+    order = () if method.at_once else study.order[method.projection]
+    descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits, order)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
     try:
         histograms, _ = descend(descent, method.its_method.for_families(), settle=settle)
