@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -143,6 +143,7 @@ def _start_in(job: Job, part: Part) -> int:
 def _whole(
     job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None, executor: Executor | None = None
 ) -> Whole:
+    descent = replace(descent, whole_total=True)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.places)
     return Whole(*descend(descent, job.its_method.for_families(), executor, settle, roots), descent)
 

@@ -135,7 +135,8 @@ class Descent:
     that a record can be in.
 
     ``leaves`` (nodes,): how many leaves lie below every node; in a tree whose leaves are the roots of others, of those.
-    ``order``: by level the queries whose answers are settled first (`passes`), () where none are.
+    ``order``: by level the queries whose answers are settled first (`passes`), () where none are; ``whole_total`` as
+    `in_order` takes it.
     """
 
     tree: Tree
@@ -145,6 +146,7 @@ class Descent:
     cells: IntArray
     leaves: IntArray
     order: Sequence[tuple[Query, ...]] = ()
+    whole_total: bool = False
 
     def first(self, index: int) -> tuple[Query, ...]:
         """The queries that are settled first in the families whose children are of level ``index``."""
@@ -338,7 +340,7 @@ def _one(
         return [Sparse(nothing, np.zeros(0))] * count, Check.of_nothing(count)
     family = descent.family(index, nodes, above)
     try:
-        passes, family, solved = in_order(family, descent.first(index), solver.solve)
+        passes, family, solved = in_order(family, descent.first(index), solver.solve, whole_total=descent.whole_total)
     except ProjectionError as error:
         raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
     check = solver.check(descent, index, nodes, family, solved)

@@ -53,7 +53,7 @@ def cross_check_families(
     failed: ProjectionError | None = None
     for name in dict.fromkeys([solver.upper(), *ROBUST]):
         try:
-            apart = [_apart(program, first, method, name) for program, first in programs]
+            apart = [_apart(program, first, descent.whole_total, method, name) for program, first in programs]
         except ProjectionError as error:
             failed = failed or error
             continue
@@ -119,11 +119,13 @@ def _program(descent: Descent, tree: Tree, parent: int, above: Sparse) -> _Progr
     return descent.family(index, slice(children.start - first, children.stop - first), above), descent.first(index)
 
 
-def _apart(family: Family, first: Sequence[Query], method: Method, solver: str) -> tuple[float, float]:
+def _apart(
+    family: Family, first: Sequence[Query], whole_total: bool, method: Method, solver: str
+) -> tuple[float, float]:
     """The largest distance of a child's two solutions in standard deviations, and its largest difference in counts, in
     the pass where that is largest."""
     own = method.for_families()
-    passes, last, solved = in_order(family, first, own.solve)
+    passes, last, solved = in_order(family, first, own.solve, whole_total=whole_total)
     found = []
     for program, x in [*((classes.program, one.x) for classes, one in passes), (last, solved.x)]:
         difference = solve_by_cvxpy(method.stated(own.program, program), solver=solver, options={}).x - x

@@ -57,9 +57,13 @@ class Classes(NamedTuple):
 
 
 def in_order(
-    family: Family, order: Sequence[Query], solve: Callable[[Family], Solved]
+    family: Family, order: Sequence[Query], solve: Callable[[Family], Solved], *, whole_total: bool = False
 ) -> tuple[list[tuple[Classes, Solved]], Family, Solved]:
-    """The passes of a family's program with their solutions, the last pass's program, and its solution."""
+    """The passes of a family's program with their solutions, the last pass's program, and its solution.
+
+    ``whole_total``: whether a root's total is rounded to the nearest whole number before the rest is settled, where
+    whole histograms are made: rounding its cells alone, most of which are below 1/2, would take its floor too often.
+    """
     passes = []
     for number, query in enumerate(order):
         classes = classes_of(family, order[: number + 1])
@@ -67,7 +71,7 @@ def in_order(
             break  # it is the last one
         solved = solve(classes.program)
         passes.append((classes, solved))
-        family = family._replace(conditions=_with_answers(family, query, classes.program.cells, solved.x))
+        family = family._replace(conditions=_with_answers(family, query, classes, solved.x, whole_total))
     return passes, family, solve(family)
 
 
@@ -138,15 +142,16 @@ def _known_of_classes(
     return Gathered(own, h), base, found
 
 
-def _with_answers(family: Family, query: Query, examples: IntArray, u: FloatArray) -> Rows:
-    """The family's conditions, and that the answers to ``query`` are what they are in ``u`` (children x classes), of
-    classes for which the cells ``examples`` stand.
+def _with_answers(family: Family, query: Query, classes: Classes, u: FloatArray, whole_total: bool) -> Rows:
+    """The family's conditions, and that the answers to ``query`` are what they are in ``u`` (children x classes).
 
     A cell of an empty answer is closed. A condition that is about sums of these answers holds already, and is left out.
     """
     answers, first, place = np.unique(query.answers_of(family.cells), return_index=True, return_inverse=True)
     inside = place == np.arange(len(answers))[:, None]
-    held = u @ (query.answers_of(examples)[:, None] == answers)
+    held = u @ (query.answers_of(classes.program.cells)[:, None] == answers)
+    if whole_total and family.total is None and query.n_answers == 1:
+        held = np.rint(held)
     allowed, rows, low, high = family.conditions
     empty = held <= 0
     other = (rows != rows[:, first][:, place]).any(axis=1)

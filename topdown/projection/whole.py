@@ -6,7 +6,7 @@ So a child has records only where its parent has some, and what is kept of a nod
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -94,6 +94,7 @@ def whole_histograms(
     ties = KeyedSource(read_exactly(source, 32))
     try:
         descent = descent_of(measurements, method, weights, limits, upward, order)
+        descent = replace(descent, whole_total=rounding.name == "nearest")
         with thread_pool(workers) as pool:
             found, checks = descend(descent, own, pool, settler(descent, rounding, ties))
     except Contradiction as contradiction:

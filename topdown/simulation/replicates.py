@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -142,6 +142,7 @@ def _by_families(
     start = study.tree.n_levels - 1 if method.upward else 0
     order = () if method.at_once else study.order[method.projection]
     descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits, order)
+    descent = replace(descent, whole_total=method.rounded)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
     try:
         histograms, _ = descend(descent, method.its_method.for_families(), settle=settle)
