@@ -25,6 +25,7 @@ def test_defaults_are_filled_in_and_resolved(tmp_path: Path) -> None:
         "cross_check": True,
         "solver": "OSQP",
         "upward": None,
+        "order": None,
     }
     assert resolved["privacy"]["mechanism"] == "geometric"
     assert resolved["privacy"]["neighbours"] == "add-remove"

@@ -58,9 +58,11 @@ def made(rng: np.random.Generator) -> tuple[td.Geography, Entries]:
     return geography, Entries.of_leaves(geography.tree, cells, keys, rng.poisson(6, len(keys)).astype(np.int64))
 
 
-def job_of(only_child: str, method: str, upward: str | None = None) -> steps.Job:
+def job_of(
+    only_child: str, method: str, upward: str | None = None, order: dict[str, list[str]] | list[str] | None = None
+) -> steps.Job:
     plan = td.Plan("discrete-gaussian", rho="2", shares=SHARES, only_child=only_child).for_levels(LEVELS)
-    return steps.Job(SCHEMA, LEVELS, plan.for_schema(SCHEMA), method, TIES, upward)
+    return steps.Job(SCHEMA, LEVELS, plan.for_schema(SCHEMA), method, TIES, upward, order)
 
 
 def streams_of(geography: td.Geography, entries: Entries, job: steps.Job) -> NoiseStreams:
@@ -139,6 +141,22 @@ def test_parts_are_the_whole(method: str, upward: str | None, only_child: str) -
         for level in (1, 2, 3):
             for leaves in (1, 12, 10_000):
                 np.testing.assert_array_equal(in_parts(geography, entries, job, level, leaves), expected)
+
+
+@pytest.mark.parametrize("order", [[], ["total"], {"county": ["race", "total"], "block": ["total"]}])
+@pytest.mark.parametrize("method", ["gls-top-down", "top-down"])
+def test_in_any_order_parts_are_the_whole(method: str, order: dict[str, list[str]] | list[str]) -> None:
+    geography, entries = made(np.random.default_rng(1))
+    job = job_of("measure", method, order=order)
+    measurements = td.measure(td.Counts(geography, SCHEMA.cells(), entries, SCHEMA), job.plan, NOISE)
+    whole = whole_histograms(
+        measurements, METHODS[method], FAMILY_ROUNDINGS["nearest"], "variance", _Fixed(TIES.key), order=order
+    )
+    expected = np.zeros((geography.n_nodes, SCHEMA.n_cells))
+    for node, one in enumerate(whole.histograms):
+        expected[node, one.cells] = one.values
+    for level in (1, 3):
+        np.testing.assert_array_equal(in_parts(geography, entries, job, level, 12), expected)
 
 
 def test_parts_by_a_method_of_ones_own_are_its_whole(monkeypatch: pytest.MonkeyPatch) -> None:

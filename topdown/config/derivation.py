@@ -38,6 +38,10 @@ class Projection(Section):
     upward: str | None = None
     """"from LEVEL": of "gls-top-down" and several queries the level where the upward pass starts. What is measured
     below it shares out its counts and tells nothing of them. By default it starts at the leaves."""
+    order: list[str] | dict[str, list[str]] | None = None
+    """Of "top-down" and "gls-top-down" and several queries those that are settled first, one after the other, at every
+    level, or by level: x >= 0 is asked of a query's answers alone, and these are kept when the next is settled. []
+    settles all at once. By default the total goes first at the root, where it is measured there and not exact."""
     cross_check: bool = True
     """Solve the program, or a sample of it, a second time by cvxpy, and refuse a release where the two differ."""
     solver: str = "OSQP"

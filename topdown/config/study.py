@@ -176,6 +176,11 @@ class StudyConfig(RunConfig):
                 "projection.upward: a study follows methods by name, whose upward pass starts at the leaves; leave it "
                 "out, and see the errors of a release with it by topdown check --errors"
             )
+        if self.projection.order is not None:
+            raise ValueError(
+                'projection.order: a study follows methods by name: "gls-top-down" settles the total first at a root '
+                'that is not exact, and "gls-top-down/at-once" settles all queries at once; leave it out'
+            )
         return self
 
     @property

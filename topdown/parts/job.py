@@ -23,6 +23,7 @@ from topdown.parts.cut import parts_of
 from topdown.parts.steps import Part
 from topdown.parts.store import put, take
 from topdown.privacy.plan import Plan
+from topdown.projection.passes import Order
 from topdown.wording import shown_path
 from topdown.workload import Schema
 
@@ -148,6 +149,7 @@ class Record:
     written beside the release; ``csv``: whether they are text, too.
     ``solver``: who solves some families again, None where nobody does. ``marks``: what every table says of itself.
     ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
+    ``order``: the queries that are settled first, None for what is usual.
     """
 
     configuration: str
@@ -166,6 +168,7 @@ class Record:
     marks: dict[str, str]
     geography: str = ""
     upward: str | None = None
+    order: Order | None = None
     counts: str = field(default="", repr=False)
 
     @classmethod
@@ -183,6 +186,7 @@ class Record:
         solver: str | None,
         marks: dict[str, str],
         upward: str | None = None,
+        order: Order | None = None,
     ) -> Record:
         """The record of a release called ``name``, by its configuration and its input, that is ``cut`` at a level into
         parts of so many leaves."""
@@ -201,6 +205,7 @@ class Record:
             solver,
             marks,
             upward=upward,
+            order=order,
         )
 
     @classmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from topdown.projection import diffuse, subtrees
 from topdown.projection.conditions import Limits
 from topdown.projection.families import Check, Descent, Sparse, descend
 from topdown.projection.method import Method, method_named
+from topdown.projection.passes import Order, order_of_plan
 from topdown.projection.patterns import Patterns
 from topdown.projection.upward_start import start_of
 from topdown.projection.whole import FAMILY_ROUNDINGS, settler
@@ -42,6 +43,7 @@ class Job:
     method: str
     ties: KeyedSource = field(repr=False)
     upward: str | None = None
+    order: Order | None = None
 
     @cached_property
     def its_method(self) -> Method:
@@ -52,6 +54,11 @@ class Job:
     def start(self) -> int:
         """The number of the level where the upward pass starts."""
         return start_of(self.levels, self.its_method, self.upward)
+
+    @cached_property
+    def settled_first(self) -> tuple[tuple[Query, ...], ...]:
+        """The queries that are settled first, by level. Raises `ConfigError` for an order that makes no sense."""
+        return order_of_plan(self.plan, self.levels, self.schema, self.its_method, self.order)
 
     @cached_property
     def patterns(self) -> Patterns:
@@ -117,14 +124,15 @@ def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots) -> Whol
 
     ``measured``: of the levels above the leaves. Some families are solved at once, by threads. Raises `Contradiction`.
     """
-    descent = subtrees.above(tree, measured, roots, job.patterns, job.start)
+    descent = subtrees.above(tree, measured, roots, job.patterns, job.start, order=job.settled_first)
     with thread_pool(min(FAMILIES_AT_ONCE, available_workers())) as pool:
         return _whole(job, Part(tree, 0, (0,) * tree.n_levels), descent, None, pool)
 
 
 def down(job: Job, part: Part, measured: Measured, histograms: Sequence[Sparse]) -> Whole:
     """Whole histograms of a part, from those of its uppermost nodes. Raises `Contradiction`."""
-    return _whole(job, part, subtrees.below(part.tree, measured, job.patterns, _start_in(job, part)), histograms)
+    start, order = _start_in(job, part), job.settled_first[part.top :]
+    return _whole(job, part, subtrees.below(part.tree, measured, job.patterns, start, order=order), histograms)
 
 
 def _start_in(job: Job, part: Part) -> int:
@@ -135,6 +143,7 @@ def _start_in(job: Job, part: Part) -> int:
 def _whole(
     job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None, executor: Executor | None = None
 ) -> Whole:
+    descent = replace(descent, whole_total=True)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.places)
     return Whole(*descend(descent, job.its_method.for_families(), executor, settle, roots), descent)
 

@@ -26,6 +26,7 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.method import method_named
+from topdown.projection.passes import order_by_level
 from topdown.projection.project import project
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, WholeProjection, require_whole, whole_histograms
 from topdown.release.answer_tables import ESTIMATED, FOLDER, paths_of
@@ -179,7 +180,9 @@ def projected(
 
     def whole_and_again() -> tuple[Whole, Future[dict[str, CrossCheck]]]:
         rule = FAMILY_ROUNDINGS["nearest"]
-        found = whole_histograms(measurements, method, rule, options.weights, ties, limits, workers, options.upward)
+        found = whole_histograms(
+            measurements, method, rule, options.weights, ties, limits, workers, options.upward, options.order
+        )
         # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
         return found, started(lambda: again_beneath(found), meanwhile)
 
@@ -205,7 +208,12 @@ def projected(
         give_back()
     with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
-    beside["non_negative"] = WholeProjection(options.method, options.weights, whole.certificate)
+    beside["non_negative"] = WholeProjection(
+        options.method,
+        options.weights,
+        whole.certificate,
+        order=order_by_level(measurements.geography.levels, whole.descent.order),
+    )
     return Projected(beside, again, release, intervals)
 
 
@@ -240,6 +248,7 @@ def estimated(
             weights=options.weights,
             limits=limits,
             upward=options.upward,
+            order=options.order,
         ),
     }
     return dict(zip(jobs, map_ordered(lambda job: job(), list(jobs.values()), pool), strict=True))
@@ -271,6 +280,7 @@ def made_whole(
         source=source,
         workers=workers,
         upward=options.upward,
+        order=options.order,
     )
 
 

@@ -46,6 +46,7 @@ from topdown.privacy.only_child import largest_gains
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
+from topdown.projection.passes import order_of_plan
 from topdown.projection.upward_start import require_determined, start_of
 from topdown.release.manifest import Origin
 from topdown.release.sparse_rows import row_columns
@@ -193,6 +194,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         plan = measurable(plan, geography.levels, counts.schema)
         gains = largest_gains(plan, geography)
         _require_upward(config, plan, geography.levels)
+        _require_order(config, plan, geography.levels)
         require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         if goes_in_parts(config, geography.n_nodes, part_size):
@@ -256,6 +258,17 @@ def _require_upward(config: RunConfig, plan: Plan, levels: Sequence[str]) -> Non
         )
     start = start_of(levels, method_named(config.projection.method), upward)
     require_determined(levels, [[Query.parse(name, schema) for name in plan.queries(level)] for level in levels], start)
+
+
+def _require_order(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
+    """Refuse an order of queries that makes no sense, before any noise is drawn."""
+    order = config.projection.order
+    if order and not config.by_family:
+        raise ConfigError(
+            f"projection.order = {shown(order)} is for releases of several queries, or within limits, which are made "
+            "family by family; the cells alone are measured: leave it out"
+        )
+    order_of_plan(plan, levels, config.schema_of_cells, method_named(config.projection.method), order)
 
 
 def charged_to(config: RunConfig) -> Charged | None:

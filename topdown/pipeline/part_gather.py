@@ -22,6 +22,8 @@ from topdown.pipeline.part_plan import Cut
 from topdown.projection.certificate import Certificate, worst_of
 from topdown.projection.crosscheck import CrossCheck
 from topdown.projection.families import Programs
+from topdown.projection.method import method_named
+from topdown.projection.passes import order_by_level, order_of_plan
 from topdown.projection.whole import WholeProjection
 from topdown.release.answer_tables import paths_of
 from topdown.release.catalogue import Catalogue
@@ -66,8 +68,13 @@ def publish_parts(
     certificates, programs, again = zip(
         _solved(held(folder.top)), *(_solved(held(folder.down(part))) for part in range(record.n_parts)), strict=True
     )
+    settled = order_of_plan(plan, record.levels, schema, method_named(record.method), record.order)
     projection = WholeProjection(
-        record.method, "variance", worst_of(certificates), programs=Programs.together(programs)
+        record.method,
+        "variance",
+        worst_of(certificates),
+        programs=Programs.together(programs),
+        order=order_by_level(record.levels, settled),
     )
     projections = {"non_negative": projection}
     solved_again = [one for one in again if one is not None]

@@ -121,4 +121,5 @@ def record_of(
         solver=config.projection.solver if config.projection.cross_check else None,
         marks=marks_of(fit_for_release=True),
         upward=config.projection.upward,
+        order=config.projection.order,
     )

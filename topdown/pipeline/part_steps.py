@@ -167,7 +167,8 @@ def _begun(root: Path) -> tuple[Folder, Record, Begun]:
 def _job(record: Record, begun: Begun) -> steps.Job:
     # The stream that breaks ties in the whole tree is made so, too.
     ties = KeyedSource(read_exactly(begun.ties, 32))
-    return steps.Job(record.its_schema, record.levels, record.its_plan, record.method, ties, record.upward)
+    plan = record.its_plan
+    return steps.Job(record.its_schema, record.levels, plan, record.method, ties, record.upward, record.order)
 
 
 def _measured(

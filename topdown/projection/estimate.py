@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,7 +32,8 @@ class Estimate:
 
     ``values`` (nodes x cells): every family adds up, to rounding. ``variance`` (nodes x cells): the variance of every
     value given the truth, or None where it is not known (every non-negative projection). ``method``,
-    ``nonnegative``, ``engine``, ``weights``, ``upward``: how it was made. ``certificate``: the residuals of its
+    ``nonnegative``, ``engine``, ``weights``, ``upward``, ``order``: how it was made; ``order``: the queries that were
+    settled first, by level. ``certificate``: the residuals of its
     program. ``exact`` (nodes x cells): which values are exact (invariants, and what they imply). ``attributes``: the
     schema of the cells, None where they are one attribute. ``covariance``: of all answers together, where several
     queries were measured.
@@ -52,6 +53,7 @@ class Estimate:
     attributes: Schema | None = None
     covariance: Covariance | None = field(default=None, repr=False)
     upward: str | None = None
+    order: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def schema(self) -> Schema:

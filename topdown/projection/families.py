@@ -20,7 +20,9 @@ from topdown.machine.parallel import map_ordered
 from topdown.projection.conditions import Conditions, Rows
 from topdown.projection.information import Gathered, Information
 from topdown.projection.invariants import Contradiction
+from topdown.projection.passes import Classes, in_order
 from topdown.projection.patterns import Patterns
+from topdown.workload import Query
 
 _ROUNDING = 2.0**-43
 """What rounding may be of the largest terms of an equation, over all its terms and their way through the solution."""
@@ -71,6 +73,32 @@ class Check(NamedTuple):
         zeros = np.zeros(children)
         return cls(zeros, zeros, np.ones(children), 0.0, 0.0)
 
+    @classmethod
+    def worst_of(cls, passes: Sequence[Check]) -> Check:
+        """Of the passes of one family: of every child that which is furthest from solving its program."""
+        gap, rounding, deviation = (np.stack([getattr(one, part) for one in passes]) for part in cls._fields[:3])
+        worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=0), np.arange(gap.shape[1])
+        last = max(passes, key=lambda one: one.off - one.allowed)
+        variables, rounds = sum(one.variables for one in passes), sum(one.rounds for one in passes)
+        return cls(gap[worst], rounding[worst], deviation[worst], last.off, last.allowed, variables, rounds)
+
+    @classmethod
+    def _of(
+        cls,
+        lacking: tuple[FloatArray, FloatArray, FloatArray],
+        missed: FloatArray,
+        family: Family,
+        solved: Solved,
+    ) -> Check:
+        """Of ``family``'s solution: ``lacking``, by how much its equations are (children, ...), what rounding may be of
+        that, and the noise; and by how much the conditions are ``missed`` (children,)."""
+        gap, rounding, deviation = lacking
+        worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=1)
+        at, x = (np.arange(len(gap)), worst), solved.x
+        off = 0.0 if family.total is None else float(np.abs(x.sum(axis=0) - family.total).max())
+        allowed = _ROUNDING * len(x) * float(x.max(initial=0.0))
+        return cls(np.maximum(gap[at], missed), rounding[at], deviation[at], off, allowed, x.size, solved.rounds)
+
 
 class Programs(NamedTuple):
     """How many families' programs were solved, of how many variables, in how many rounds, and in how many at most."""
@@ -107,6 +135,8 @@ class Descent:
     that a record can be in.
 
     ``leaves`` (nodes,): how many leaves lie below every node; in a tree whose leaves are the roots of others, of those.
+    ``order``: by level the queries whose answers are settled first (`passes`), () where none are; ``whole_total`` as
+    `in_order` takes it.
     """
 
     tree: Tree
@@ -115,6 +145,12 @@ class Descent:
     patterns: Patterns
     cells: IntArray
     leaves: IntArray
+    order: Sequence[tuple[Query, ...]] = ()
+    whole_total: bool = False
+
+    def first(self, index: int) -> tuple[Query, ...]:
+        """The queries that are settled first in the families whose children are of level ``index``."""
+        return self.order[index] if self.order else ()
 
     def family(self, index: int, nodes: slice, above: Sparse | None) -> Family:
         """The program of the children ``nodes``, numbered from the first of level ``index``, of a parent ``above``."""
@@ -130,33 +166,46 @@ class Descent:
     def check(self, index: int, nodes: slice, family: Family, solved: Solved) -> Check:
         """How far ``solved`` is from optimal, by the measurements themselves."""
         x, multipliers = solved.x, solved.rows
-        slope, size = self.information[index].slope(x, nodes, family.cells)
-        prior = self.information[index].openness.prior(nodes)
-        if prior:
-            wanted = _shares(self._parts(index, nodes), family.total, x.shape)
-            slope, size = slope + prior * (x - wanted), size + prior * (x + wanted)
+        slope, size = self._slope(index, nodes, family, x)
         held = multipliers @ family.conditions.rows
         residual = slope - solved.sums - held
         size = size + np.abs(solved.sums) + np.abs(multipliers) @ family.conditions.rows
         strength = family.known.table[:, np.diagonal(family.pattern)]
-        # Where its own equation would put a cell, everything else as it is; not below 0.
-        missed = np.abs(x - np.maximum(x - residual / strength, 0.0))
-        gap = np.where(family.conditions.allowed, missed, np.where(x == 0, 0.0, np.inf))
-        rounding, deviation = _ROUNDING * size / strength, 1 / np.sqrt(strength)
-        worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=1)
-        at = np.arange(len(x)), worst
-        lacking = _missed_rows(family.conditions, x, multipliers, strength)
-        off = np.zeros(1) if family.total is None else np.abs(x.sum(axis=0) - family.total)
-        most = float(x.max(initial=0.0))
-        return Check(
-            np.maximum(gap[at], lacking),
-            rounding[at],
-            deviation[at],
-            float(off.max()),
-            _ROUNDING * len(x) * most,
-            x.size,
-            solved.rounds,
+        gap = _missed_cells(x, residual / strength, family.conditions)
+        lacking = gap, _ROUNDING * size / strength, 1 / np.sqrt(strength)
+        return Check._of(lacking, _missed_rows(family.conditions, x, multipliers, strength), family, solved)
+
+    def check_pass(self, index: int, nodes: slice, family: Family, classes: Classes, solved: Solved) -> Check:
+        """As `check`, of a pass on ``classes`` of the family's cells, by the measurements themselves: at the histograms
+        of which the classes are sums, the slope is one in every class, and solves the program of the classes."""
+        (_, multipliers, rows, _), program, of_cell = solved, classes.program, classes.of_cell
+        u, x = solved.x, classes.in_cells(solved.x)
+        slope, size = self._slope(index, nodes, family, x)
+        members = of_cell[:, None] == np.arange(u.shape[1])
+        shares = members / members.sum(axis=0)
+        size = size + (np.abs(multipliers) + np.abs(rows) @ program.conditions.rows)[:, of_cell]
+        residual = slope - (multipliers + rows @ program.conditions.rows)[:, of_cell]
+        of_class = residual @ shares
+        strength = family.known.table[:, np.diagonal(family.pattern)]
+        own = program.known.table[:, np.diagonal(program.pattern)]
+        gap = np.maximum(_missed_cells(u, of_class / own, program.conditions), np.abs(x @ members - u))
+        apart = np.abs(residual - of_class[:, of_cell]) / strength
+        lost = _ROUNDING * (size @ shares / own + np.abs(x) @ members)
+        lacking = (
+            np.concatenate([gap, apart], axis=1),
+            np.concatenate([lost, _ROUNDING * size / strength], axis=1),
+            1 / np.sqrt(np.concatenate([own, strength], axis=1)),
         )
+        return Check._of(lacking, _missed_rows(program.conditions, u, rows, own), program, solved)
+
+    def _slope(self, index: int, nodes: slice, family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """P x - g from the measurements, and the sum of its terms' sizes."""
+        slope, size = self.information[index].slope(x, nodes, family.cells)
+        prior = self.information[index].openness.prior(nodes)
+        if not prior:
+            return slope, size
+        wanted = _shares(self._parts(index, nodes), family.total, x.shape)
+        return slope + prior * (x - wanted), size + prior * (np.abs(x) + wanted)
 
     def _parts(self, index: int, nodes: slice) -> FloatArray:
         """The numbers of leaves of some nodes, as parts of their family's."""
@@ -173,6 +222,12 @@ def _with_prior(
 ) -> Gathered:
     """``known`` and, weakly, that the parent's cells are shared out by the numbers of leaves."""
     return Gathered(known.table + prior * patterns.same, known.g + prior * _shares(parts, total, known.g.shape))
+
+
+def _missed_cells(x: FloatArray, step: FloatArray, conditions: Rows) -> FloatArray:
+    """How far every cell is from where its own equation would put it, everything else as it is: ``step`` lower, but not
+    below 0."""
+    return np.where(conditions.allowed, np.abs(x - np.maximum(x - step, 0.0)), np.where(x == 0, 0.0, np.inf))
 
 
 def _missed_rows(conditions: Rows, x: FloatArray, multipliers: FloatArray, strength: FloatArray) -> FloatArray:
@@ -221,19 +276,21 @@ class FamilySolver:
     solution. ``check``: how far a solution is from optimal, from the measurements and not from how it was solved; given
     the `Descent`, the level, the children's numbers in it, the program and the solution. ``program``: the program that
     ``solve`` solves, as least squares of what is known of the children, for any other solver; None where it cannot be
-    stated so, and there is then no second solution.
+    stated so, and there is then no second solution. ``check_pass``: as ``check``, of a pass that settles some queries
+    first, whose program ``solve`` solves, too; None where it takes no order of queries.
     """
 
     solve: Callable[[Family], Solved]
     check: Callable[[Descent, int, slice, Family, Solved], Check]
     program: Callable[[Family], Family] | None
+    check_pass: Callable[[Descent, int, slice, Family, Classes, Solved], Check] | None = None
 
 
 def _as_it_is(family: Family) -> Family:
     return family
 
 
-LEAST_SQUARES = FamilySolver(solve_compiled, Descent.check, _as_it_is)
+LEAST_SQUARES = FamilySolver(solve_compiled, Descent.check, _as_it_is, Descent.check_pass)
 """The least squares of what is known of a family's children, by the compiled active set."""
 
 
@@ -283,10 +340,13 @@ def _one(
         return [Sparse(nothing, np.zeros(0))] * count, Check.of_nothing(count)
     family = descent.family(index, nodes, above)
     try:
-        solved = solver.solve(family)
+        passes, family, solved = in_order(family, descent.first(index), solver.solve, whole_total=descent.whole_total)
     except ProjectionError as error:
         raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
     check = solver.check(descent, index, nodes, family, solved)
+    if solver.check_pass is not None and passes:
+        before = [solver.check_pass(descent, index, nodes, family, *one) for one in passes]
+        check = Check.worst_of([*before, check])
     x = solved.x if settle is None else settle(index, nodes, family, solved.x)
     kept = x > 0
     cells, values = family.cells[np.nonzero(kept)[1]], x[kept]

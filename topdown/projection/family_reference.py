@@ -118,4 +118,6 @@ def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]
         rows[c, j] = found[place]
     # Where all children are next to nothing, what lets none of them grow.
     least = np.where(conditions.allowed, slope - rows @ conditions.rows, np.inf).min(axis=0)
-    return np.where(free.any(axis=0) | (family.total is None), found[:cells], least), rows
+    if family.total is None:
+        return np.zeros(cells), rows  # what nothing asks for may be anything in ``found``
+    return np.where(free.any(axis=0), found[:cells], least), rows

@@ -172,9 +172,9 @@ class FromBelow:
             gap = self.components.taken(detailed, turned, component) - mean[nodes]
             steps.append((component, gap @ precision[nodes]))
         found = _in_cells(self.components, steps)[:, cells]
-        size = np.abs(self.g[nodes]).max(axis=1, keepdims=True) + self.table[nodes].max(axis=1, keepdims=True) * x.sum(
-            axis=1, keepdims=True
-        )
+        size = np.abs(self.g[nodes]).max(axis=1, keepdims=True) + self.table[nodes].max(axis=1, keepdims=True) * np.abs(
+            x
+        ).sum(axis=1, keepdims=True)
         return found, np.broadcast_to(size, found.shape)
 
 

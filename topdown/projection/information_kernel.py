@@ -23,4 +23,4 @@ def add_slope(x: Any, answer: Any, sums: Any, said: Any, precision: Any, found: 
         for k in range(cells):
             summed = sums[answer[k]]
             found[node, k] += precision[node] * (summed - said[node, k])
-            size[node, k] += precision[node] * (summed + abs(said[node, k]))
+            size[node, k] += precision[node] * (abs(summed) + abs(said[node, k]))

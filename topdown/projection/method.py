@@ -143,6 +143,11 @@ class Method:
     histograms: HistogramSolver | None = None
     families: FamilySolver | None = None
 
+    @property
+    def takes_order(self) -> bool:
+        """Whether it can settle some queries before others."""
+        return self.families is not None and self.families.check_pass is not None
+
     def for_cells(self) -> CellSolver:
         """``cells``. Raises `ConfigError` with the methods that have it where this one does not."""
         return self._taken(self.cells, "cells")

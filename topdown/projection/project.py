@@ -25,6 +25,7 @@ from topdown.projection.invariants import Contradiction, lower_bounds, require_z
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import CellSolver, Method, method_named, nonnegative_methods
 from topdown.projection.optimality import FINE
+from topdown.projection.passes import Order
 from topdown.projection.problem import Problem, cell_of
 from topdown.projection.several import project_families, project_histograms
 from topdown.wording import shown
@@ -44,6 +45,7 @@ def project(
     solver_options: dict[str, Any] | None = None,
     limits: AnswerLimits | None = None,
     upward: str | None = None,
+    order: Order | None = None,
 ) -> Estimate:
     """The consistent values nearest to the measurements, in the sense of ``method``.
 
@@ -54,7 +56,11 @@ def project(
     1 / variance, "uniform" alike (what is exact stays exact and what was not measured stays out). ``limits``: of
     queries' answers by node, which the estimate keeps; by the methods that go by families. ``upward``: "from LEVEL",
     of "gls-top-down" with x >= 0 and several queries, the level where its upward pass starts: what is measured below it
-    then serves to share out its counts and tells nothing of them. From the leaves where it is left out.
+    then serves to share out its counts and tells nothing of them. From the leaves where it is left out. ``order``: of
+    "top-down" and "gls-top-down" with x >= 0 and several queries, the names of those that are settled first, one after
+    the other, in the families of every level, or by level: x >= 0 is asked of a query's answers alone, and these are
+    kept when the next is settled. ``[]`` settles all at once. Where it is left out the total goes first at the root, if
+    it is measured there and not exact: at once x >= 0 over many empty cells lifts it.
 
     Returns an `Estimate` whose certificate was computed from the program. Raises `ConfigError` for an unknown name,
     `ProjectionError` naming the node when exact values contradict each other or the schema's zeros, when a solver
@@ -78,6 +84,11 @@ def project(
             f"upward = {shown(upward)} is for non-negative histograms of several queries, or within limits, which are "
             "made family by family; leave upward out"
         )
+    if order and not (nonnegative and (measurements.others or limits is not None)):
+        raise ConfigError(
+            f"order = {shown(order)} is for non-negative histograms of several queries, or within limits, which "
+            "are made family by family; leave order out"
+        )
     if nonnegative and (measurements.others or limits is not None):
         return project_families(
             measurements,
@@ -88,6 +99,7 @@ def project(
             solver_options=options,
             limits=limits,
             upward=upward,
+            order=order,
         )
     if measurements.others:
         return project_histograms(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from topdown.projection.histograms import covariance as least_squares
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method
+from topdown.projection.passes import Order, order_by_level, order_of
 from topdown.projection.patterns import Patterns
 from topdown.projection.upward_start import require_determined, start_of
 from topdown.wording import shown
@@ -103,9 +105,11 @@ def project_families(
     solver_options: dict[str, Any],
     limits: AnswerLimits | None = None,
     upward: str | None = None,
+    order: Order | None = None,
 ) -> Estimate:
     """Non-negative histograms from the root, family by family: with what was measured at every node, or where the
-    method has an upward pass at and below it, from the level on that ``upward`` names.
+    method has an upward pass at and below it, from the level on that ``upward`` names; the answers to the queries of
+    ``order`` first (`passes`).
 
     Raises `ConfigError` for a method that has no solver of families, `ProjectionError` as `project` does.
     """
@@ -119,7 +123,7 @@ def project_families(
 
         own = replace(own, solve=by_cvxpy)
     try:
-        descent = descent_of(measurements, method, weights, limits, upward)
+        descent = descent_of(measurements, method, weights, limits, upward, order)
         with thread_pool(None) as pool:
             found, checks = descend(descent, own, pool)
     except Contradiction as contradiction:
@@ -142,6 +146,7 @@ def project_families(
         fit_for_release=measurements.fit_for_release,
         attributes=measurements.attributes,
         upward=upward,
+        order=order_by_level(geography.levels, descent.order),
     )
 
 
@@ -151,11 +156,13 @@ def descent_of(
     weights: str,
     limits: AnswerLimits | None = None,
     upward: str | None = None,
+    order: Order | None = None,
 ) -> Descent:
     """What the way down needs of measurements.
 
-    ``upward``: where the upward pass starts (`upward_start`). Raises `Contradiction` for exact answers and limits that
-    cannot be, `ConfigError` for an ``upward`` that makes no sense.
+    ``upward``: where the upward pass starts (`upward_start`). ``order``: the queries that are settled first (`passes`).
+    Raises `Contradiction` for exact answers and limits that cannot be, `ConfigError` for an ``upward`` or an ``order``
+    that makes no sense.
     """
     levels = measurements.geography.levels
     start = start_of(levels, method, upward)
@@ -163,7 +170,9 @@ def descent_of(
     patterns = Patterns(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
     if upward is not None:
         require_determined(levels, measured, start)
-    return descent_of_answers(measurements.geography.tree, measured, patterns, start, limits)
+    asked = [{q: bool((a.variance == 0).all()) for q, a in level.items()} for level in measured]
+    settled = order_of(levels, asked, measurements.schema, method, order)
+    return descent_of_answers(measurements.geography.tree, measured, patterns, start, limits, settled)
 
 
 def descent_of_answers(
@@ -172,12 +181,13 @@ def descent_of_answers(
     patterns: Patterns,
     start: int,
     limits: AnswerLimits | None = None,
+    order: Sequence[tuple[Query, ...]] = (),
 ) -> Descent:
     """`descent_of` from answers level by level, with one variance per node; ``patterns``: of all their queries,
     ``start``: the number of the level where the upward pass starts."""
     known = information.known(tree, measured, patterns, start)
     conditions = Conditions.of(tree, measured, None if limits is None else limits.by_query)
-    return Descent(tree, known, conditions, patterns, patterns.schema.possible_cells(), tree.leaf_counts)
+    return Descent(tree, known, conditions, patterns, patterns.schema.possible_cells(), tree.leaf_counts, order)
 
 
 def dense(histograms: list[Sparse], n_cells: int) -> FloatArray:

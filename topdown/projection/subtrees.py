@@ -84,6 +84,7 @@ def below(
     patterns: Patterns,
     start: int,
     limits: Mapping[Query, Limits] | None = None,
+    order: Sequence[tuple[Query, ...]] = (),
 ) -> Descent:
     """What the way down needs of a piece below its subtrees' roots. Arguments and errors as of `roots_of`."""
     conditions = Conditions.of(tree, measured, limits)
@@ -93,7 +94,7 @@ def below(
         levels += information.own(tree, measured, patterns, start + 1)
     else:
         levels = information.own(tree, measured, patterns)
-    return Descent(tree, levels, conditions, patterns, patterns.schema.possible_cells(), tree.leaf_counts)
+    return Descent(tree, levels, conditions, patterns, patterns.schema.possible_cells(), tree.leaf_counts, order)
 
 
 def above(
@@ -103,6 +104,7 @@ def above(
     patterns: Patterns,
     start: int,
     limits: Mapping[Query, Limits] | None = None,
+    order: Sequence[tuple[Query, ...]] = (),
 ) -> Descent:
     """What the way down needs above and at the subtrees' ``roots``, which are the leaves of ``tree``.
 
@@ -118,8 +120,8 @@ def above(
         levels = information.climb(tree, own, patterns, roots.known)
     else:
         levels = information.known(tree, own, patterns, start)
-    cells = patterns.schema.possible_cells()
-    return Descent(tree, levels, Conditions.of(tree, own, given), patterns, cells, tree.aggregate(roots.leaves))
+    cells, leaves = patterns.schema.possible_cells(), tree.aggregate(roots.leaves)
+    return Descent(tree, levels, Conditions.of(tree, own, given), patterns, cells, leaves, order)
 
 
 def _without_limits(query: Query, nodes: int) -> Limits:

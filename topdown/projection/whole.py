@@ -5,8 +5,9 @@ So a child has records only where its parent has some, and what is kept of a nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from topdown.projection.flow import Network, chain, nearest, network, unbiased
 from topdown.projection.invariants import Contradiction, require_zeros
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method
+from topdown.projection.passes import Order
 from topdown.projection.rounding import SNAP
 from topdown.projection.several import certificate_of, descent_of, in_words
 
@@ -63,6 +65,7 @@ class WholeProjection(NamedTuple):
     certificate: Certificate
     nonnegative: bool = True
     programs: Programs | None = None
+    order: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 def whole_histograms(
@@ -74,13 +77,15 @@ def whole_histograms(
     limits: AnswerLimits | None = None,
     workers: int | None = None,
     upward: str | None = None,
+    order: Order | None = None,
 ) -> Whole:
     """Non-negative whole histograms of every node, within ``limits``; every family adds up in every cell.
 
     A child's total, and its sums along a chain of nested queries (`flow.chain`) in which all exact ones are, are the
     floor or the ceiling of what its program says. ``source``: a key is drawn from it, and every family's randomness
     comes from its own stream under that key, so that nothing depends on who works when. ``workers``: threads.
-    ``upward``: where the upward pass starts (`upward_start`). Raises `ConfigError` for a method that has no solver of
+    ``upward``: where the upward pass starts (`upward_start`). ``order``: the queries that are settled first (`passes`).
+    Raises `ConfigError` for a method that has no solver of
     families, `ProjectionError` naming the node where exact answers contradict each other.
     """
     own = method.for_families()
@@ -88,7 +93,8 @@ def whole_histograms(
     geography = measurements.geography
     ties = KeyedSource(read_exactly(source, 32))
     try:
-        descent = descent_of(measurements, method, weights, limits, upward)
+        descent = descent_of(measurements, method, weights, limits, upward, order)
+        descent = replace(descent, whole_total=rounding.name == "nearest")
         with thread_pool(workers) as pool:
             found, checks = descend(descent, own, pool, settler(descent, rounding, ties))
     except Contradiction as contradiction:

@@ -18,6 +18,7 @@ from topdown.noise import SecureSource, Source
 from topdown.projection.certificate import Certificate, require_certificate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
+from topdown.projection.passes import Order
 from topdown.projection.project import WEIGHTS
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, require_whole, whole_histograms
 from topdown.release.release import Release
@@ -62,7 +63,7 @@ class HistogramRelease:
         wrong = np.flatnonzero((self.counts <= 0) | (self.cells < 0) | (self.cells >= self.schema.n_cells))
         if len(wrong):
             raise ProjectionError(
-                f"{self._described(int(nodes[wrong[0]]), int(self.cells[wrong[0]]))}: {self.counts[wrong[0]]} records; "
+                f"{self.described(int(nodes[wrong[0]]), int(self.cells[wrong[0]]))}: {self.counts[wrong[0]]} records; "
                 "a release has at least one in each of its cells, which are of the schema"
             )
         tree = self.geography.tree
@@ -82,11 +83,12 @@ class HistogramRelease:
             if gap.any():
                 place = order[begins[int(np.flatnonzero(gap)[0])]]
                 raise ProjectionError(
-                    f"{self._described(int(keys[0][place]), int(keys[1][place]))}: its children add up to "
+                    f"{self.described(int(keys[0][place]), int(keys[1][place]))}: its children add up to "
                     f"{-int(gap[gap != 0][0])} more than it has"
                 )
 
-    def _described(self, node: int, cell: int) -> str:
+    def described(self, node: int, cell: int) -> str:
+        """A node and a cell in words, for messages."""
         if not 0 <= cell < self.schema.n_cells:
             return f"{self.geography.describe(node)}, cell number {cell}"
         places = np.unravel_index(cell, self.schema.shape)
@@ -177,6 +179,7 @@ def project_whole(
     source: Source | None = None,
     workers: int | None = None,
     upward: str | None = None,
+    order: Order | None = None,
 ) -> HistogramRelease:
     """Whole, non-negative, consistent histograms from the root down, from what was measured of any queries.
 
@@ -187,7 +190,8 @@ def project_whole(
     fractional solution). ``limits``: of queries' answers by node, kept exactly. ``source``: operating-system entropy
     where it is left out. ``workers``: threads, by default one per processor; the release does not depend on it.
     ``upward``: "from LEVEL", where the upward pass of "gls-top-down" starts: what is measured below that level shares
-    out its counts and tells nothing of them; from the leaves where it is left out.
+    out its counts and tells nothing of them; from the leaves where it is left out. ``order``: the names of the queries
+    that are settled first, as `project` takes them.
 
     Raises `ConfigError` for an unknown name or a method that has no solver of families, `ProjectionError` naming the
     node where exact answers contradict each other or are not whole, or a certificate does not hold.
@@ -197,7 +201,8 @@ def project_whole(
     require_known(weights, WEIGHTS, "weights")
     source = SecureSource() if source is None else source
     require_whole(measurements)
-    whole = whole_histograms(measurements, chosen, FAMILY_ROUNDINGS[rounding], weights, source, limits, workers, upward)
+    rule = FAMILY_ROUNDINGS[rounding]
+    whole = whole_histograms(measurements, chosen, rule, weights, source, limits, workers, upward, order)
     return release_of(measurements, method, whole, source)
 
 

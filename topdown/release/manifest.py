@@ -173,6 +173,7 @@ def describe_release(
                 "non_negative": estimate.nonnegative,
                 "unbiased": not estimate.nonnegative and not (plan is not None and plan.bounds.any),
                 "weights": estimate.weights,
+                **_order(estimate),
                 "certificate": _residuals(estimate),
                 "cross_check": asdict(checks[name]) if name in checks else None,
                 **_programs(estimate),
@@ -268,6 +269,12 @@ def _programs(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str,
     """How many programs of families were solved, where that was counted."""
     programs = estimate.programs if isinstance(estimate, WholeProjection) else None
     return {} if programs is None else {"programs": programs._asdict()}
+
+
+def _order(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:
+    """The queries that were settled first, by level, where any were."""
+    order = {} if isinstance(estimate, LinearAnswers) else estimate.order
+    return {"order": {level: list(first) for level, first in order.items()}} if order else {}
 
 
 def _residuals(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def verify_release(public: str | Path) -> Verified:
     Every file that the manifest lists is there, with its size and its SHA-256, and no other. The whole, non-negative
     counts of release.parquet have a row for every unit and cell, and every family of geography.parquet adds up to its
     parent (in a release of an earlier version, which lacks it: every level to the root). Of several queries there is a
-    row for every cell that has records. Every table is what the counts add up to. Raises `DataError` that names
-    the files, or the unit, at fault.
+    row for every cell that has records. No cell that the schema's zeros exclude has any. Every table is what the counts
+    add up to. Raises `DataError` that names the files, or the unit, at fault.
     """
     folder = Path(public)
     manifest = verify_files(folder)

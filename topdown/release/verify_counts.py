@@ -45,8 +45,9 @@ def require_counts(folder: Path, manifest: dict[str, Any]) -> None:
     release: Release | HistogramRelease
     if lists_records(manifest):
         release = released_histograms(folder, manifest)
+        _require_possible(folder / RELEASE, release)
     else:
-        geography, values = _require_sums(folder, manifest)
+        geography, values = _require_sums(folder, manifest, schema)
         if not (tables or limited):
             _require_named(folder, manifest, ())
             return
@@ -200,15 +201,36 @@ def _not_its_units(path: Path) -> str:
     return f"{shown_path(path)}: its rows are not the units of {RELEASE}; {FETCH}"
 
 
-def _require_sums(folder: Path, manifest: dict[str, Any]) -> tuple[Geography | None, IntArray]:
-    """The geography, None without its table, and the counts, after refusing what does not add up as far as the tables
-    tell who is in whom: without one this much is known, that all units of a level are in the root.
+def _require_possible(path: Path, release: HistogramRelease) -> None:
+    """Refuse records in a cell that the schema's zeros exclude."""
+    seen = np.unique(release.cells)
+    wrong = np.flatnonzero(np.isin(release.cells, seen[release.schema.excluded(seen)]))
+    if len(wrong):
+        entry = int(wrong[0])
+        node = int(np.searchsorted(release.starts, entry, side="right")) - 1
+        raise DataError(_impossible(path, release.described(node, int(release.cells[entry])), release.counts[entry]))
+
+
+def _impossible(path: Path, place: str, count: int) -> str:
+    return f"{shown_path(path)}: {place}: it has {count}, and no record can be in this cell (structural zero); {FETCH}"
+
+
+def _require_sums(folder: Path, manifest: dict[str, Any], schema: Schema) -> tuple[Geography | None, IntArray]:
+    """The geography, None without its table, and the counts, after refusing counts in the ``schema``'s zeros, and what
+    does not add up as far as the tables tell who is in whom: without one this much is known, that all units of a level
+    are in the root.
     """
     path, sizes = folder / RELEASE, level_sizes(folder, manifest)
     cells = [str(cell) for cell in manifest["cells"]]
     there = GEOGRAPHY in manifest["files"]
     geography = read_geography(folder / GEOGRAPHY, sizes) if there else None
     units, values = _read_counts(path, sizes, cells, None if geography is None else geography.identifiers)
+    empty = schema.impossible_cells()
+    counted = np.argwhere(values[:, empty])
+    if len(counted):
+        node, cell = int(counted[0, 0]), int(empty[counted[0, 1]])
+        place = f"unit {shown(units[node].as_py())}, cell {shown(cells[cell])}"
+        raise DataError(_impossible(path, place, values[node, cell]))
     parent = np.zeros(len(units), np.int64) if geography is None else geography.tree.parent
     ends = np.cumsum(list(sizes.values()))
     nodes = {level: slice(int(end) - size, int(end)) for (level, size), end in zip(sizes.items(), ends, strict=True)}

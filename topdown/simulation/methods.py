@@ -16,39 +16,46 @@ from topdown.projection.rounding import round_top_down
 
 RAW = "raw"
 
-_EQUALITY, _ROUNDED = "/equality", "/rounded"
+_EQUALITY, _AT_ONCE, _ROUNDED = "/equality", "/at-once", "/rounded"
 
 
 def names() -> list[str]:
     """What a method may be called: "raw", "gls", and for each projection with x >= 0 "joint" (non-negative),
-    "joint/equality" (sums only) and "joint/rounded" (non-negative and whole)."""
-    kinds = {True: ("", _EQUALITY, _ROUNDED), False: ("",)}
-    return [RAW, *(name + kind for name, method in METHODS.items() for kind in kinds[method.nonnegative])]
+    "joint/equality" (sums only) and "joint/rounded" (non-negative and whole); of a projection that settles the total
+    first, "top-down/at-once" and "top-down/at-once/rounded", which settle all queries at once."""
+    found = [RAW]
+    for name, method in METHODS.items():
+        kinds = ["", _EQUALITY, _ROUNDED] if method.nonnegative else [""]
+        found += [name + kind for kind in [*kinds, *([_AT_ONCE, _AT_ONCE + _ROUNDED] if method.takes_order else [])]]
+    return found
 
 
 @dataclass(frozen=True)
 class StudiedMethod:
-    """One method of a study. ``projection``: the name of one, or "raw" for the measurements themselves."""
+    """One method of a study. ``projection``: the name of one, or "raw" for the measurements themselves. ``at_once``:
+    whether all queries are settled at once, where the projection would settle some first."""
 
     projection: str
     nonnegative: bool
     rounded: bool
+    at_once: bool = False
 
     @classmethod
     def parse(cls, label: str) -> StudiedMethod:
         """The method that ``label`` names, see `names`. Raises `ConfigError` with the nearest name for any other."""
         require_known(label, names(), "method")
-        projection = label.removesuffix(_EQUALITY).removesuffix(_ROUNDED)
+        projection = label.removesuffix(_EQUALITY).removesuffix(_ROUNDED).removesuffix(_AT_ONCE)
         nonnegative = projection != RAW and METHODS[projection].nonnegative and not label.endswith(_EQUALITY)
-        return cls(projection, nonnegative, label.endswith(_ROUNDED))
+        return cls(projection, nonnegative, label.endswith(_ROUNDED), _AT_ONCE in label)
 
     @property
     def label(self) -> str:
         """The name by which `parse` finds it."""
+        name = self.projection + (_AT_ONCE if self.at_once else "")
         if self.rounded:
-            return self.projection + _ROUNDED
+            return name + _ROUNDED
         has_both = not self.is_raw and self.its_method.nonnegative
-        return self.projection + (_EQUALITY if has_both and not self.nonnegative else "")
+        return name + (_EQUALITY if has_both and not self.nonnegative else "")
 
     @property
     def its_method(self) -> Method:
@@ -58,6 +65,11 @@ class StudiedMethod:
     def require(self, *, several: bool) -> None:
         """Refuse a projection that has no solver of ``several`` queries, or of the cells alone. Raises
         `ConfigError`."""
+        if self.at_once and not several:
+            raise ConfigError(
+                f"method {self.label!r}: the cells alone are measured, and are settled at once by "
+                f"{StudiedMethod(self.projection, self.nonnegative, self.rounded).label!r}; name that"
+            )
         if not self.is_raw:
             self.its_method.require(several=several, nonnegative=self.nonnegative)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +51,7 @@ class Simulation:
     components: Components | None
     patterns: Patterns | None
     limits: AnswerLimits | None
+    order: Mapping[str, tuple[tuple[Query, ...], ...]]  # by projection the queries that it settles first, by level
     seed: int
     chunk: int
     impossible: IntArray  # (cells,), those in which no record can be
@@ -138,7 +140,9 @@ def _by_families(
         raise ValueError("families of histograms need the patterns of their queries")
     mine = [{q: Answers(one.values[row], one.variance) for q, one in level.items()} for level in measured]
     start = study.tree.n_levels - 1 if method.upward else 0
-    descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits)
+    order = () if method.at_once else study.order[method.projection]
+    descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits, order)
+    descent = replace(descent, whole_total=method.rounded)
     settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
     try:
         histograms, _ = descend(descent, method.its_method.for_families(), settle=settle)

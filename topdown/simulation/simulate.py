@@ -19,6 +19,7 @@ from topdown.privacy.plan import MEASURE, Plan
 from topdown.projection.components import Components
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.limits import AnswerLimits
+from topdown.projection.passes import order_of_plan
 from topdown.projection.patterns import Patterns
 from topdown.simulation.coverage import CoverageOptions, FollowedIntervals
 from topdown.simulation.draws import asked_queries, drawn_law
@@ -168,6 +169,11 @@ def _study(
         components=Components(counts.schema, queries) if asked else None,
         patterns=Patterns(counts.schema, queries) if asked else None,
         limits=limits,
+        order={
+            method.projection: order_of_plan(plan, geography.levels, counts.schema, method.its_method, None)
+            for method in (*methods, *(() if coverage is None else (coverage.method,)))
+            if not method.is_raw
+        },
         impossible=counts.schema.impossible_cells(),
         intervals=None if coverage is None else FollowedIntervals.of(coverage, plan, geography, followed, answers),
     )
