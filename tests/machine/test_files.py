@@ -78,7 +78,6 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "kept").exists()
 
 
-@pytest.mark.usefixtures("_open_umask")
 def test_a_folder_whose_name_is_not_durable_does_not_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever asks again is told that something is there already."""
 
@@ -92,6 +91,7 @@ def test_a_folder_whose_name_is_not_durable_does_not_keep_it(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("_open_umask")
 def test_a_private_folder_is_closed_also_where_it_stood_open(tmp_path: Path) -> None:
     make_folder(tmp_path / "a" / "b", private=True)
     assert (mode(tmp_path / "a"), mode(tmp_path / "a" / "b")) == (0o777, 0o700)

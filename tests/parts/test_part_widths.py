@@ -125,7 +125,7 @@ def test_what_wraps_around_is_never_published(
         pipeline.run(load_config(path), tmp_path / "parts", part_size=8, executor=AtOnce())
     assert topdown_command("run", path, "--output", tmp_path / "whole") == 70
     said = capfd.readouterr().err
-    assert "nothing was released: please report it" in said
+    assert "nothing was released, please report it" in said
     assert not any(str(edge) in said for edge in FITTING)
     for name in ("parts", "whole"):
         assert not (tmp_path / name / "public").exists()

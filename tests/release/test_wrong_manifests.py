@@ -25,7 +25,7 @@ US,01,01003,Baldwin,20,2
 US,02,02001,Anchorage,0,4
 US,02,02003,Nome,7,4
 """
-LONG = """nation,state,county,name,age,race,n
+LONG_ROWS = """nation,state,county,name,age,race,n
 US,01,01001,Autauga,minor,a,10
 US,01,01001,Autauga,adult,c,3
 US,01,01003,Baldwin,adult,b,20
@@ -108,7 +108,7 @@ def test_a_manifest_with_a_wrong_value_anywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("table.csv").write_text(TABLE)
-    Path("long.csv").write_text(LONG)
+    Path("long.csv").write_text(LONG_ROWS)
     Path("districts.csv").write_text("unit,district\n01001,east\n01003,west\n02001,east\n02003,\n")
     Path("run.toml").write_text(config)
     Path("again.toml").write_text('[measurements]\npath = "public"\n')

@@ -23,7 +23,7 @@ from topdown.release.histograms import HistogramRelease
 from topdown.release.known_variances import exact_in_words, privacy_record
 from topdown.release.release import Release
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
-from topdown.wording import shown
+from topdown.wording import FETCH, shown, shown_path
 from topdown.workload import DETAILED
 
 MANIFEST = "manifest.json"
@@ -257,6 +257,18 @@ def require_nameable(cells: Sequence[str]) -> None:
             f"the names of the {len(cells):,} cells take {size:,} bytes and have {values:,} commas and brackets, too "
             "many for a manifest; shorten the names of categories"
         )
+
+
+MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What comes of a value of another kind or shape than a manifest has: of a budget of 1/0, a list in place of a name."""
+
+
+def method_of(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """The method by which the counts in ``folder`` were made. Raises `DataError`."""
+    try:
+        return str(manifest["projections"]["non_negative"]["method"])
+    except MALFORMED:
+        raise DataError(f"{shown_path(folder / MANIFEST)}: does not say by which method; {FETCH}") from None
 
 
 def described_file(path: Path) -> dict[str, Any]:

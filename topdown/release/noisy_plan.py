@@ -17,6 +17,7 @@ from topdown.privacy.only_child import variances
 from topdown.privacy.plan import MOVE_UP, Plan
 from topdown.privacy.presets import PRESETS
 from topdown.privacy.shares import Shares
+from topdown.release.manifest import MALFORMED
 from topdown.tables import noisy_measurements as layout
 from topdown.workload import DETAILED, Query
 
@@ -45,7 +46,7 @@ def with_plan(
         plan = None if own["plan"] is None else Plan.from_dict(own["plan"])
         if plan is None and own["mechanism"] is not None:
             found = replace(found, mechanism=MECHANISMS[own["mechanism"]].name)
-    except (KeyError, TypeError, ValueError, AttributeError, TopdownError):
+    except MALFORMED:
         raise DataError("what Topdown wrote into the files' metadata is damaged; export them again") from None
     if plan is None:
         return found

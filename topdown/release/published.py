@@ -22,7 +22,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.conditions import Conditions
 from topdown.release.histograms import HistogramRelease, table_frame
-from topdown.release.manifest import MANIFEST, lists_records
+from topdown.release.manifest import MANIFEST, lists_records, method_of
 from topdown.release.partition import RELEASE
 from topdown.release.publication import ESTIMATES
 from topdown.release.read import read_measurements
@@ -152,8 +152,8 @@ def read_release(public: str | Path) -> PublishedRelease:
         raise DataError(f"{shown_path(folder / MANIFEST)}: {error}") from None
     source = read_measurements(folder)
     geography, cells = source.measurements.geography, source.measurements.cells
-    projections = manifest["projections"]
-    linear = next((name for name in projections if name != "non_negative"), "unbiased")
+    method = method_of(folder, manifest)
+    linear = next((name for name in manifest["projections"] if name != "non_negative"), "unbiased")
     names = [linear, "variance", "non_negative"]
     estimates = None
     if ESTIMATES in manifest["files"]:
@@ -173,7 +173,7 @@ def read_release(public: str | Path) -> PublishedRelease:
             cells,
             released["value"].astype(np.int64),
             released["variance"] == 0,
-            str(projections["non_negative"]["method"]),
+            method,
             manifest["fit_for_release"] is True,
             {name: released[name] for name in OF_RELEASE if name in released},
         )

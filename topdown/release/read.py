@@ -25,7 +25,7 @@ from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
-from topdown.release.manifest import LIMITS_STATEMENT, MANIFEST, DerivedFrom, LedgerEntry, Origin
+from topdown.release.manifest import LIMITS_STATEMENT, MALFORMED, MANIFEST, DerivedFrom, LedgerEntry, Origin
 from topdown.release.publication import GEOGRAPHY, LIMITS, MEASUREMENTS
 from topdown.release.verify import verify_files
 from topdown.release.verify_counts import level_sizes, released_limits, schema_of
@@ -88,7 +88,7 @@ def read_measurements(public: str | Path) -> Published:
         known = manifest.get("limits")  # since version 1.5
         limits_digest = None if known is None else str(known["sha256"])
         statement = LIMITS_STATEMENT if known is None else str(known["statement"])
-    except (KeyError, TypeError, ValueError, TopdownError) as error:
+    except MALFORMED as error:
         raise DataError(
             f"{shown_path(folder / MANIFEST)}: does not describe how the measurements were drawn: "
             f"{error if isinstance(error, TopdownError) else reason(error)}"
@@ -99,7 +99,7 @@ def read_measurements(public: str | Path) -> Published:
         measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism)
     except DataError:
         raise
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError, TopdownError) as error:
+    except (OSError, pa.ArrowException, *MALFORMED) as error:
         raise DataError(
             f"{shown_path(folder / MEASUREMENTS)}: cannot be read as the manifest describes it: {reason(error)}"
         ) from None

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from topdown.errors import ConfigError, DataError
+from topdown.errors import DataError
 from topdown.machine.files import file_digest
 from topdown.release.answer_tables import FOLDER
-from topdown.release.manifest import MANIFEST, manifest_at, require_version
+from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at, require_version
 from topdown.release.partition import RELEASE, is_part
 from topdown.release.verify_counts import require_counts
 from topdown.wording import FETCH, reason, shown, shown_path, unquoted
@@ -50,7 +50,7 @@ def verify_release(public: str | Path) -> Verified:
         require_counts(folder, manifest)
     except DataError:
         raise
-    except (pa.ArrowException, ConfigError, OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, *MALFORMED) as error:
         raise DataError(
             f"{shown_path(folder / RELEASE)}: cannot be read as the manifest describes it: {reason(error)}; {FETCH}"
         ) from None

@@ -20,7 +20,7 @@ from topdown.projection.limits import AnswerLimits
 from topdown.release.answer_tables import FOLDER, paths_of, table_counts
 from topdown.release.histogram_rows import read_histograms
 from topdown.release.histograms import HistogramRelease
-from topdown.release.manifest import MANIFEST, lists_records
+from topdown.release.manifest import MALFORMED, MANIFEST, lists_records, method_of
 from topdown.release.partition import RELEASE
 from topdown.release.publication import GEOGRAPHY, LIMITS
 from topdown.release.release import Release
@@ -92,7 +92,7 @@ def schema_of(folder: Path, manifest: Mapping[str, Any]) -> Schema:
     said, cells = manifest["schema"], manifest["cells"]
     try:
         schema = Schema.of_cells([str(cell) for cell in cells]) if said is None else Schema.from_mapping(**said)
-    except (AttributeError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         why = f": {error}" if isinstance(error, TopdownError) else ""
         raise DataError(f"{shown_path(folder / MANIFEST)}: its schema is none{why}; {FETCH}") from None
     if schema.n_cells != len(cells):
@@ -107,7 +107,7 @@ def released_histograms(folder: Path, manifest: dict[str, Any]) -> HistogramRele
     """The release of several queries in ``folder``. Raises `DataError` for what is not as the manifest describes it."""
     schema = schema_of(folder, manifest)
     geography = read_geography(folder / GEOGRAPHY, level_sizes(folder, manifest))
-    method = str(manifest["projections"]["non_negative"]["method"])
+    method = method_of(folder, manifest)
     fit = manifest["fit_for_release"] is True
     return read_histograms(folder / RELEASE, geography, schema, method, fit_for_release=fit)
 
