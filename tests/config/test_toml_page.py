@@ -87,6 +87,10 @@ def said_of(model: type[BaseModel], settings: dict[str, Any]) -> list[Any]:
         ('recodes = "x"', r"recodes: give a table, such as \[recodes.age\] and below it adult = \{"),
         ("recodes = {age = {adult = ['a']}}", r"recodes.age.adult: give a table, such as \[recodes.age\]"),
         ("zeros = {age = 'x'}", r"zeros: give a list, such as \[\[zeros\]\] and below it status = "),
+        (
+            "projection = {order = 'total'}",
+            r"projection.order: give a list, such as \[projection.order\] and below it nation",
+        ),
         ("bounds = 'f.parquet'", r"bounds: give a table, such as \[bounds\] and below it path = "),
         ("schema = {age = 'a'}", r"schema.age: give a list, such as \[schema\] and below it sex = \["),
         ("catalogue = {period = 3}", r"catalogue.period: give a text in quotes \(is 3\)"),

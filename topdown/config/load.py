@@ -152,9 +152,13 @@ def _section_of(model: type[Model], settings: dict[str, Any], name: str) -> Mode
         return None
 
 
+_ALTERNATIVES = ("function-", "list[", "dict[")
+"""How pydantic calls, in the path of a setting, one of the forms that it may have."""
+
+
 def _in_words(error: Any, model: type[BaseModel]) -> str:
     """One of pydantic's errors as a sentence that names the key and what to do."""
-    parts = [str(part) for part in error["loc"] if not str(part).startswith("function-")]
+    parts = [str(part) for part in error["loc"] if not str(part).startswith(_ALTERNATIVES)]
     # Where a table was given for a configuration, its counts are keys.
     where = unquoted(".".join("(not shown)" if may_hold_a_count(part) else part for part in parts))
     if error["type"] == "missing":

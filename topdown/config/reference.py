@@ -29,6 +29,7 @@ EXAMPLES = {
     "noise.within": "[noise.within]\ncounty = [[0, 0], [10, inf]]",
     "ledger": '[ledger]\npath = "ledger.db"\ndataset = "labor force 2009"',
     "projection": '[projection]\nmethod = "gls-top-down"',
+    "projection.order": '[projection.order]\nnation = ["total"]\nstate = ["total"]',
     "output": '[output]\ndirectory = "output"\ntables = ["age * sex"]',
     "catalogue": '[catalogue]\npublisher = "Office of Statistics"\nlicence = "CC-BY-4.0"\nperiod = "2020-04-01"',
     "exports": '[exports]\ngeometry = "counties.geojson"\nquery = "total"',

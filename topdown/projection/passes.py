@@ -205,7 +205,7 @@ def _parsed(order: Sequence[str], measured: Iterable[Query], schema: Schema) -> 
     for number, query in enumerate(found):
         require_known(query.name, [one.name for one in measured], "query of order, which is not measured:")
         if query in found[:number]:
-            raise ConfigError(f"order names {shown(query.name)} twice; name it once")
+            raise ConfigError(f"order names {shown(order[number])} twice; name it once")
     return found
 
 
