@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 import topdown as td
+from support.crash import Server
 from support.places import RUN_TOML, Command, full_data
 
 # Examples are small; what makes one slow is another process on the same cores.
@@ -71,3 +73,13 @@ def topdown() -> Command:
         )
 
     return call
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """Runs that are killed or refused something, in processes of their own."""
+    made = Server()
+    yield made
+    assert made.process.stdin is not None
+    made.process.stdin.close()
+    made.process.wait()

@@ -11,6 +11,7 @@ from shapely.geometry import box
 
 import topdown as td
 from support.places import RUN_TOML, Command
+from support.redistricting import UNITS_TOML
 from topdown.config import load_config, load_project
 from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.pipeline import draw
@@ -19,36 +20,12 @@ from topdown.pipeline import run as pipeline
 
 BLOCKS = ("440070001011000", "440070001011001", "440090001001000")
 
-UNITS_TOML = """
-[input]
-path = "table.csv"
-geoid = "block"
-cells = ["vacant", "occupied"]
-
-[geography]
-root = "44"
-root_level = "state"
-widths = { county = 5, tract = 11, "block group" = 12, block = 15 }
-
-[schema]
-h1 = ["vacant", "occupied"]
-
-[privacy]
-preset = "pl94-2020-units"
-
-[projection]
-cross_check = false
-
-[output]
-exports = EXPORTS
-"""
-
 
 def of_units(folder: Path, exports: list[str], options: str = "") -> Path:
     """The file of a release of housing units with these exports."""
     rows = "".join(f"{block},{k},{40 + k}\n" for k, block in enumerate(BLOCKS))
     (folder / "table.csv").write_text("block,vacant,occupied\n" + rows)
-    (folder / "run.toml").write_text(UNITS_TOML.replace("EXPORTS", json.dumps(exports)) + options)
+    (folder / "run.toml").write_text(f"{UNITS_TOML}\n[output]\nexports = {json.dumps(exports)}\n{options}")
     return folder / "run.toml"
 
 

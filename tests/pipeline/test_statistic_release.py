@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import stat
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,6 @@ from topdown.privacy.ledger import Account, Ledger
 from topdown.privacy.statistic_plan import StatisticPlan
 
 RECORDS = 200
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    assert made.process.stdin is not None
-    made.process.stdin.close()
-    made.process.wait()
 
 
 def place_of(folder: Path, total: int = 1) -> Path:

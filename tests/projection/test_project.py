@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import topdown as td
+from support.methods import PROGRAMS
 from support.places import REPOSITORY
 from support.trees import Case, cases, exact_least_squares, measurements, trees, wide_trees
 from topdown.config import Projection
@@ -19,15 +20,6 @@ from topdown.geography import tree
 from topdown.geography.tree import FloatArray, Tree
 from topdown.projection.method import METHODS, nonnegative_methods
 
-PROGRAMS = [
-    ("top-down", True),
-    ("top-down", False),
-    ("gls", False),
-    ("gls-top-down", True),
-    ("gls-top-down", False),
-    ("joint", True),
-    ("joint", False),
-]
 TREE = Tree.from_family_sizes([[2], [3, 1]])
 NOISY = [12.0, 7, 3, 5, -4, 2, 4]
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import topdown as td
+from support.methods import PROGRAMS
 from support.zeros import IMPOSSIBLE, POSSIBLE, SCHEMA, TREE, measured
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
@@ -17,16 +18,6 @@ from topdown.projection.crosscheck import cross_check
 from topdown.projection.linear_answers import linear_answers
 from topdown.uncertainty.margins import node_margins
 from topdown.workload import Query
-
-PROJECTIONS = [
-    ("top-down", True),
-    ("top-down", False),
-    ("gls", False),
-    ("gls-top-down", True),
-    ("gls-top-down", False),
-    ("joint", True),
-    ("joint", False),
-]
 
 
 def of_possible_cells(measurements: td.Measurements) -> td.Measurements:
@@ -38,7 +29,7 @@ def of_possible_cells(measurements: td.Measurements) -> td.Measurements:
 
 
 @pytest.mark.parametrize("engine", ["tree", "cvxpy"])
-@pytest.mark.parametrize(("method", "nonnegative"), PROJECTIONS)
+@pytest.mark.parametrize(("method", "nonnegative"), PROGRAMS)
 def test_of_the_cells_alone_they_are_0_and_the_others_as_if_there_were_no_more(
     method: str, nonnegative: bool, engine: str
 ) -> None:
@@ -67,7 +58,7 @@ def test_of_the_cells_alone_they_are_0_and_the_others_as_if_there_were_no_more(
 
 
 @pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize(("method", "nonnegative"), PROJECTIONS)
+@pytest.mark.parametrize(("method", "nonnegative"), PROGRAMS)
 def test_the_second_solution_knows_them(
     method: str, nonnegative: bool, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

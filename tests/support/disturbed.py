@@ -16,32 +16,16 @@ import pytest
 from support.command import topdown_command
 from support.crash import TOML
 from support.parted import LEDGER, TRACTS, AtOnce, made
+from support.redistricting import UNITS_TOML
 from topdown.privacy import ledger_file
 from topdown.privacy.ledger import Ledger
 
 FINAL = ("output/public", "output/exports", "output/microdata", "out/statistic.json", "exported")
 """What has its final name only when it is whole."""
 
-EXPORTED = """
-[input]
-path = "table.csv"
-geoid = "block"
-cells = ["vacant", "occupied"]
-
-[geography]
-root = "44"
-root_level = "state"
-widths = { county = 5, tract = 11, "block group" = 12, block = 15 }
-
-[schema]
-h1 = ["vacant", "occupied"]
-
-[privacy]
-preset = "pl94-2020-units"
-
-[projection]
-cross_check = false
-
+EXPORTED = (
+    UNITS_TOML
+    + """
 [output]
 exports = ["nmf", "ppmf"]
 microdata = true
@@ -50,6 +34,7 @@ microdata = true
 path = "ledger.db"
 dataset = "census"
 """
+)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,17 @@ from topdown.projection.families import Check, Descent, Family, FamilySolver, So
 from topdown.projection.information import Gathered
 from topdown.projection.method import METHODS, HistogramSolver, Method
 
+PROGRAMS = [
+    ("top-down", True),
+    ("top-down", False),
+    ("gls", False),
+    ("gls-top-down", True),
+    ("gls-top-down", False),
+    ("joint", True),
+    ("joint", False),
+]
+"""Every program of the cells alone: the method's name, and whether it has x >= 0."""
+
 
 def with_cells(method: Method, **changes: Any) -> Method:
     """``method`` with another solver of the cells alone, and nothing else changed."""

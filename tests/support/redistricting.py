@@ -12,6 +12,28 @@ from topdown.release.histograms import HistogramRelease
 BLOCKS = ["440070001011000", "440070001011001", "440070001021000", "440070002001000", "440090001001000"]
 FINE = Certificate(0, 0, 0, 1, 1, 0, 0)
 
+UNITS_TOML = """
+[input]
+path = "table.csv"
+geoid = "block"
+cells = ["vacant", "occupied"]
+
+[geography]
+root = "44"
+root_level = "state"
+widths = { county = 5, tract = 11, "block group" = 12, block = 15 }
+
+[schema]
+h1 = ["vacant", "occupied"]
+
+[privacy]
+preset = "pl94-2020-units"
+
+[projection]
+cross_check = false
+"""
+"""A release of housing units, from `table.csv`."""
+
 
 def geography() -> td.Geography:
     levels = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}

@@ -39,16 +39,6 @@ from topdown.pipeline import run as pipeline
 from topdown.privacy import ledger_file
 from topdown.privacy.ledger import Ledger
 
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    assert made.process.stdin is not None
-    made.process.stdin.close()
-    made.process.wait()
-
-
 # -- what must hold -------------------------------------------------------------------------------------------------
 
 

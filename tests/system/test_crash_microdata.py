@@ -13,7 +13,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,6 @@ from topdown.microdata.synthesize import tabulate, write_microdata
 from topdown.pipeline import run as pipeline
 
 OUTPUT = [".microdata.lock", "internal", "microdata", "public"]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    assert made.process.stdin is not None
-    made.process.stdin.close()
-    made.process.wait()
 
 
 def with_microdata(folder: Path, frame: pd.DataFrame) -> Path:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from topdown.config import RunConfig
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError
 from topdown.measurements.journal import Begun, Journal
 from topdown.privacy.ledger import Ledger
-from topdown.release.manifest import MANIFEST, manifest_at
+from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at
 from topdown.release.verify import verify_files
 from topdown.wording import reason, shown_path
 
@@ -54,7 +54,7 @@ def named_noise(public: Path) -> object:
     """The name of the noise that the release in ``public`` was made from; None where it has none that can be read."""
     try:
         return manifest_at(public / MANIFEST).get("noise")  # since version 1.6
-    except (DataError, OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, *MALFORMED):
         return None  # what is wrong with it is for whoever reads it to say
 
 

@@ -19,7 +19,7 @@ from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.machine.progress import Stages
 from topdown.pipeline.export import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
-from topdown.release.manifest import MANIFEST
+from topdown.release.manifest import MALFORMED, MANIFEST
 from topdown.tables.tidy import write_json
 from topdown.wording import FAILED, listed, reason, shown, shown_path
 from topdown.workload import Schema
@@ -148,7 +148,7 @@ def _require_same(folder: Path, asked: dict[str, Any]) -> None:
     try:
         there = json.loads((folder / _MADE).read_text(encoding="utf-8"))
         files = {str(name): str(digest) for name, digest in there.pop("files").items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, *MALFORMED):
         there, files = None, {}
     if there != asked:
         raise ConfigError(

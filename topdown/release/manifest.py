@@ -259,8 +259,9 @@ def require_nameable(cells: Sequence[str]) -> None:
         )
 
 
-MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What comes of a value of another kind or shape than a manifest has: of a budget of 1/0, a list in place of a name."""
+MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of a value of another kind or shape than a manifest has: of a budget of 1/0, a list in place of a name,
+brackets within brackets."""
 
 
 def method_of(folder: Path, manifest: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ def _read_manifest(path: Path | None) -> dict[str, Any] | str:
         )  # fmt: skip
     except DataError as error:
         return str(error)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except MALFORMED:
         return "is not what was written"
     return manifest if whole else "does not list the release's files"
 

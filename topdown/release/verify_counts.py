@@ -82,7 +82,7 @@ def level_sizes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, int]:
         found = {str(level["level"]): level["nodes"] for level in manifest["levels"]}
         if len(found) == len(manifest["levels"]) > 0 and all(type(one) is int and one > 0 for one in found.values()):
             return found
-    except (KeyError, TypeError):
+    except MALFORMED:
         pass
     raise DataError(f"{shown_path(folder / MANIFEST)}: does not say how many units every level has; {FETCH}")
 
