@@ -32,7 +32,7 @@ from topdown.microdata.synthesize import synthesize
 from topdown.noise import KeyedSource, SeededSource
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
-from topdown.release.release import Release
+from topdown.release.whole_counts import Release
 from topdown.study import study
 
 LEVELS = ["nation", "state", "county"]

@@ -34,7 +34,7 @@ from topdown.microdata.records import (
 from topdown.microdata.space import require_countable, require_space
 from topdown.microdata.tabulation import as_schema, tabulate
 from topdown.noise import SecureSource, Source
-from topdown.release.release import Release
+from topdown.release.whole_counts import Release
 from topdown.tables.readers import require_encodable
 from topdown.tables.tidy import write_json
 from topdown.wording import FAILED, reason, shown, shown_path
