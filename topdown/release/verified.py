@@ -183,7 +183,7 @@ def _levels_alone(folder: Path, manifest: Mapping[str, Any], schema: Schema) -> 
     root, *levels = sizes
     for level, begin, end in zip(levels, ends, ends[1:], strict=False):
         # Siblings go by their GEOIDs.
-        order = begin + pc.array_sort_indices(units[begin:end]).to_numpy()
+        order = begin + pc.array_sort_indices(units[begin:end]).to_numpy().astype(np.int64)
         there = np.concatenate([[0], order])
         geography = Geography((root, level), Tree.from_family_sizes([[end - begin]]), units.take(pa.array(there)))
         values = columns["value"][there]
