@@ -15,7 +15,7 @@ from topdown.machine.allocation import give_back
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
-from topdown.microdata.synthesize import Microdata
+from topdown.microdata.written_records import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
 from topdown.pipeline.memory_estimate import finds_laws_early, projects_one_by_one
