@@ -80,7 +80,7 @@ DERIVES = {
     "pipeline.part_plan",
     "pipeline.query",
     "pipeline.aggregate",
-    "pipeline.export",
+    "pipeline.export_formats",
     "pipeline.exports",
     "pipeline.tabulation",
 }
