@@ -10,16 +10,12 @@ is decided, and said, from units, cells and configuration alone: how many rows t
 
 from __future__ import annotations
 
-import gzip
 import math
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import DataError
@@ -31,9 +27,8 @@ from topdown.parts.cut import parts_of
 from topdown.parts.steps import FAMILIES_AT_ONCE
 from topdown.pipeline.part_plan import LEAVES_OF_A_PART, asked_in_parts, cut_for, reason_against_parts
 from topdown.pipeline.rehearsal import load_loops
-from topdown.tables.excel import excel_rows
-from topdown.tables.format import Format, kind_of
-from topdown.tables.parquet_folder import parts_of as files_of
+from topdown.tables.format import Extent
+from topdown.tables.readers import extent_of
 from topdown.wording import shown_path
 from topdown.workload import Query
 from topdown.workload.answer_tables import answer_tables
@@ -64,49 +59,13 @@ _ROWS_OF_A_LEAF = {"leaves": 1, "pl94": 7}
 """How many rows stand for a leaf where that is public: of a redistricting file the cells of a block that are not 0."""
 
 _TYPICAL_WIDTH = 16.0
-"""Bytes of a value in a column of counts, for who may not look at the file; and of a short text or a number in one."""
+"""Bytes of a value in a column of counts, for who may not look at the file."""
 
 _ROW, _ROW_ON_DISK, _ROW_AS_TEXT = 28, 13, 100
 """Bytes of a row of the table in a run in parts: when it is read, in all files together, in a CSV."""
 
 _LARGEST_SAID = 1 << 40
 """A figure beyond this is of all cells, of which but few can have records: it says nothing of a run."""
-
-
-class Extent(NamedTuple):
-    """About how many ``rows`` a table has, and how many bytes of it are held for a row once columns are read."""
-
-    rows: int
-    row_bytes: float
-
-    @classmethod
-    def of(cls, path: Path, columns: Sequence[str], form: Format) -> Extent:
-        """That of the table at ``path``, as far as can be seen without reading it."""
-        if kind_of(path) == ".xlsx":
-            return cls(excel_rows(path, form), _TYPICAL_WIDTH * len(columns))
-        if kind_of(path) == ".parquet":
-            parts = files_of(path)
-            schema = pq.read_schema(parts[0])
-            rows = sum(pq.read_metadata(part).num_rows for part in parts)
-            return cls(rows, sum(_width(schema.field(name).type) for name in columns))
-        size = path.stat().st_size
-        packed_by_gzip = path.suffix.lower() == ".gz"
-        if packed_by_gzip:
-            with path.open("rb") as packed:
-                packed.seek(-4, 2)
-                size = max(size, int.from_bytes(packed.read(4), "little"))  # the last thing that gzip writes
-        with gzip.open(path) if packed_by_gzip else path.open("rb") as file:
-            lines = file.readlines(1 << 16)
-        line = max(1.0, sum(map(len, lines)) / max(1, len(lines)))
-        return cls(int(size / line), line + 4 * len(columns))
-
-
-def _width(kind: pa.DataType) -> float:
-    """Bytes of a value in a column of counts."""
-    try:
-        return float(kind.bit_width) / 8
-    except ValueError:
-        return _TYPICAL_WIDTH  # a text of a number
 
 
 class InParts(NamedTuple):
@@ -141,7 +100,7 @@ def weigh(
     path, form, held = config.input_path, config.input.form, held_memory() - read
     columns = [*config.counted_columns, *config.input.where]
     # A redistricting file is read already, and weighed by whoever did it.
-    extent = Extent(0, 0.0) if config.input.rows == "pl94" else Extent.of(path, columns, form)
+    extent = Extent(0, 0.0) if config.input.rows == "pl94" else extent_of(path, columns, form)
     refused = f"{geography.n_nodes:,} units x {len(config.input.cells)} cells takes more than there is"
     if isinstance(config, StudyConfig):
         _refuse_beyond(of_reading(config, geography, extent), config, refused)

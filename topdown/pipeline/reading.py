@@ -18,7 +18,7 @@ from topdown.geography.construction import as_text, in_one_piece, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.filling import filled
-from topdown.pipeline.memory_needed import Extent, require_memory_for_units
+from topdown.pipeline.memory_needed import require_memory_for_units
 from topdown.pipeline.record_reading import counts_of_records, unit_rows
 from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
 from topdown.tables import pl94
@@ -27,6 +27,7 @@ from topdown.tables.parquet_folder import table_digest
 from topdown.tables.readers import (
     UNREADABLE,
     changed,
+    extent_of,
     read_table,
     require_columns,
     require_file,
@@ -307,7 +308,7 @@ def _require_memory_for_units(path: Path, config: RunConfig) -> None:
     by_row = path == config.units_path or (config.input.rows == "leaves" and not config.input.where)
     if by_row:
         try:
-            rows = Extent.of(path, [], config.input.form if path == config.input_path else PLAIN).rows
+            rows = extent_of(path, [], config.input.form if path == config.input_path else PLAIN).rows
         except UNREADABLE:
             return  # what is wrong with the file is for the reader to say
         require_memory_for_units(config, rows, len(_identifier_columns(config)))
