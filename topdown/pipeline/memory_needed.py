@@ -55,9 +55,6 @@ _SMALLEST_PART = 1_000
 _RECORDS_AT_ONCE = 1 << 21
 """Of records, or long rows, so many are held at once, at most."""
 
-_ROWS_OF_A_LEAF = {"leaves": 1, "pl94": 7}
-"""How many rows stand for a leaf where that is public: of a redistricting file the cells of a block that are not 0."""
-
 _TYPICAL_WIDTH = 16.0
 """Bytes of a value in a column of counts, for who may not look at the file."""
 
@@ -100,7 +97,7 @@ def weigh(
     path, form, held = config.input_path, config.input.form, held_memory() - read
     columns = [*config.counted_columns, *config.input.where]
     # A redistricting file is read already, and weighed by whoever did it.
-    extent = Extent(0, 0.0) if config.input.rows == "pl94" else extent_of(path, columns, form)
+    extent = Extent(0, 0.0) if config.input.kind.known_layout else extent_of(path, columns, form)
     refused = f"{geography.n_nodes:,} units x {len(config.input.cells)} cells takes more than there is"
     if isinstance(config, StudyConfig):
         _refuse_beyond(of_reading(config, geography, extent), config, refused)
@@ -144,13 +141,14 @@ def require_disk(directory: Path, size: int) -> None:
 
 def of_reading(config: RunConfig, geography: Geography, extent: Extent | None) -> int:
     """Bytes that reading takes: the table's columns, a number for every row, units looked up, and the counts."""
+    kind = config.input.kind
     if extent is None:
-        rows = {"leaves": geography.n_leaves, "pl94": 0}.get(config.input.rows, _RECORDS_AT_ONCE)
+        rows = _RECORDS_AT_ONCE if kind.of_leaf is None else geography.n_leaves * kind.cells_are_columns
         extent = Extent(rows, _TYPICAL_WIDTH * (len(config.counted_columns) + len(config.input.where)))
-    rows = extent.rows if config.input.rows == "leaves" else min(extent.rows, _RECORDS_AT_ONCE)
+    rows = extent.rows if kind.cells_are_columns else min(extent.rows, _RECORDS_AT_ONCE)
     # Rows that are chosen are a copy beside the table; of a redistricting file fields and their differences are held.
     row_bytes = extent.row_bytes * (1 + bool(config.input.where)) + _text(geography) / geography.n_nodes + 6 * _WORD
-    tables = 4 if config.input.rows == "pl94" else 1
+    tables = 4 if kind.known_layout else 1
     values = tables * _WORD * geography.n_nodes * len(config.input.cells)
     return int(values + rows * row_bytes + 72 * geography.n_nodes + _text(geography))
 
@@ -177,8 +175,8 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     schema, tree, levels = config.schema_of_cells, geography.tree, geography.levels
     plan = config.plan().for_levels(levels).for_schema(schema)
     level, _ = cut = cut_for(tree, leaves)
-    if rows is None or config.input.rows == "pl94":
-        rows = _ROWS_OF_A_LEAF.get(config.input.rows, 0) * tree.n_leaves
+    if rows is None or config.input.kind.known_layout:
+        rows = (config.input.kind.of_leaf or 0) * tree.n_leaves
     answers = [
         sum(Query.parse(name, schema).n_answers for name in plan.queries(name_of_level)) or schema.n_cells
         for name_of_level in levels
@@ -248,7 +246,7 @@ def _said_in_parts(config: RunConfig, geography: Geography, leaves: int, workers
     found = of_parts(config, geography, leaves)
     memory = _about(found.memory(_held_before(config), workers))
     said = f"{memory}, {_about(found.worker)} a worker, and {_about(found.disk)} of disk"
-    if config.input.rows in _ROWS_OF_A_LEAF:
+    if config.input.kind.of_leaf is not None:
         return said
     on_disk = _ROW_ON_DISK + config.output.csv * _ROW_AS_TEXT
     return f"{said}; beside that every row of the table takes {_ROW} bytes of memory and {on_disk} of disk"
