@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,43 +24,70 @@ from topdown.release.whole_counts import Release
 from topdown.tables.parquet import longest_text, require_distinct, require_texts
 from topdown.tables.parquet_folder import table_digest
 from topdown.wording import reason, shown, shown_path, unquoted
-from topdown.workload import DETAILED, Query
 
 _COLUMNS = ["geoid", "level", "cell", "value"]
 
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """The released counts of the leaves: ``geoids`` (Arrow strings), ``values`` (leaves x cells) int64, not negative.
+    """The released counts of the leaves: ``geoids`` (Arrow strings), and of every cell that has records the ``leaf``,
+    the ``cell`` and the ``count``, (entries,) each, by leaf and then cell.
 
     ``digest``: SHA-256 of the file that they were read from, "" in memory. ``fit_for_release``: the release's.
     """
 
     geoids: pa.Array
     cells: Sequence[str]
-    values: npt.NDArray[np.int64] = field(repr=False)
+    leaf: npt.NDArray[np.int32] = field(repr=False)
+    cell: npt.NDArray[np.int32] = field(repr=False)
+    count: npt.NDArray[np.int64] = field(repr=False)
     fit_for_release: bool
     digest: str = ""
+
+    @classmethod
+    def of_values(
+        cls,
+        geoids: pa.Array,
+        cells: Sequence[str],
+        values: npt.NDArray[np.int64],
+        fit_for_release: bool,
+        digest: str = "",
+    ) -> Leaves:
+        """Those of ``values`` (leaves x cells), not negative."""
+        leaf, cell = np.nonzero(values)
+        count = values[leaf, cell]
+        return cls(geoids, cells, leaf.astype(np.int32), cell.astype(np.int32), count, fit_for_release, digest)
+
+    @property
+    def values(self) -> npt.NDArray[np.int64]:
+        """The counts of every cell, (leaves x cells)."""
+        found = np.zeros((len(self.geoids), len(self.cells)), np.int64)
+        found[self.leaf, self.cell] = self.count
+        return found
 
     @property
     def records(self) -> int:
         """How many records the counts stand for, exactly, also beyond 64 bits."""
-        return (int((self.values >> 32).sum()) << 32) + int((self.values & 0xFFFFFFFF).sum())
+        return (int((self.count >> 32).sum()) << 32) + int((self.count & 0xFFFFFFFF).sum())
 
     def sorted(self) -> Leaves:
         """The same with the GEOIDs in ascending order of their bytes."""
-        order = pc.array_sort_indices(self.geoids).to_numpy()
+        order = pc.array_sort_indices(self.geoids).to_numpy().astype(np.int32)
         if np.array_equal(order, np.arange(len(order))):
             return self
-        return Leaves(
-            self.geoids.take(pa.array(order)), self.cells, self.values[order], self.fit_for_release, self.digest
-        )
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        entries = np.argsort(place[self.leaf], kind="stable")
+        leaf, cell, count = place[self.leaf][entries], self.cell[entries], self.count[entries]
+        return replace(self, geoids=self.geoids.take(pa.array(order)), leaf=leaf, cell=cell, count=count)
 
 
 def leaves_of(release: Release) -> Leaves:
     """The leaves of a release in memory."""
-    start = release.geography.tree.leaves.start
-    return Leaves(release.geography.identifiers[start:], release.cells, release.values[start:], release.fit_for_release)
+    leaves = release.geography.tree.leaves
+    leaf, cell, count = release.entries_of(leaves)
+    geoids = release.geography.identifiers[leaves.start :]
+    return Leaves(geoids, release.cells, leaf.astype(np.int32), cell.astype(np.int32), count, release.fit_for_release)
 
 
 def read_leaves(public: Path) -> Leaves:
@@ -90,14 +117,15 @@ def read_leaves(public: Path) -> Leaves:
             "--output"
         )
     if facts.with_records:
-        geoids, values = _read_histograms(public)
+        found = leaves_of(read_counts(public, verify_files(public)))
     else:
-        geoids, values = _read(table, facts)
-    if len(values) != facts.nodes:
+        found = Leaves.of_values(*_read(table, facts), facts.fit_for_release)
+    if len(found.geoids) != facts.nodes:
         raise DataError(
-            f"{shown_path(table)} has {len(values):,} units of level {shown(facts.level)}; it needs {facts.nodes:,}"
+            f"{shown_path(table)} has {len(found.geoids):,} units of level {shown(facts.level)}; it needs "
+            f"{facts.nodes:,}"
         )
-    return Leaves(geoids, facts.cells, values, facts.fit_for_release, digest)
+    return replace(found, digest=digest)
 
 
 class _Facts(BaseModel):
@@ -137,14 +165,7 @@ def _facts(manifest: Path) -> _Facts:
     raise DataError(f"{shown_path(manifest)}: is not a release's manifest; make the release again")
 
 
-def _read_histograms(public: Path) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    release = read_counts(public, verify_files(public))
-    leaves = release.geography.tree.leaves
-    values = release.answers_of(leaves, Query.parse(DETAILED, release.schema))
-    return release.geography.identifiers[leaves.start :], values
-
-
-def _read(path: Path, facts: _Facts) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+def _read(path: Path, facts: _Facts) -> tuple[pa.Array, Sequence[str], npt.NDArray[np.int64]]:
     cells, level = facts.cells, facts.level
     geoids: list[pa.Array] = []
     values, seen = [], 0
@@ -180,4 +201,4 @@ def _read(path: Path, facts: _Facts) -> tuple[pa.Array, npt.NDArray[np.int64]]:
         raise DataError(f"{shown_path(path)}: has negative counts, and a release has none; make it again")
     if units.null_count or len(pc.unique(units)) != len(counts):
         raise DataError(torn)
-    return units, counts
+    return units, cells, counts

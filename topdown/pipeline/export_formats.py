@@ -53,7 +53,8 @@ class ExportFormat:
     """A form that a release can be written in: its ``name``, what it is in ``words``, the ``options`` that it takes,
     and what ``write`` makes of a public directory in an output folder, which must not exist; it returns the files.
     ``require`` refuses what ``write`` would of a release on a geography, of a schema, before there are counts.
-    ``notes``: what has to be known of what is written, in sentences.
+    ``notes``: what has to be known of what is written, in sentences. ``of_measurements``: whether it is of these, which
+    a release in parts does not keep.
     """
 
     name: str
@@ -62,6 +63,7 @@ class ExportFormat:
     require: Callable[[Geography, Schema, ExportOptions], object]
     options: tuple[str, ...] = ()
     notes: Callable[[ExportOptions], Sequence[str]] = lambda options: ()
+    of_measurements: bool = False
 
 
 class Exported(NamedTuple):
@@ -178,6 +180,7 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
             "measurements as the Census Bureau's noisy measurement files",
             _noisy_measurements,
             _require_noisy,
+            of_measurements=True,
         ),
         ExportFormat(
             "pl94",

@@ -12,6 +12,7 @@ from topdown.geography.geography import Geography
 from topdown.measurements.journal import Begun, Journal
 from topdown.parts.cut import level_to_cut
 from topdown.parts.job import Folder, Record
+from topdown.pipeline.export_formats import EXPORT_FORMATS
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.projection.method import BUILT_IN, method_named
@@ -71,8 +72,9 @@ def require_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
         "projection.weights is not 'variance'": config.projection.weights != "variance",
         "output.estimates asks for those of all cells": bool(output.estimates) or output.estimates_csv,
         "output.wide asks for a row with all cells": output.wide,
-        "output.exports asks for other forms": bool(output.exports),
-        "output.microdata asks for records": output.microdata,
+        "output.exports asks for the measurements, which are not kept": any(
+            EXPORT_FORMATS[name].of_measurements for name in output.exports if name in EXPORT_FORMATS
+        ),
     }
     found = [said for said, holds in wrong.items() if holds]
     if found:
