@@ -21,7 +21,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_files import ESTIMATED, Intervals, estimate_batches, paths_of, table_batches
+from topdown.release.answer_files import ESTIMATED, estimate_batches, paths_of, table_batches
 from topdown.release.catalogue import CSVW, DCAT, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, data_package, in_words, own_tables
 from topdown.release.layouts import EVERY_CELL, wide_batches
@@ -52,6 +52,7 @@ from topdown.wording import FAILED, reason, shown_path
 from topdown.workload.answer_tables import AnswerTable
 
 if TYPE_CHECKING:
+    from topdown.uncertainty.answer_intervals import AnswerIntervals
     from topdown.uncertainty.margins import Margins
 
 
@@ -139,7 +140,7 @@ class Made(NamedTuple):
     release: Release
     estimates: Mapping[str, Projection]
     margins: Margins | None
-    intervals: Mapping[str, Intervals]
+    intervals: Mapping[str, AnswerIntervals]
 
 
 def publish(folder: Begun, files: Mapping[str, Callable[[], object]], about: Description) -> None:
