@@ -14,7 +14,6 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
-from topdown.machine.allocation import give_back
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.project import stated
@@ -112,7 +111,6 @@ def node_margins(
     estimate = np.zeros(shape) if linear is None else linear.T
     variance, law = laws_of_nodes(measurements, noise) if laws is None else laws
     del noise  # It may have a number for every node.
-    give_back()  # What the laws were made from is as much as all that follows.
     lower, upper = (np.zeros(shape) for _ in range(2))
     impossible = measurements.schema.impossible_cells()
     if simultaneous:
