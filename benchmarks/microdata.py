@@ -29,7 +29,9 @@ def made_up(records: int, leaves: int) -> Leaves:
     rng = np.random.default_rng(1)
     share = rng.gamma(0.5, size=(leaves, SCHEMA.n_cells))
     values = rng.multinomial(records, (share / share.sum()).reshape(-1)).reshape(share.shape)
-    return Leaves.of_values(pa.array([f"{k:015d}" for k in range(leaves)]), SCHEMA.cells(), values.astype(np.int64), False)
+    return Leaves.of_values(
+        pa.array([f"{k:015d}" for k in range(leaves)]), SCHEMA.cells(), values.astype(np.int64), False
+    )
 
 
 def main() -> None:
