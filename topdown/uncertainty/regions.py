@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from topdown.errors import ConfigError, DataError, ProjectionError
+from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
@@ -22,6 +23,7 @@ from topdown.uncertainty.laws import pivots
 from topdown.uncertainty.margins import require_confidence
 from topdown.uncertainty.sums import sum_margin
 from topdown.wording import shown
+from topdown.workload import Schema
 from topdown.workload.answer_tables import Column, answer_column
 
 if TYPE_CHECKING:
@@ -91,6 +93,16 @@ class Regions:
     """Many regions of the same measurements: what all have in common is computed once."""
 
     measurements: Measurements
+
+    @property
+    def geography(self) -> Geography:
+        """The units."""
+        return self.measurements.geography
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells."""
+        return self.measurements.schema
 
     @cached_property
     def pivots(self) -> Pivots:
