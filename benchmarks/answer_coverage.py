@@ -22,16 +22,16 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock
 from record import RESULTS, machine
+from topdown.uncertainty.answer_intervals import answer_intervals
+from topdown.uncertainty.fieller import fieller
+from topdown.uncertainty.histogram_regions import HistogramSums, Part
+from topdown.uncertainty.sums import sum_margin
 
 import topdown as td
 from topdown.machine.files import whole_file
 from topdown.projection.linear_answers import linear_answers
-from topdown.uncertainty.answer_intervals import answer_intervals
 from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.uncertainty.error_law import quantile
-from topdown.uncertainty.fieller import fieller
-from topdown.uncertainty.histogram_regions import HistogramSums, Part
-from topdown.uncertainty.sums import sum_margin
 from topdown.workload import Query
 
 DATA = Path(__file__).parents[1] / "data"

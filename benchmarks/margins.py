@@ -17,12 +17,12 @@ import numpy as np
 from nation import PLAN
 from record import peak_memory, save, timed
 from synthetic import BLOCKS, WIDTHS, nation
+from topdown.uncertainty.laws import laws_of_nodes
 
 import topdown as td
 from topdown.machine.allocation import give_back
 from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.laws import laws_of_nodes
-from topdown.uncertainty.margins import node_margins
+from topdown.uncertainty.margins import margins_of
 from topdown.uncertainty.regions import Regions
 
 REGION_BLOCKS = 9_000_000
@@ -51,7 +51,7 @@ def nodes(blocks: int) -> dict[str, float]:
     del laws
     begun = time.process_time()
     with timed(figures, "all margins"):
-        node_margins(measurements, release)
+        margins_of(measurements, release)
     figures["processor seconds, all margins"] = time.process_time() - begun
     figures["seconds per million nodes"] = figures["all margins"] / measurements.geography.n_nodes * 1e6
     figures["peak GiB before"], figures["peak GiB"] = before, peak_memory()

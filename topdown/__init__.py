@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from topdown.tables.noisy_measurements import tabulation_units
     from topdown.uncertainty.margins import margins
     from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
-    from topdown.uncertainty.regions import Region, region
+    from topdown.uncertainty.regions import region
+    from topdown.uncertainty.sum_intervals import Region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -143,7 +144,7 @@ _HOMES = {
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
-    "Region": "topdown.uncertainty.regions",
+    "Region": "topdown.uncertainty.sum_intervals",
     "Release": "topdown.release.release",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",

@@ -31,7 +31,7 @@ from topdown.projection import crosscheck
 from topdown.release import publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
-from topdown.uncertainty.laws import NodeLaws
+from topdown.uncertainty.answer_laws import AnswerLaws
 
 FILES = sorted(PUBLIC)
 
@@ -445,7 +445,7 @@ def test_laws_that_are_found_beforehand_change_nothing(toy_run: Path, monkeypatc
     shutil.rmtree(public)
     asked = []
 
-    def laws(measurements: td.Measurements, confidence: float) -> NodeLaws | None:
+    def laws(measurements: td.Measurements, confidence: float) -> AnswerLaws | None:
         asked.append(confidence)
         return laws_beforehand(measurements, confidence)
 
@@ -464,7 +464,7 @@ def test_laws_that_nobody_has_begun_to_find_are_found_when_they_are_wanted() -> 
     measurements = td.measure(counted, plan, source=td.SeededSource(1))
     estimates = {"unbiased": td.project(measurements, "gls")}
     release = td.round_counts(td.project(measurements), source=td.SeededSource(2))
-    waiting: Future[NodeLaws | None] = Future()
+    waiting: Future[AnswerLaws | None] = Future()
     alone, found = (made_margins(measurements, estimates, release, 0.9, laws=laws) for laws in (None, waiting))
     assert waiting.cancelled()
     assert found.margins is not None

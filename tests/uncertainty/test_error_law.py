@@ -15,10 +15,10 @@ from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, 
 from topdown.noise.law import pitch_of
 from topdown.projection.equality import least_squares
 from topdown.uncertainty.error_law import Shape, Term, tail
-from topdown.uncertainty.groups import groups
+from topdown.uncertainty.error_moments import main_terms, moments
 from topdown.uncertainty.known_noise import KnownNoise, fourth_cumulant
-from topdown.uncertainty.moments import main_terms, moments
 from topdown.uncertainty.posterior import noise_at
+from topdown.uncertainty.shared_laws import groups
 
 ALPHAS = np.array([0.10, 0.05, 0.01])
 

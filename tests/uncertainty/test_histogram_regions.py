@@ -12,7 +12,7 @@ from support.several_queries import LEAVES, SCHEMA, TREE, measured
 from support.trees import geography
 from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
-from topdown.uncertainty.histogram_regions import HistogramSums, Part
+from topdown.uncertainty.regions import Part, Regions
 
 PLACES = geography(TREE).geoid
 
@@ -148,7 +148,7 @@ def test_a_share_has_fiellers_set_of_dense_algebra(
 
 def test_a_share_of_what_it_is_no_part_of_is_refused() -> None:
     with pytest.raises(ConfigError, match="a share is of the same answer at other units, or of the total"):
-        HistogramSums(measured(1)).share(*(
+        Regions(measured(1)).share(*(
             Part((np.array([node]), np.ones(1)), td.Query.parse(query, SCHEMA), 1)
             for node, query in ((3, "age"), (3, "sex"))
         ))  # fmt: skip

@@ -17,7 +17,9 @@ from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
 from topdown.tables.tidy import frame_batches, records_text, write_csv, write_parquet, write_text
-from topdown.uncertainty.regions import Region, Regions, no_sums
+from topdown.uncertainty.known_noise import no_margins
+from topdown.uncertainty.regions import Regions
+from topdown.uncertainty.sum_intervals import Region
 from topdown.wording import FAILED, reason, shown_path
 from topdown.workload.answer_tables import answer_columns
 
@@ -111,7 +113,7 @@ def aggregate(
         named = [one.name for one in answers] if len(answers) > 1 else [None]
     for cell in named:
         regions.column(query, cell)
-    why = no_sums(found.measurements)
+    why = no_margins(found.measurements)
     frames, notes = [], []
     for one in assignments(by, found.geography, district=district, skip_unknown=skip_unknown):
         frames.append(_summed(found, regions, one, query, named, confidence, why))

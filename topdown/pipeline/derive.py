@@ -35,7 +35,7 @@ from topdown.release.histograms import HistogramRelease, project_whole, release_
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.publication import begun, publish
 from topdown.release.release import Release, round_counts
-from topdown.uncertainty.answer_intervals import AnswerIntervals
+from topdown.uncertainty.intervals import Intervals
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
 
@@ -143,7 +143,7 @@ class Projected(NamedTuple):
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
     again: Future[dict[str, CrossCheck]]
     release: Release | HistogramRelease
-    of_tables: dict[str, AnswerIntervals] | None = None
+    of_tables: dict[str, Intervals] | None = None
 
 
 def projected(
@@ -191,7 +191,7 @@ def projected(
             return {}
         return {"non_negative": families_again(found.descent, method, found.histograms, options.solver, ties)}
 
-    intervals: dict[str, AnswerIntervals] = {}
+    intervals: dict[str, Intervals] = {}
     with thread_pool(workers) as pool, stages.stage("projecting"):
         solving = started(whole_and_again, pool)
         if tables:

@@ -1,43 +1,44 @@
-"""Which law the noise of every level has, as far as margins need it; and refusals where it is not known."""
+"""Which noise was drawn at every node for every query, as far as margins need it; refusals where it is not known."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.errors import ConfigError
-from topdown.geography.tree import FloatArray, Tree
+from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Measurements
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
+from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import groups, law_of, levels_taken
+from topdown.projection.several import answers_by_level
+from topdown.uncertainty.shared_laws import Alike
 from topdown.wording import shown
-from topdown.workload import DETAILED
+from topdown.workload import DETAILED, Query, Schema
 
 KindArray = npt.NDArray[np.int32]
 
 _SMALLEST_TERM = 1e-300
 _WIDE_GAUSSIAN = 4.0
 """The variance, in squared steps of its lattice, from which a discrete Gaussian's fourth cumulant is below 1e-30."""
+_ONE_CELL = Schema.of_cells(["cell"])
 
 
 @dataclass(frozen=True, eq=False)
 class KnownNoise:
-    """The noise of the detailed query: its ``laws``, first level by level (None: exact, or not measured), then of nodes
-    that have others, and their fourth ``cumulants``. ``kind`` (nodes,): which of them is whose; None where all have
-    their level's.
-    """
+    """The ``laws`` of noise and their fourth ``cumulants``. None is a law of what has no noise."""
 
     laws: tuple[Law | None, ...]
     cumulants: FloatArray
-    kind: KindArray | None = None
 
-    def kinds(self, tree: Tree) -> KindArray:
-        """The number of every node's law (nodes,)."""
-        return level_of_nodes(tree) if self.kind is None else self.kind
+    @classmethod
+    def of(cls, laws: tuple[Law, ...]) -> KnownNoise:
+        """These laws, and None after them, which is so number -1."""
+        return cls((*laws, None), np.array([*(fourth_cumulant(law) for law in laws), 0.0]))
 
     @cached_property
     def variances(self) -> FloatArray:
@@ -45,64 +46,128 @@ class KnownNoise:
         return np.array([0.0 if law is None else float(law.variance) for law in self.laws])
 
 
-def known_noise(measurements: Measurements) -> KnownNoise:
-    """The laws under which ``measurements`` of the cells were drawn.
+@dataclass(frozen=True, eq=False)
+class AnswerNoise:
+    """The ``laws`` of noise on a ``tree``; by level and query the ``variance`` of every node's answers (nodes of the
+    level,) and the ``kind`` of its noise (nodes of the level,), the number of its law, -1 where there is none.
 
-    Raises `ConfigError` where no plan says what the law is, where it is bounded (an interval then has no pivot), or
-    where the variances are not the plan's.
+    Where the cells alone were measured ``schema`` is of one cell: all have noise of the same laws, each its own.
     """
-    require_pivot(measurements)
-    if measurements.others:
+
+    tree: Tree
+    schema: Schema
+    laws: tuple[Law, ...]
+    variance: list[dict[Query, FloatArray]]
+    kind: list[dict[Query, KindArray]]
+    _below: dict[tuple[int, Query | None], IntArray] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def known(self) -> KnownNoise:
+        """The laws with their cumulants."""
+        return KnownNoise.of(self.laws)
+
+    @cached_property
+    def queries(self) -> tuple[Query, ...]:
+        """All that were measured."""
+        return tuple(dict.fromkeys(query for level in self.variance for query in level))
+
+    @cached_property
+    def most(self) -> list[dict[Query, int]]:
+        """By level and query the kind of noise that most nodes have; -1 where none has any."""
+        return [{query: _most(kind) for query, kind in level.items()} for level in self.kind]
+
+    def below(self, level: int, query: Query | None = None) -> IntArray:
+        """How many nodes of ``level`` every node down to there (nodes,) is or has below it: of those whose noise on
+        ``query`` is of the kind that most have, or of all."""
+        if (level, query) not in self._below:
+            nodes = self.tree.level(level)
+            found = np.zeros(nodes.stop, np.int64)
+            found[nodes] = 1 if query is None else (self.kind[level][query] == self.most[level][query])
+            for above in range(level - 1, -1, -1):
+                families = self.tree.families(above)
+                found[families.parents] = families.total(found[families.children])
+            self._below[level, query] = found
+        return self._below[level, query]
+
+    def alike(self) -> tuple[Alike, AnswerNoise]:
+        """The tree with one leaf in place of several of a family whose noise is the same, and the noise on it."""
+        alike = Alike.of(self.tree, *self.kind[-1].values(), *self.variance[-1].values())
+        own = alike.nodes[alike.tree.leaves] - self.tree.leaves.start
+        variance = [*self.variance[:-1], {query: one[own] for query, one in self.variance[-1].items()}]
+        kind = [*self.kind[:-1], {query: one[own] for query, one in self.kind[-1].items()}]
+        return alike, AnswerNoise(alike.tree, self.schema, self.laws, variance, kind)
+
+
+def _most(kind: KindArray) -> int:
+    there = kind[kind >= 0]
+    return int(np.argmax(np.bincount(there))) if len(there) else -1
+
+
+def answer_noise(measurements: Measurements) -> AnswerNoise:
+    """The noise of ``measurements``.
+
+    Raises `ConfigError` where no plan says what the law is and the mechanism does not, where it is bounded (an interval
+    then has no pivot), where a law's fourth cumulant is not known, and where the variances are not the plan's.
+    """
+    _require_pivot(measurements)
+    plan, geography = measurements.plan, measurements.geography
+    schema, variance = _measured(measurements)
+    if plan is None and not MECHANISMS[str(measurements.mechanism)].is_normal():
         raise ConfigError(
-            "several queries were measured: td.margins and td.region have their margins under Gaussian noise, and "
-            "files have none"
+            f"the noise is {measurements.mechanism}, and its plan is not known: where several queries are measured, "
+            "margins are then known for Gaussian noise"
         )
-    plan = measurements.plan
-    assert plan is not None  # nosec B101 # narrows a type: `require_pivot` refuses
-    geography = measurements.geography
-    drawn = [DETAILED in plan.queries(level) and not plan.is_exact(level) for level in geography.levels]
-    laws = [plan.law(level) if has else None for level, has in zip(geography.levels, drawn, strict=True)]
-    taken = levels_taken(plan, geography)
-    kind = None
-    for index, level in enumerate(geography.levels):
-        if not drawn[index]:
-            continue
-        nodes = geography.level_slice(level)
-        for number, part in groups(taken, nodes):
-            if number > 0:
-                kind = level_of_nodes(geography.tree) if kind is None else kind
-                kind[nodes][part] = len(laws)
-                laws.append(law_of(plan, geography.levels, level, DETAILED, number))
-    found = KnownNoise(tuple(laws), np.array([0.0 if law is None else fourth_cumulant(law) for law in laws]), kind)
-    _require_variances(measurements, found)
-    return found
+    taken = None if plan is None else levels_taken(plan, geography)
+    laws: dict[Law, int] = {}
+    kind: list[dict[Query, KindArray]] = []
+    for level, of_level in zip(geography.levels, variance, strict=True):
+        kind.append({})
+        for query, spread in of_level.items():
+            noisy = (spread > 0) & np.isfinite(spread)
+            found = np.full(len(spread), -1, np.int32)
+            if plan is None or taken is None:
+                for one in np.unique(spread[noisy]).tolist():
+                    found[spread == one] = laws.setdefault(DiscreteGaussian.from_variance(one), len(laws))
+            else:
+                for number, part in groups(taken, geography.level_slice(level)):
+                    law = law_of(plan, geography.levels, level, query.name, number)
+                    if not noisy[part].any():
+                        continue
+                    _require_variance(level, spread[part][noisy[part]], 0.0 if law is None else float(law.variance))
+                    if law is not None:
+                        found[part] = np.where(noisy[part], laws.setdefault(law, len(laws)), -1)
+            kind[-1][query] = found
+    for law in laws:
+        fourth_cumulant(law)  # refuses those whose errors have no known law
+    return AnswerNoise(geography.tree, schema, tuple(laws), variance, kind)
 
 
-def level_of_nodes(tree: Tree) -> KindArray:
-    """The number of every node's level (nodes,)."""
-    return np.repeat(np.arange(tree.n_levels, dtype=np.int32), np.diff(tree.level_offsets))
+def _measured(measurements: Measurements) -> tuple[Schema, list[dict[Query, FloatArray]]]:
+    """What was measured of whom, by level and query the variance of every node's answers."""
+    if measurements.others:
+        levels = answers_by_level(measurements)
+        return measurements.schema, [{query: one.variance for query, one in level.items()} for level in levels]
+    variance, geography = measurements.node_variance, measurements.geography
+    if variance.ndim > 1:  # of every cell its own, which no plan has
+        law = None if measurements.plan is None else measurements.plan.law(geography.levels[0])
+        raise _other_variance(geography.levels[0], float(variance[0, 0]), 0.0 if law is None else float(law.variance))
+    query = Query.parse(DETAILED, _ONE_CELL)
+    return _ONE_CELL, [{query: variance[geography.level_slice(level)]} for level in geography.levels]
 
 
-def _require_variances(measurements: Measurements, noise: KnownNoise) -> None:
-    variance, known, geography = measurements.node_variance, noise.variances, measurements.geography
-    # Level by level, so that nothing is made for every node where a level has one law.
-    for index, level in enumerate(geography.levels):
-        nodes = geography.tree.level(index)
-        expected = known[[index]] if noise.kind is None else known[noise.kind[nodes]]
-        expected = np.broadcast_to(expected, nodes.stop - nodes.start)
-        if variance.ndim > 1:  # of every cell its own, which no plan has
-            raise _other_variance(level, float(variance[nodes][0, 0]), float(expected[0]))
-        require_variances(level, variance[nodes], expected)
+def no_margins(measurements: Measurements) -> str | None:
+    """Why margins of ``measurements`` cannot be known; None where they can."""
+    try:
+        answer_noise(measurements)
+    except ConfigError as error:
+        return str(error)
+    return None
 
 
-def require_variances(level: str, found: FloatArray, stated: FloatArray) -> None:
-    """Raises `ConfigError` where measurements with noise, whose variances were ``found`` (nodes,), have not those
-    ``stated``."""
-    other = np.flatnonzero(found != stated)
-    found, stated = found[other], stated[other]
-    wrong = (found > 0) & np.isfinite(found) & (np.abs(found - stated) > 1e-6 * stated)
+def _require_variance(level: str, found: FloatArray, stated: float) -> None:
+    wrong = np.abs(found - stated) > 1e-6 * stated
     if wrong.any():
-        raise _other_variance(level, float(found[wrong][0]), float(stated[wrong][0]))
+        raise _other_variance(level, float(found[wrong][0]), stated)
 
 
 def _other_variance(level: str, found: float, stated: float) -> ConfigError:
@@ -112,16 +177,7 @@ def _other_variance(level: str, found: float, stated: float) -> ConfigError:
     )
 
 
-def no_margins(measurements: Measurements) -> str | None:
-    """Why margins of ``measurements`` cannot be known; None where they can."""
-    try:
-        known_noise(measurements)
-    except ConfigError as error:
-        return str(error)
-    return None
-
-
-def require_pivot(measurements: Measurements) -> None:
+def _require_pivot(measurements: Measurements) -> None:
     """Raises `ConfigError` unless estimate less truth is a known combination of noise whose law is known."""
     plan = measurements.plan
     if plan is None and measurements.mechanism is not None:

@@ -12,7 +12,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.uncertainty.error_law import NORMAL, Shape, quantile
-from topdown.uncertainty.regions import no_sums
+from topdown.uncertainty.known_noise import no_margins
 from topdown.workload import Query
 
 _NORMAL = "by the normal law"
@@ -36,12 +36,13 @@ class Reach:
     is_known: bool = True
 
     @classmethod
-    def of(cls, measurements: Measurements, confidence: float) -> Reach:
-        """Of least squares of ``measurements``; normal where noise is within bounds, or comes without a plan."""
+    def of(cls, measurements: Measurements, confidence: float, laws: AnswerLaws | None = None) -> Reach:
+        """Of least squares of ``measurements``, with the ``laws`` of its errors where they are known beforehand; normal
+        where noise is within bounds, or comes without a plan."""
         alpha, plan = 1.0 - confidence, measurements.plan
-        if no_sums(measurements) is not None:
+        if laws is None and no_margins(measurements) is not None:
             return cls(alpha, is_known=plan is None or plan.bounds.any or _is_normal(plan))
-        return cls(alpha, AnswerLaws.of(measurements), is_gaussian=plan is None or not plan.is_pure)
+        return cls(alpha, laws or AnswerLaws.of(measurements), is_gaussian=plan is None or not plan.is_pure)
 
     def multiples(self, nodes: slice, columns: list[tuple[Query, int]]) -> FloatArray:
         """Standard deviations (nodes x columns) of the errors at ``nodes`` of these answers to queries."""
