@@ -17,11 +17,8 @@ import numpy as np
 from nation import PLAN
 from record import peak_memory, save, timed
 from synthetic import BLOCKS, WIDTHS, nation
-from topdown.uncertainty.laws import laws_of_nodes
 
 import topdown as td
-from topdown.machine.allocation import give_back
-from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.margins import margins_of
 from topdown.uncertainty.regions import Regions
 
@@ -42,12 +39,11 @@ def nodes(blocks: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     measurements = measured(blocks)
     release = td.round_counts(td.project(measurements, "gls-top-down"))
-    give_back()
     before = peak_memory()
     with timed(figures, "laws of all nodes"):
-        laws = laws_of_nodes(measurements, known_noise(measurements))
-    print(f"  {len(laws[1].shapes):,} shapes of laws")
-    figures["shapes"] = float(len(laws[1].shapes))
+        laws = AnswerLaws.of(measurements)
+    print(f"  {len(laws.of_cells):,} shapes of laws")
+    figures["shapes"] = float(len(laws.of_cells))
     del laws
     begun = time.process_time()
     with timed(figures, "all margins"):

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError
-from topdown.machine.allocation import give_back
+from topdown.geography.tree import Tree
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
 from topdown.microdata.synthesize import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
-from topdown.pipeline.memory_estimate import finds_laws_early, projects_one_by_one
 from topdown.pipeline.second_solutions import families_again, say_agreement, solved_again
 from topdown.privacy.plan import Plan
 from topdown.projection.crosscheck import CrossCheck
@@ -38,6 +39,9 @@ from topdown.release.release import Release, round_counts
 from topdown.uncertainty.intervals import Intervals
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
+
+_LARGE_TREE, _LARGE_FAMILY = 1 << 22, 1 << 18
+"""Nodes of a tree, and children of a family, beyond which one projection is made after the other."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     with thread_pool(workers) as pool, ExitStack() as held:
         folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
         laws = None
-        if pool is not None and finds_laws_early(measurements.geography.tree):
+        tree = measurements.geography.tree
+        # One projection is made after the other, which leaves a processor idle; one leaf stands for many in the laws.
+        if pool is not None and _one_by_one(tree) and 8 * tree.n_families <= tree.n_nodes:
             laws = pool.submit(laws_beforehand, measurements, config.output.confidence)
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
@@ -92,7 +98,6 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 laws=laws,
             )
             del laws  # with a number for every node
-            give_back()
 
         def second_solutions() -> dict[str, CrossCheck]:
             with stages.stage("solving again by cvxpy"):
@@ -165,13 +170,11 @@ def projected(
     several = bool(measurements.others)
     if not (several and config.output.estimates is not True):
         with thread_pool(workers) as pool, stages.stage("projecting"):
-            large = projects_one_by_one(measurements.geography.tree)
+            large = _one_by_one(measurements.geography.tree)
             estimates = estimated(config, measurements, None if large else pool, limits)
-            give_back()
         again = started(lambda: solved_again(config, measurements, estimates, ties, limits), meanwhile)
         with stages.stage("rounding"):
             release = made_whole(config, measurements, estimates["non_negative"], ties, limits, workers=workers)
-            give_back()
         return Projected({**estimates}, again, release)
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
@@ -205,7 +208,6 @@ def projected(
             intervals = table_intervals(measurements, linear, config.output.confidence, tables, pool)
             beside["unbiased"] = linear
         whole, again = solving.result()
-        give_back()
     with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
     beside["non_negative"] = WholeProjection(
@@ -215,6 +217,11 @@ def projected(
         order=order_by_level(measurements.geography.levels, whole.descent.order),
     )
     return Projected(beside, again, release, intervals)
+
+
+def _one_by_one(tree: Tree) -> bool:
+    """Whether a family, or the whole tree, is so large that two projections at once would take the most memory."""
+    return tree.n_nodes > _LARGE_TREE or int(np.diff(tree.child_offsets).max(initial=1)) > _LARGE_FAMILY
 
 
 def require_solver(config: DerivationConfig) -> None:

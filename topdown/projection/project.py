@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.geography.tree import FloatArray
-from topdown.machine.allocation import give_back
 from topdown.measurements.measurements import Measurements
 from topdown.projection.certificate import (
     SOLVER_TOLERANCE,
@@ -141,10 +140,6 @@ def _project_cells(
         # A variance by node is the same for every cell.
         if not parts or measurements.node_variance.ndim == 2:
             parts.append(_part(measurements, cells, problem, own, weights))
-        if cells.stop < shape[1]:
-            # Of two projections at a time each leaves free what is in too small pieces for the other.
-            del problem, x
-            give_back()
     certificate = worst_of(certificates)
     require_certificate(certificate, geography, method.name, engine)
     variances = [part.variance for part in parts]
