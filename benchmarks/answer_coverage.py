@@ -192,15 +192,17 @@ class Case:
                 yield Sum(kind, part, None, self._true(part), bounds)
 
     def _share(self, known: Regions, part: Part, whole: Part) -> Sum:
-        ratio, shape = known.share(part, whole)
-        shape = cache(shape)
+        ratio, shapes = known.share(part, whole)
+        at = cache(lambda share: shapes(np.array([share]))[0])
 
         @cache
         def reach(share: float, alpha: float) -> float:
-            return quantile(shape(share), alpha / 2.0)
+            return quantile(at(share), alpha / 2.0)
 
         def bounds(a: float, b: float, alpha: float) -> tuple[float, float]:
-            return fieller(ratio._replace(part=a, whole=b), lambda share: reach(share, alpha))[2:4]
+            return fieller(
+                ratio._replace(part=a, whole=b), lambda shares: [reach(one, alpha) for one in shares.tolist()]
+            )[2:4]
 
         of_whole = self._true(whole)
         truth = self._true(part) / of_whole if of_whole else float("nan")

@@ -159,7 +159,7 @@ def test_no_number_is_minus_zero() -> None:
     for estimate, variance in ((-1e-12, 0.0), (-0.0, 4.0), (-0.0, np.inf)):
         found = sum_margin(estimate, variance, NORMAL, ones, 0.1, signed=True)
         assert not np.signbit(found[0]), (estimate, variance)
-    assert not np.signbit(fieller(Ratio(-0.0, 5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[0])
+    assert not np.signbit(fieller(Ratio(-0.0, 5.0, 1.0, 1.0, 0.0), lambda shares: [1.6] * len(shares))[0])
 
 
 def test_weights_of_any_size_give_the_same_interval_in_their_unit() -> None:
@@ -173,5 +173,5 @@ def test_weights_of_any_size_give_the_same_interval_in_their_unit() -> None:
 
 
 def test_a_part_of_what_may_be_nothing_is_nearest_to_all_of_it() -> None:
-    assert fieller(Ratio(50.0, -5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[2:4] == (1.0, 1.0)
-    assert fieller(Ratio(-50.0, -5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[2:4] == (0.0, 0.0)
+    assert fieller(Ratio(50.0, -5.0, 1.0, 1.0, 0.0), lambda shares: [1.6] * len(shares))[2:4] == (1.0, 1.0)
+    assert fieller(Ratio(-50.0, -5.0, 1.0, 1.0, 0.0), lambda shares: [1.6] * len(shares))[2:4] == (0.0, 0.0)

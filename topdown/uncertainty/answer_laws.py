@@ -66,6 +66,9 @@ class ColumnLaws(NamedTuple):
 
     def places(self, nodes: slice, noisy: npt.NDArray[np.bool_]) -> Iterator[tuple[Shape, IntArray]]:
         """Every shape, with those of the places (flat, of nodes x columns) that are ``noisy`` and have it."""
+        if len(self.shapes) == 1:
+            yield self.shapes[0], np.flatnonzero(noisy)
+            return
         kinds = np.unique(self.kind[noisy.any(axis=0)]) if self.number.shape[1] > 1 else np.zeros(1, np.int64)
         if len(kinds) == 1:  # of a node all columns have one law
             rows = np.flatnonzero(noisy.any(axis=1))

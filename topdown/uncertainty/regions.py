@@ -135,10 +135,10 @@ class Regions:
         own = Part(asked, column.query, column.answer)
         if isinstance(share_of, str):
             of = self.column(share_of, None)
-            ratio, shape = self.share(own, Part(asked, of.query, of.answer))
+            ratio, shapes = self.share(own, Part(asked, of.query, of.answer))
         else:
-            ratio, shape = self.share(own, own._replace(sum=self._whole_of(share_of)))
-        return fieller(ratio, lambda share: quantile(shape(share), alpha / 2.0))
+            ratio, shapes = self.share(own, own._replace(sum=self._whole_of(share_of)))
+        return fieller(ratio, lambda shares: [quantile(shape, alpha / 2.0) for shape in shapes(shares)])
 
     def sums(
         self,
@@ -179,9 +179,9 @@ class Regions:
             for place, answer in enumerate(kinds)
         }
 
-    def share(self, part: Part, whole: Part) -> tuple[Ratio, Callable[[float], Shape]]:
+    def share(self, part: Part, whole: Part) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
         """``part`` beside ``whole``: two sums of answers, by least squares, with their variances and covariance; and,
-        of a share, the shape of the law of the error of the part less that share of the whole.
+        of shares, the shapes of the laws of the errors of the part less these shares of the whole.
 
         Raises `ConfigError` unless both are of one answer of one query, or over the same nodes with the part's answer
         within the whole's.
@@ -200,25 +200,23 @@ class Regions:
             of_both = 0.25 * (more - less)
         else:
             of_both = mine.copies * errors.covariance(Weighted.many([part.sum]), mine[:2], theirs[:2])
-        ratio = Ratio(a, b, of_a, of_b, of_both)
 
-        def shape(share: float) -> Shape:
-            # Of the whole's errors the part has some, each less that share of it; of the others there is the share.
-            mix, nodes, others = Mix.of(*mine[:2]), part.sum, 0
-            if same:
-                nodes = _combined(part.sum, whole.sum, -share)
-            elif mine[:2] == theirs[:2]:
-                nodes, others = (part.sum[0], (1.0 - share) * part.sum[1]), theirs.copies - mine.copies
-            else:
-                mix = Mix([*mix.answers, theirs[:2]], np.array([1.0, -share]))
-            (made,) = errors.made(Weighted.many([nodes]), [mix])
-            made = made.times(mine.copies)
-            if others:
-                (beside,) = errors.made(Weighted.many([(whole.sum[0], share * whole.sum[1])]), [mix])
-                made = made.and_also(beside.times(others))
-            return errors.shapes_of(made, np.array([of_a - 2.0 * share * of_both + share**2 * of_b]))[0]
+        def shapes(shares: FloatArray) -> list[Shape]:
+            variance, mix = of_a - 2.0 * shares * of_both + shares**2 * of_b, Mix.of(*mine[:2])
+            if not same and mine[:2] != theirs[:2]:
+                mixes = [Mix([*mix.answers, theirs[:2]], np.array([1.0, -share])) for share in shares]
+                found = errors.made(Weighted.many([part.sum]), mixes)
+                return [errors.shapes_of(one, variance[k : k + 1])[0] for k, one in enumerate(found)]
+            # Of the whole's copies the part has some, each less that share of it; of the others there is the share.
+            nodes, amounts = part.sum
+            less = [_combined(part.sum, whole.sum, -s) if same else (nodes, (1.0 - s) * amounts) for s in shares]
+            made = next(errors.made(Weighted.many(less), [mix])).times(mine.copies)
+            if not same:
+                beside = next(errors.made(Weighted.many([(nodes, share * amounts) for share in shares]), [mix]))
+                made = made.and_also(beside.times(theirs.copies - mine.copies))
+            return errors.shapes_of(made, variance)
 
-        return ratio, shape
+        return Ratio(a, b, of_a, of_b, of_both), shapes
 
     def _is_within(self, part: Part, whole: Part) -> bool:
         """Whether whoever is counted in the part's answer is in the whole's."""

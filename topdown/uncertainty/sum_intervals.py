@@ -75,10 +75,10 @@ class Ratio(NamedTuple):
     of_both: float
 
 
-def fieller(ratio: Ratio, reach_at: Callable[[float], float]) -> Region:
+def fieller(ratio: Ratio, reach_at: Callable[[FloatArray], list[float]]) -> Region:
     """The margin of the share A / B: the set, cut to [0, 1].
 
-    ``reach_at``: of a share, how many of its standard deviations A - share x B stays within.
+    ``reach_at``: of shares, how many of its standard deviations A - share x B stays within.
     """
     part, whole, of_part, of_whole, of_both = ratio
     estimate = part / whole + 0.0 if whole > 0 else float("nan")  # -0.0 becomes 0
@@ -96,7 +96,7 @@ def fieller(ratio: Ratio, reach_at: Callable[[float], float]) -> Region:
         shares = np.unique(np.concatenate([shares, near[(near >= 0.0) & (near <= 1.0)]]))
     sd = np.sqrt(np.maximum(of_part - 2.0 * shares * of_both + shares**2 * of_whole, 0.0))
     some = np.linspace(0.0, 1.0, _LAWS_OF_SHARES)
-    reach = np.interp(shares, some, [reach_at(share) for share in some.tolist()])
+    reach = np.interp(shares, some, reach_at(some))
     kept = np.abs(part - shares * whole) <= reach * sd + _ROUNDING
     if kept.all():
         return Region(estimate, sd_of_share, 0.0, 1.0, UNDETERMINED)
