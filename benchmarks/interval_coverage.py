@@ -24,7 +24,7 @@ from record import RESULTS, machine
 
 import topdown as td
 from topdown.machine.files import whole_file
-from topdown.uncertainty.error_law import NORMAL, tail
+from topdown.uncertainty.laws.error_law import NORMAL, tail
 from topdown.uncertainty.margins import margins_of
 
 DATA = Path(__file__).parents[1] / "data"

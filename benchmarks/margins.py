@@ -19,7 +19,7 @@ from record import peak_memory, save, timed
 from synthetic import BLOCKS, WIDTHS, nation
 
 import topdown as td
-from topdown.uncertainty.answer_laws import AnswerLaws
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.margins import margins_of
 from topdown.uncertainty.regions import Regions
 

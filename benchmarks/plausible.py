@@ -23,7 +23,7 @@ from record import RESULTS, machine
 
 import topdown as td
 from topdown.uncertainty.margins import margins_of
-from topdown.uncertainty.plausible import BURN_IN
+from topdown.uncertainty.plausible.plausible_tables import BURN_IN
 
 WIDTHS = {"county": 5, "tract": 11, "block group": 12, "block": 15}
 

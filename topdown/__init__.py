@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from topdown.simulation.simulate import simulate
     from topdown.tables.noisy_measurements import tabulation_units
     from topdown.uncertainty.margins import margins
-    from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
+    from topdown.uncertainty.plausible.plausible_tables import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import region
     from topdown.uncertainty.sum_intervals import Region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
@@ -140,7 +140,7 @@ _HOMES = {
     "Measurements": "topdown.measurements.measurements",
     "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
-    "PlausibleTables": "topdown.uncertainty.plausible",
+    "PlausibleTables": "topdown.uncertainty.plausible.plausible_tables",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -157,7 +157,7 @@ _HOMES = {
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.confidential.statistic",
-    "plausible_tables": "topdown.uncertainty.plausible",
+    "plausible_tables": "topdown.uncertainty.plausible.plausible_tables",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",

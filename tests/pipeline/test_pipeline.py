@@ -31,7 +31,7 @@ from topdown.projection import crosscheck
 from topdown.release import publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
-from topdown.uncertainty.answer_laws import AnswerLaws
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
 
 FILES = sorted(PUBLIC)
 

@@ -16,10 +16,9 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
 from topdown.machine.parallel import thread_pool
 from topdown.uncertainty import intervals
-from topdown.uncertainty.error_law import Shape
-from topdown.uncertainty.interval import interval
+from topdown.uncertainty.interval import interval, tail_share
+from topdown.uncertainty.laws.error_law import Shape
 from topdown.uncertainty.margins import margins_of
-from topdown.uncertainty.tail_share import tail_share
 
 TREE = Tree.from_family_sizes([[3], [4, 2, 6]])
 # Leaves from empty to large, and a family of empty units but one.
@@ -265,7 +264,7 @@ for geography, (mechanism, currency) in [(one, law) for one in (wide, chain) for
             plan = td.Plan(mechanism, shares=dict(zip(geography.levels, shares)), **{currency: budget})
             found = td.margins(td.measure(counts, plan, td.SeededSource(1)), confidence=0.99)
             assert (found["lower"] <= found["upper"]).all()
-from topdown.uncertainty.error_law import Shape, Term, tail
+from topdown.uncertainty.laws.error_law import Shape, Term, tail
 for scales in ((40, 30), (30, 40), (40, 5), (5, 40)):
     terms = tuple(Term(td.noise.DiscreteLaplace(Fraction(1, k)), 1, p) for k, p in zip(scales, (0.9, 0.1)))
     quantile = float(tail(Shape(terms, 0.0)).quantile(np.array([0.05]))[0])

@@ -15,12 +15,12 @@ from support.trees import geography
 from topdown.geography.tree import Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Law
 from topdown.projection.equality import least_squares
-from topdown.uncertainty import answer_laws
-from topdown.uncertainty.answer_errors import AnswerErrors, Mix
-from topdown.uncertainty.answer_laws import AnswerLaws, alike_nodes
-from topdown.uncertainty.error_law import NORMAL, Shape, quantile
-from topdown.uncertainty.known_noise import AnswerNoise, answer_noise
-from topdown.uncertainty.sum_errors import Weighted
+from topdown.uncertainty.laws import answer_laws
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.laws.answer_laws import AnswerLaws, alike_nodes
+from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
+from topdown.uncertainty.laws.known_noise import AnswerNoise, answer_noise
+from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.workload import Query, Schema
 
 TIMES = 20_000

@@ -12,9 +12,9 @@ from support.several_queries import measured as several
 from support.trees import geography
 from topdown.geography.tree import Tree
 from topdown.projection.equality import least_squares, least_squares_variance
-from topdown.uncertainty.answer_laws import sum_of
-from topdown.uncertainty.error_law import Shape
-from topdown.uncertainty.known_noise import answer_noise
+from topdown.uncertainty.laws.answer_laws import sum_of
+from topdown.uncertainty.laws.error_law import Shape
+from topdown.uncertainty.laws.known_noise import answer_noise
 from topdown.uncertainty.reach import Reach
 
 TREE = Tree.from_family_sizes([[2], [3, 5]])

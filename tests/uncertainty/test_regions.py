@@ -10,7 +10,7 @@ import topdown as td
 from support.trees import geography
 from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
-from topdown.uncertainty.error_law import NORMAL
+from topdown.uncertainty.laws.error_law import NORMAL
 from topdown.uncertainty.margins import margins_of
 from topdown.uncertainty.regions import Regions
 from topdown.uncertainty.sum_intervals import UNDETERMINED, Ratio, fieller, sum_margin

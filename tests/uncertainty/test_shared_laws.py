@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from support.trees import trees, wide_trees
 from topdown.geography.tree import Tree
-from topdown.uncertainty.error_moments import main_terms, moments
 from topdown.uncertainty.intervals import rejected_up_to
-from topdown.uncertainty.shared_laws import Alike
+from topdown.uncertainty.laws.error_moments import main_terms, moments
+from topdown.uncertainty.laws.shared_laws import Alike
 
 
 @settings(max_examples=80, deadline=None)

@@ -10,10 +10,10 @@ from support.trees import trees
 from topdown.geography.tree import Tree
 from topdown.noise import DiscreteLaplace
 from topdown.projection.equality import least_squares, least_squares_variance
-from topdown.uncertainty.answer_errors import AnswerErrors, Mix
-from topdown.uncertainty.error_law import Shape
-from topdown.uncertainty.known_noise import AnswerNoise, fourth_cumulant
-from topdown.uncertainty.sum_errors import Weighted
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.laws.error_law import Shape
+from topdown.uncertainty.laws.known_noise import AnswerNoise, fourth_cumulant
+from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.workload import Query, Schema
 
 SCHEMA = Schema.of_cells(["people"])

@@ -17,7 +17,7 @@ from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
 from topdown.tables.tidy import frame_batches, records_text, write_csv, write_parquet, write_text
-from topdown.uncertainty.known_noise import no_margins
+from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.regions import Regions
 from topdown.uncertainty.sum_intervals import Region
 from topdown.wording import FAILED, reason, shown_path

@@ -19,13 +19,13 @@ from topdown.projection.linear_answers import LinearAnswers
 from topdown.release.answer_tables import estimated
 from topdown.release.histograms import HistogramRelease
 from topdown.release.release import Release
-from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.uncertainty.interval import interval
 from topdown.uncertainty.intervals import Intervals
-from topdown.uncertainty.known_noise import no_margins
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
+from topdown.uncertainty.laws.known_noise import no_margins
+from topdown.uncertainty.margin_words import OF_CELLS, OF_QUERIES, describe_margins
 from topdown.uncertainty.margins import Margins, margins_of
 from topdown.uncertainty.reach import Reach
-from topdown.uncertainty.statement import OF_CELLS, OF_QUERIES, describe_margins
 from topdown.workload.answer_tables import AnswerTable
 
 _ELSEWHERE = (

@@ -31,7 +31,7 @@ from topdown.release.codebook import Own, counted_table, sparse_release
 from topdown.release.manifest import Origin, describe_release
 from topdown.release.partition import nodes_of_files
 from topdown.release.publication import GEOGRAPHY, RELEASE_CSV, named_failures, write_books
-from topdown.uncertainty.statement import describe_margins
+from topdown.uncertainty.margin_words import describe_margins
 from topdown.workload.answer_tables import answer_tables
 
 

@@ -21,9 +21,9 @@ from topdown.simulation.followed import Followed
 from topdown.simulation.groups import Groups
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.rules import GroupMean
-from topdown.uncertainty.answer_laws import AnswerLaws, ColumnLaws
 from topdown.uncertainty.intervals import Bounds, intervals
-from topdown.uncertainty.known_noise import no_margins
+from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws
+from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import require_confidence
 from topdown.workload import DETAILED, Query, Schema
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree, runs
 from topdown.machine.parallel import do_all, map_ordered
-from topdown.uncertainty.answer_laws import ColumnLaws
 from topdown.uncertainty.interval import CAP_PART, interval
+from topdown.uncertainty.laws.answer_laws import ColumnLaws
 
 Released: TypeAlias = Callable[[slice], FloatArray | IntArray]
 """Of some nodes the released counts of columns (nodes x columns)."""

@@ -24,9 +24,9 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.project import stated
 from topdown.tables.tidy import tidy_batches, to_frame
-from topdown.uncertainty.answer_laws import AnswerLaws, ColumnLaws
 from topdown.uncertainty.intervals import intervals
-from topdown.uncertainty.statement import statement
+from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws
+from topdown.uncertainty.margin_words import statement
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 

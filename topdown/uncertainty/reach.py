@@ -10,9 +10,9 @@ from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
-from topdown.uncertainty.answer_laws import AnswerLaws
-from topdown.uncertainty.error_law import NORMAL, Shape, quantile
-from topdown.uncertainty.known_noise import no_margins
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
+from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
+from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.workload import Query
 
 _NORMAL = "by the normal law"

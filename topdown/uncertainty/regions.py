@@ -19,12 +19,12 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.invariants import Contradiction, settle
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
-from topdown.uncertainty.answer_errors import AnswerErrors, Mix
-from topdown.uncertainty.answer_forms import answer_rows
-from topdown.uncertainty.error_law import Shape, quantile
-from topdown.uncertainty.known_noise import answer_noise
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.laws.answer_forms import answer_rows
+from topdown.uncertainty.laws.error_law import Shape, quantile
+from topdown.uncertainty.laws.known_noise import answer_noise
+from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.uncertainty.margins import require_confidence
-from topdown.uncertainty.sum_errors import Weighted
 from topdown.uncertainty.sum_intervals import Ratio, Region, fieller, sum_margin
 from topdown.wording import shown
 from topdown.workload import Query

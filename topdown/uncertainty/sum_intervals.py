@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import FloatArray
-from topdown.uncertainty.error_law import Shape
 from topdown.uncertainty.interval import interval
+from topdown.uncertainty.laws.error_law import Shape
 
 UNDETERMINED = "undetermined: every share from 0 to 1 is within the margin"
 _SHARES = 2001

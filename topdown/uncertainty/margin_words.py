@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from topdown.uncertainty.interval import CAP_PART
+from topdown.uncertainty.interval import ALPHA, CAP_PART, SCALE, SPIKE, TAPER
 from topdown.uncertainty.intervals import CAPPED_BELOW
-from topdown.uncertainty.tail_share import ALPHA, SCALE, SPIKE, TAPER
 
 OF_CELLS = "up to three largest terms exactly, the rest by variance and fourth cumulant"
 OF_QUERIES = (

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.noise.law import pitch_of
-from topdown.uncertainty.error_law import Shape, Term
+from topdown.uncertainty.laws.error_law import Shape, Term
 
 if TYPE_CHECKING:
-    from topdown.uncertainty.error_moments import MainTerms, Moments
-    from topdown.uncertainty.known_noise import KnownNoise
+    from topdown.uncertainty.laws.error_moments import MainTerms, Moments
+    from topdown.uncertainty.laws.known_noise import KnownNoise
 
 FEW_NODES = 2000
 """Trees of no more nodes have tables of laws of their own for nearly every node; in larger ones similar nodes share

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection.equality import open_leaves, upward_gains
-from topdown.uncertainty.known_noise import AnswerNoise, KindArray
-from topdown.uncertainty.shared_laws import FEW_NODES, Groups, groups
+from topdown.uncertainty.laws.known_noise import AnswerNoise, KindArray
+from topdown.uncertainty.laws.shared_laws import FEW_NODES, Groups, groups
 
 NO_NOISE = 1e-20
 """A variance in counts^2 so small that noise which moves a whole number is never met: what it is on counts as exact."""

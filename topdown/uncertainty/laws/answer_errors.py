@@ -21,12 +21,12 @@ from topdown.projection.components import Block, Component, Components
 from topdown.projection.equality import all_shares, open_leaves, upward_gains
 from topdown.projection.histograms import BlockCovariance, Covariance
 from topdown.projection.several import EXACT
-from topdown.uncertainty.answer_forms import answer_forms
-from topdown.uncertainty.error_law import NORMAL, Shape
-from topdown.uncertainty.error_moments import Upward, upward_moments
-from topdown.uncertainty.known_noise import AnswerNoise
-from topdown.uncertainty.main_parts import Parts, shapes_of
-from topdown.uncertainty.sum_errors import (
+from topdown.uncertainty.laws.answer_forms import answer_forms
+from topdown.uncertainty.laws.error_law import NORMAL, Shape
+from topdown.uncertainty.laws.error_moments import Upward, upward_moments
+from topdown.uncertainty.laws.known_noise import AnswerNoise
+from topdown.uncertainty.laws.main_parts import Parts, shapes_of
+from topdown.uncertainty.laws.sum_errors import (
     Touched,
     Weighted,
     brought,

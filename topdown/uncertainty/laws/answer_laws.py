@@ -12,12 +12,12 @@ import numpy.typing as npt
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection import diffuse
-from topdown.uncertainty.answer_errors import AnswerErrors, Mix
-from topdown.uncertainty.error_law import Shape
-from topdown.uncertainty.error_moments import NO_NOISE, laws_of_nodes
-from topdown.uncertainty.known_noise import answer_noise
-from topdown.uncertainty.shared_laws import mixed
-from topdown.uncertainty.sum_errors import Weighted
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.laws.error_law import Shape
+from topdown.uncertainty.laws.error_moments import NO_NOISE, laws_of_nodes
+from topdown.uncertainty.laws.known_noise import answer_noise
+from topdown.uncertainty.laws.shared_laws import mixed
+from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.workload import Query
 
 _ALIKE = (1e-4, 1e-3, 0.01, 0.03, 0.1, 0.15, 0.2, 0.3, 0.4, 0.8, 1.6)

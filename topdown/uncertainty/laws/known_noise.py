@@ -16,7 +16,7 @@ from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, 
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import groups, law_of, levels_taken
 from topdown.projection.several import answers_by_level
-from topdown.uncertainty.shared_laws import Alike
+from topdown.uncertainty.laws.shared_laws import Alike
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 

@@ -1,0 +1,1 @@
+"""Tables drawn from what measurements leave plausible, under a stated prior. Experimental."""
