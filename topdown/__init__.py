@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
-    from topdown.pipeline.aggregate import Aggregation, aggregate
+    from topdown.pipeline.aggregation import Aggregation, aggregate
     from topdown.pipeline.tabulation import tabulate
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from topdown.release.tabulated import tabulated_release
     from topdown.release.verify import verify_release
     from topdown.simulation import fairness
-    from topdown.simulation.coverage import CoverageOptions
+    from topdown.simulation.interval_coverage import CoverageOptions
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
@@ -125,11 +125,11 @@ _MODULES = {
     "theory": "topdown.theory",
 }
 _HOMES = {
-    "Aggregation": "topdown.pipeline.aggregate",
+    "Aggregation": "topdown.pipeline.aggregation",
     "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
     "Counts": "topdown.confidential.counts",
-    "CoverageOptions": "topdown.simulation.coverage",
+    "CoverageOptions": "topdown.simulation.interval_coverage",
     "ErrorTable": "topdown.simulation.errors_table",
     "Estimate": "topdown.projection.estimate",
     "FundShare": "topdown.simulation.rules",
@@ -152,7 +152,7 @@ _HOMES = {
     "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
-    "aggregate": "topdown.pipeline.aggregate",
+    "aggregate": "topdown.pipeline.aggregation",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",

@@ -21,7 +21,7 @@ from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.passes import order_of_plan
 from topdown.projection.patterns import Patterns
-from topdown.simulation.coverage import CoverageOptions, FollowedIntervals
+from topdown.simulation.interval_coverage import CoverageOptions, FollowedIntervals
 from topdown.simulation.draws import asked_queries, drawn_law
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed, followed_noise
