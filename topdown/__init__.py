@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from topdown.release.release import Release, round_counts
     from topdown.release.tabulated import tabulated_release
     from topdown.release.verify import verify_release
+    from topdown.research.plausible_tables import PlausibleTables, plausible_tables
     from topdown.simulation import fairness
-    from topdown.simulation.interval_coverage import CoverageOptions
     from topdown.simulation.errors_table import ErrorTable
+    from topdown.simulation.interval_coverage import CoverageOptions
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.tables.noisy_measurements import tabulation_units
     from topdown.uncertainty.margins import margins
-    from topdown.uncertainty.plausible.plausible_tables import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import region
     from topdown.uncertainty.sum_intervals import Region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
@@ -140,7 +140,7 @@ _HOMES = {
     "Measurements": "topdown.measurements.measurements",
     "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
-    "PlausibleTables": "topdown.uncertainty.plausible.plausible_tables",
+    "PlausibleTables": "topdown.research.plausible_tables",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -157,7 +157,7 @@ _HOMES = {
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.confidential.statistic",
-    "plausible_tables": "topdown.uncertainty.plausible.plausible_tables",
+    "plausible_tables": "topdown.research.plausible_tables",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",

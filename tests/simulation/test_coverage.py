@@ -13,8 +13,8 @@ from support.trees import geography
 from topdown.errors import ConfigError
 from topdown.projection.equality import least_squares
 from topdown.report.sections.coverage import coverage_findings, with_verdicts
-from topdown.simulation.interval_coverage import CoverageOptions, FollowedIntervals, no_coverage
 from topdown.simulation.followed import Followed
+from topdown.simulation.interval_coverage import CoverageOptions, FollowedIntervals, no_coverage
 from topdown.simulation.one_release import published_example
 from topdown.simulation.rules import GroupMean
 from topdown.simulation.simulate import simulate

@@ -15,11 +15,11 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise.randomness import Source, read_exactly
 from topdown.projection.equality import least_squares
 from topdown.projection.project import stated
+from topdown.research.posterior import Likelihood, Posterior
 from topdown.tables.tidy import tidy_batches, to_frame
 from topdown.uncertainty.laws.error_law import reach_of
 from topdown.uncertainty.laws.known_noise import answer_noise
 from topdown.uncertainty.margins import require_confidence
-from topdown.uncertainty.plausible.posterior import Likelihood, Posterior
 from topdown.wording import shown
 from topdown.workload import DETAILED
 

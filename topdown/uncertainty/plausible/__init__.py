@@ -1,1 +1,0 @@
-"""Tables drawn from what measurements leave plausible, under a stated prior. Experimental."""
