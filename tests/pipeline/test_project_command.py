@@ -168,7 +168,7 @@ def test_several_queries_are_read_back(tmp_path: Path) -> None:
 
     from topdown.release.manifest import describe_release
     from topdown.release.publication import begun, publish
-    from topdown.uncertainty.reach import Reach
+    from topdown.uncertainty.margins import Reach
 
     assert measurements.plan is not None
     config, settled = load_project(_derivation(tmp_path)), measurements.plan

@@ -60,7 +60,7 @@ def test_miss_rates_are_nominal_where_one_level_has_nearly_all_of_the_budget(mec
     cumulants = np.array([fourth_cumulant(law) for law in laws])
     variance = of_level[levels]
     found = moments(variance, cumulants[levels], TREE)
-    shapes = groups(found, main_terms(found, variance, of_level, TREE), KnownNoise(tuple(laws), cumulants))
+    shapes = groups(found, main_terms(found, variance, of_level, TREE), KnownNoise(tuple(laws)))
     weights = least_squares(np.eye(TREE.n_nodes), np.broadcast_to(variance, (TREE.n_nodes,) * 2), TREE).T
     seen = set()
     for node in range(TREE.n_nodes):

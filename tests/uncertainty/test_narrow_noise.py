@@ -126,7 +126,7 @@ def noise_of(law: Law) -> tuple[AnswerErrors, np.ndarray]:
     kind = [{query: np.zeros(part.stop - part.start, np.int32)} for part in nodes]
     noise = AnswerNoise(TREE, query.schema, (law,), [{query: variance[part]} for part in nodes], kind)
     drawn = law.sample((TIMES, TREE.n_nodes), td.SeededSource(7)).astype(np.float64)
-    return AnswerErrors.of(noise), least_squares(drawn, variance, TREE).T
+    return AnswerErrors(noise), least_squares(drawn, variance, TREE).T
 
 
 @pytest.mark.parametrize(

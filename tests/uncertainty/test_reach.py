@@ -15,7 +15,7 @@ from topdown.projection.equality import least_squares, least_squares_variance
 from topdown.uncertainty.laws.answer_laws import sum_of
 from topdown.uncertainty.laws.error_law import Shape
 from topdown.uncertainty.laws.known_noise import answer_noise
-from topdown.uncertainty.reach import Reach
+from topdown.uncertainty.margins import Reach
 
 TREE = Tree.from_family_sizes([[2], [3, 5]])
 SCHEMA = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["young", "old", "oldest"]})

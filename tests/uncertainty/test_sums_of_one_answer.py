@@ -26,7 +26,7 @@ def errors_of(tree: Tree, variance: np.ndarray, laws: tuple[DiscreteLaplace, ...
     noisy = (variance > 0) & np.isfinite(variance)
     nodes = [tree.level(level) for level in range(tree.n_levels)]
     kind = [{QUERY: np.where(noisy[part], level, -1).astype(np.int32)} for level, part in enumerate(nodes)]
-    return AnswerErrors.of(AnswerNoise(tree, SCHEMA, laws, [{QUERY: variance[part]} for part in nodes], kind))
+    return AnswerErrors(AnswerNoise(tree, SCHEMA, laws, [{QUERY: variance[part]} for part in nodes], kind))
 
 
 def drawn(tree: Tree, rng: np.random.Generator, *, holes: bool) -> tuple[np.ndarray, tuple[DiscreteLaplace, ...]]:

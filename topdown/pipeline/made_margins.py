@@ -24,8 +24,7 @@ from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margin_words import OF_CELLS, OF_QUERIES, describe_margins
-from topdown.uncertainty.margins import Margins, margins_of
-from topdown.uncertainty.reach import Reach
+from topdown.uncertainty.margins import Margins, Reach, margins_of
 from topdown.workload.answer_tables import AnswerTable
 
 _ELSEWHERE = (

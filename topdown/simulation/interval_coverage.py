@@ -12,10 +12,9 @@ import pandas as pd
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers, Measurements
+from topdown.planning.expected import Expected
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
-from topdown.projection.components import Components
-from topdown.projection.histograms import covariance
 from topdown.simulation.fairness import SIZE_EDGES, size_class_names
 from topdown.simulation.followed import Followed
 from topdown.simulation.groups import Groups
@@ -220,11 +219,7 @@ def _laws(plan: Plan, geography: Geography, followed: Followed) -> tuple[FloatAr
     columns, variance = laws.of_columns(of_answers), laws.variances(of_answers)
     if variance is not None:
         return np.ascontiguousarray(variance.T), columns
-    measured = [measurements.at(level) for level in geography.levels]
-    components = Components(measurements.schema, tuple(dict.fromkeys(query for level in measured for query in level)))
-    spread = [{query: one.variance for query, one in level.items()} for level in measured]
-    known = covariance(geography.tree, components, spread, upward=True)
-    everywhere = slice(0, geography.n_nodes)
+    known, everywhere = Expected.of(plan, geography, measurements.schema).covariance, slice(0, geography.n_nodes)
     parts = [known.variance(query, everywhere) for query in followed.queries]
     return np.ascontiguousarray(columns.settled(np.concatenate(parts, axis=1)).T), columns
 

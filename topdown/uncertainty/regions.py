@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topdown.errors import ConfigError, DataError, ProjectionError
+from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
-from topdown.projection.invariants import Contradiction, settle
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.project import stated
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
 from topdown.uncertainty.laws.answer_forms import answer_rows
 from topdown.uncertainty.laws.error_law import Shape, quantile
@@ -110,7 +110,7 @@ class Regions:
     @cached_property
     def errors(self) -> AnswerErrors:
         """The errors of least squares."""
-        return AnswerErrors.of(answer_noise(self.measurements))
+        return AnswerErrors(answer_noise(self.measurements))
 
     def region(
         self,
@@ -280,14 +280,8 @@ class Regions:
         """Least squares of the sum over ``cells`` at every node (nodes,), where the cells alone were measured."""
         key = tuple(cells.tolist())
         if key not in self._of_cells:
-            tree = self.measurements.geography.tree
-            values = self.measurements.values[:, cells].sum(axis=1).astype(np.float64)
-            try:
-                settled = settle(values, self.measurements.node_variance, tree, nonnegative=False)
-            except Contradiction as contradiction:
-                place = self.measurements.geography.describe(contradiction.node)
-                raise ProjectionError(f"{place}: {contradiction}; correct the exact values") from None
-            self._of_cells[key] = least_squares(*settled, tree)
+            problem = stated(self.measurements, "variance", nonnegative=False, cells=cells)
+            self._of_cells[key] = least_squares(problem.values.sum(axis=0), problem.variance, problem.tree)
         return self._of_cells[key]
 
     def _nodes(self, weights: Mapping[str, float]) -> Sum:

@@ -31,7 +31,6 @@ from topdown.uncertainty.laws.sum_errors import (
     Weighted,
     brought,
     covariances,
-    nothing,
     totals,
     touched,
     untouched,
@@ -104,16 +103,15 @@ class _Sources(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AnswerErrors:
-    """The errors of least squares from measurements with ``noise``; ``components``: of the queries measured."""
+    """The errors of least squares from measurements with ``noise``."""
 
     noise: AnswerNoise
-    components: Components
     _spreads: dict[int, diffuse.Spread] = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def of(cls, noise: AnswerNoise) -> AnswerErrors:
-        """Those from measurements with ``noise``."""
-        return cls(noise, Components(noise.schema, noise.queries))
+    @cached_property
+    def components(self) -> Components:
+        """Of the queries measured."""
+        return Components(self.noise.schema, self.noise.queries)
 
     @property
     def tree(self) -> Tree:
@@ -198,7 +196,8 @@ class AnswerErrors:
         entries = touched(asked, self.tree) if matters else []
         for number, block in enumerate(component.blocks, first):
             if not matters:
-                yield nothing(asked.number, block.size)
+                empty = np.zeros((asked.number, block.size, block.size))
+                yield BlockCovariance(empty, empty)
                 continue
             known = self.spread(number)
             yield covariances(entries, brought(entries, known, self.tree, block.size), known, self.tree, asked.number)

@@ -115,7 +115,7 @@ class AnswerLaws:
             variance, laws = laws_of_nodes(noise)
             return cls(laws.group, NO_NOISE, possible, laws.shapes, variance)
         alike, few = noise.alike()
-        errors = AnswerErrors.of(few)
+        errors = AnswerErrors(few)
         representative, group, differing = alike_nodes(errors)
         return cls(alike.everywhere(group), errors.negligible, possible, (), None, errors, representative, differing)
 

@@ -23,7 +23,6 @@ NO_NOISE = 1e-20
 MAIN_TERMS = 3
 _LARGEST_SUM = 4
 """So many draws at most make a main term in a large tree; sums of more are smooth."""
-_NODES_AT_ONCE = 1 << 17
 
 
 class Upward(NamedTuple):
@@ -196,16 +195,7 @@ def main_terms(
 def _enter(
     terms: MainTerms, nodes: slice, kind: KindArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
 ) -> None:
-    """Put a candidate in its place among the largest of ``nodes``, some of them at a time."""
-    for begin in range(nodes.start, nodes.stop, _NODES_AT_ONCE):
-        stop = min(begin + _NODES_AT_ONCE, nodes.stop)
-        some = slice(begin - nodes.start, stop - nodes.start)
-        _enter_some(terms, slice(begin, stop), kind[some], number[some], coefficient[some], variance)
-
-
-def _enter_some(
-    terms: MainTerms, nodes: slice, kind: KindArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
-) -> None:
+    """Put a candidate in its place among the largest of ``nodes``."""
     new: tuple[KindArray | IntArray | FloatArray, ...] = (
         kind,
         number,

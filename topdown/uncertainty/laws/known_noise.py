@@ -30,15 +30,14 @@ _ONE_CELL = Schema.of_cells(["cell"])
 
 @dataclass(frozen=True, eq=False)
 class KnownNoise:
-    """The ``laws`` of noise and their fourth ``cumulants``. None is a law of what has no noise."""
+    """The ``laws`` of noise. None is a law of what has no noise."""
 
     laws: tuple[Law | None, ...]
-    cumulants: FloatArray
 
-    @classmethod
-    def of(cls, laws: tuple[Law, ...]) -> KnownNoise:
-        """These laws, and None after them, which is so number -1."""
-        return cls((*laws, None), np.array([*(fourth_cumulant(law) for law in laws), 0.0]))
+    @cached_property
+    def cumulants(self) -> FloatArray:
+        """Of every law the fourth; 0 where there is none."""
+        return np.array([0.0 if law is None else fourth_cumulant(law) for law in self.laws])
 
     @cached_property
     def variances(self) -> FloatArray:
@@ -63,8 +62,8 @@ class AnswerNoise:
 
     @cached_property
     def known(self) -> KnownNoise:
-        """The laws with their cumulants."""
-        return KnownNoise.of(self.laws)
+        """The laws, and None after them, which is so number -1."""
+        return KnownNoise((*self.laws, None))
 
     @cached_property
     def queries(self) -> tuple[Query, ...]:
