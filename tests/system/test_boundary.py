@@ -82,7 +82,7 @@ DERIVES = {
     "pipeline.part_plan",
     "pipeline.release_query",
     "pipeline.aggregation",
-    "pipeline.export",
+    "pipeline.export_formats",
     "pipeline.exports",
     "pipeline.tabulation",
 }

@@ -17,7 +17,7 @@ from topdown.geography.tree import Tree
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
-from topdown.microdata.synthesize import Microdata
+from topdown.microdata.written_records import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
 from topdown.pipeline.second_solutions import families_again, say_agreement, solved_again
@@ -30,12 +30,11 @@ from topdown.projection.method import method_named
 from topdown.projection.passes import order_by_level
 from topdown.projection.project import project
 from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, WholeProjection, require_whole, whole_histograms
-from topdown.release.answer_tables import ESTIMATED, FOLDER, paths_of
-from topdown.release.catalogue import Catalogue
-from topdown.release.histograms import HistogramRelease, project_whole, release_of
-from topdown.release.manifest import Origin, describe_release
-from topdown.release.publication import begun, publish
-from topdown.release.release import Release, round_counts
+from topdown.release.answer_files import ESTIMATED, FOLDER
+from topdown.release.making import project_whole, release_of, round_counts
+from topdown.release.manifest import Description, Origin
+from topdown.release.publication import Made, begun, publish, tables_of
+from topdown.release.whole_counts import Release
 from topdown.uncertainty.intervals import Intervals
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
@@ -77,7 +76,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     tables = answer_tables(config.output.tables, measurements.schema)
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
-        folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
+        folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))
         laws = None
         tree = measurements.geography.tree
         # One projection is made after the other, which leaves a processor idle; one leaf stands for many in the laws.
@@ -103,37 +102,22 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             with stages.stage("solving again by cvxpy"):
                 return made.again.result()
 
+        about = Description(
+            config,
+            measurements,
+            drawn.plan,
+            drawn.origin,
+            made.estimates,
+            made.release.layout,
+            made.release.fit_for_release,
+            second_solutions,
+            tables,
+            found.reach,
+            found.said,
+        )
         with stages.stage("writing"):
-            publish(
-                folder,
-                made.estimates,
-                made.release,
-                lambda files: describe_release(
-                    config,
-                    measurements,
-                    drawn.plan,
-                    made.estimates,
-                    second_solutions(),
-                    made.release,
-                    files,
-                    drawn.origin,
-                    {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
-                    found.said,
-                ),
-                title=config.title,
-                catalogue=Catalogue(**config.catalogue.model_dump()),
-                plan=drawn.plan,
-                notices=drawn.origin.notices,
-                reach=found.reach,
-                csv=config.output.csv,
-                wide=config.output.wide,
-                estimates_csv=config.output.estimates_csv,
-                tables=tables,
-                confidence=config.output.confidence,
-                margins=found.margins,
-                intervals=found.of_tables,
-                margins_in_words=[found.said["statement"], *found.said["rule"]],
-            )
+            all_made = Made(made.release, made.estimates, found.margins, found.of_tables)
+            publish(folder, tables_of(folder, all_made, about, limits), about)
             held.close()  # the release has its name
     _say_output(stages, public, made.again.result())
 
@@ -147,7 +131,7 @@ class Projected(NamedTuple):
 
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
     again: Future[dict[str, CrossCheck]]
-    release: Release | HistogramRelease
+    release: Release
     of_tables: dict[str, Intervals] | None = None
 
 
@@ -269,7 +253,7 @@ def made_whole(
     limits: AnswerLimits | None = None,
     *,
     workers: int | None = None,
-) -> Release | HistogramRelease:
+) -> Release:
     """Whole counts from ``estimate``; of several queries, or within ``limits``, from the measurements, family by family
     beneath whole parents.
 

@@ -47,8 +47,8 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
 from topdown.projection.passes import order_of_plan
 from topdown.projection.upward_start import require_determined, start_of
+from topdown.release.layouts import row_columns
 from topdown.release.manifest import Origin
-from topdown.release.sparse_rows import row_columns
 from topdown.simulation.methods import StudiedMethod
 from topdown.tables.geography_table import read_geography
 from topdown.tables.readers import changed

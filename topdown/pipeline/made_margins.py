@@ -16,9 +16,8 @@ from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
-from topdown.release.answer_tables import estimated
-from topdown.release.histograms import HistogramRelease
-from topdown.release.release import Release
+from topdown.release.answer_files import estimated
+from topdown.release.whole_counts import Release
 from topdown.uncertainty.interval import interval
 from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
@@ -47,7 +46,7 @@ class MadeMargins(NamedTuple):
 def made_margins(
     measurements: Measurements,
     estimates: Mapping[str, object],
-    release: Release | HistogramRelease,
+    release: Release,
     confidence: float,
     tables: Sequence[AnswerTable] = (),
     executor: Executor | None = None,
@@ -74,8 +73,7 @@ def made_margins(
     if of_tables is None:
         of_tables = table_intervals(measurements, linear, confidence, tables, executor, known)
     several = bool(measurements.others)
-    has_cells = isinstance(linear, Estimate) and linear.variance is not None and not isinstance(release, Release)
-    if several and not has_cells:
+    if several and (not isinstance(linear, Estimate) or linear.variance is None):
         said = describe_margins(confidence, None, OF_QUERIES) if of_tables else describe_margins(confidence, _ELSEWHERE)
         return MadeMargins(None, of_tables, reach, said)
     cells = linear if isinstance(linear, Estimate) else None

@@ -34,8 +34,7 @@ from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
 if TYPE_CHECKING:
-    from topdown.release.histograms import HistogramRelease
-    from topdown.release.release import Release
+    from topdown.release.whole_counts import Release
 
 
 _NORMAL = "by the normal law"
@@ -86,7 +85,7 @@ class Margins:
 
 def margins(
     measurements: Measurements,
-    release: Release | HistogramRelease | None = None,
+    release: Release | None = None,
     *,
     confidence: float = 0.9,
     simultaneous: bool = False,
@@ -140,11 +139,10 @@ def _asked(measurements: Measurements, queries: Sequence[str] | None) -> dict[Qu
     return found
 
 
-def _require_alike(measurements: Measurements, release: Release | HistogramRelease | None) -> None:
+def _require_alike(measurements: Measurements, release: Release | None) -> None:
     if release is None:
         return
-    cells = release.schema.cells() if hasattr(release, "schema") else release.cells
-    if release.geography != measurements.geography or tuple(cells) != tuple(measurements.cells):
+    if release.geography != measurements.geography or tuple(release.cells) != tuple(measurements.cells):
         raise DataError("the release has other units or cells than the measurements; give the one made of them")
 
 
@@ -182,7 +180,7 @@ class _Estimated(NamedTuple):
         geography: Geography,
         confidence: float,
         together: int | None = None,
-        release: Release | HistogramRelease | None = None,
+        release: Release | None = None,
         executor: Executor | None = None,
     ) -> Margins:
         """Their margins, each at ``confidence`` or so many ``together``; with ``release`` they hold the released
@@ -209,7 +207,7 @@ def _estimated(laws: AnswerLaws, linear: Linear, query: Query) -> _Estimated:
 
 def margins_of(
     measurements: Measurements,
-    release: Release | HistogramRelease | None = None,
+    release: Release | None = None,
     *,
     query: str = DETAILED,
     confidence: float = 0.9,
