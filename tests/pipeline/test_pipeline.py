@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import threading
 from concurrent.futures import Future
 from fractions import Fraction
 from pathlib import Path
@@ -443,14 +444,20 @@ def test_laws_that_are_found_beforehand_change_nothing(toy_run: Path, monkeypatc
     pipeline.run(config)
     first = contents(public)
     shutil.rmtree(public)
-    asked = []
+    asked, is_begun, projected = [], threading.Event(), derivation.projected
 
     def laws(measurements: td.Measurements, confidence: float) -> AnswerLaws | None:
         asked.append(confidence)
+        is_begun.set()
         return laws_beforehand(measurements, confidence)
+
+    def projected_meanwhile(*given: Any, **options: Any) -> Any:
+        assert is_begun.wait(60)
+        return projected(*given, **options)
 
     monkeypatch.setattr(derivation, "finds_laws_early", lambda _: True)
     monkeypatch.setattr(derivation, "laws_beforehand", laws)
+    monkeypatch.setattr(derivation, "projected", projected_meanwhile)
     pipeline.run(config, workers=2)
     assert contents(public) == first
     assert asked == [0.9]
