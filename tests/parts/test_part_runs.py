@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from topdown.pipeline.query import query_release
 
 import topdown as td
 from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
@@ -22,7 +23,6 @@ from topdown.machine.progress import Silent
 from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.query import query_release
 from topdown.pipeline.second_solutions import parts_again
 from topdown.privacy.ledger import Ledger
 from topdown.projection import family_crosscheck

@@ -16,7 +16,7 @@ from topdown.measurements.measurements import Answers
 from topdown.projection import crosscheck
 from topdown.projection.crosscheck import cross_check
 from topdown.projection.linear_answers import linear_answers
-from topdown.uncertainty.margins import node_margins
+from topdown.uncertainty.margins import margins_of
 from topdown.workload import Query
 
 
@@ -87,7 +87,7 @@ def test_many_cells_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     in_blocks = td.project(measurements, "gls")
     for name in ("values", "variance", "exact"):
         assert (getattr(at_once, name) == getattr(in_blocks, name)).all()
-    assert (node_margins(measurements).upper[:, IMPOSSIBLE] == 0).all()
+    assert (margins_of(measurements).upper[:, IMPOSSIBLE] == 0).all()
 
 
 # -- margins ----------------------------------------------------------------------------------------------------------

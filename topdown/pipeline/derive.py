@@ -35,7 +35,7 @@ from topdown.release.making import project_whole, release_of, round_counts
 from topdown.release.manifest import Description, Origin
 from topdown.release.publication import Made, begun, publish, tables_of
 from topdown.release.whole_counts import Release
-from topdown.uncertainty.answer_intervals import AnswerIntervals
+from topdown.uncertainty.intervals import Intervals
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
 
@@ -130,7 +130,7 @@ class Projected(NamedTuple):
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
     again: Future[dict[str, CrossCheck]]
     release: Release
-    of_tables: dict[str, AnswerIntervals] | None = None
+    of_tables: dict[str, Intervals] | None = None
 
 
 def projected(
@@ -176,7 +176,7 @@ def projected(
             return {}
         return {"non_negative": families_again(found.descent, method, found.histograms, options.solver, ties)}
 
-    intervals: dict[str, AnswerIntervals] = {}
+    intervals: dict[str, Intervals] = {}
     with thread_pool(workers) as pool, stages.stage("projecting"):
         solving = started(whole_and_again, pool)
         if tables:

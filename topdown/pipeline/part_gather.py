@@ -32,7 +32,7 @@ from topdown.release.manifest import Description, Origin
 from topdown.release.partition import GEOGRAPHY, RELEASE_CSV, nodes_of_files
 from topdown.release.publication import begun, publish
 from topdown.release.whole_counts import Release
-from topdown.uncertainty.words import describe_margins
+from topdown.uncertainty.margin_words import describe_margins
 from topdown.workload.answer_tables import answer_tables
 
 

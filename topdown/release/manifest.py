@@ -29,7 +29,7 @@ from topdown.workload.answer_tables import AnswerTable
 
 if TYPE_CHECKING:
     from topdown.config import DerivationConfig
-    from topdown.uncertainty.reach import Reach
+    from topdown.uncertainty.margins import Reach
 
 Projection: TypeAlias = Estimate | LinearAnswers | WholeProjection
 

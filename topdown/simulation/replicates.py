@@ -22,9 +22,9 @@ from topdown.projection.patterns import Patterns
 from topdown.projection.problem import Problem
 from topdown.projection.several import descent_of_answers
 from topdown.projection.whole import FAMILY_ROUNDINGS, settler
-from topdown.simulation.coverage import FollowedIntervals
 from topdown.simulation.draws import Asked, draw_answers, measured_answers
 from topdown.simulation.followed import Followed
+from topdown.simulation.interval_coverage import FollowedIntervals
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.moments import Accumulated
 from topdown.simulation.rules import Rule

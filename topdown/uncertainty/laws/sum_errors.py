@@ -159,12 +159,6 @@ def with_nodes(entries: list[Touched], weights: Brought, known: diffuse.Spread, 
     return [np.swapaxes(one, 1, 2) for one in found]
 
 
-def nothing(number: int, size: int) -> BlockCovariance:
-    """The covariances of so many (``number``) sums that take no part in a block."""
-    empty = np.zeros((number, size, size))
-    return BlockCovariance(empty, empty)
-
-
 def totals(place: IntArray, values: FloatArray, count: int) -> FloatArray:
     """The sums of ``values`` (entries, ...) by place."""
     found = np.zeros((count, math.prod(values.shape[1:])))

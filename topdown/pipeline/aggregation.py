@@ -18,8 +18,10 @@ from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import NOT_KEPT, PublishedRelease, read_release
 from topdown.release.whole_counts import Release
 from topdown.tables.tidy import frame_batches, named_failures, records_text, write_csv, write_parquet, write_text
+from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import require_confidence
-from topdown.uncertainty.regions import Region, Regions, no_sums
+from topdown.uncertainty.regions import Regions
+from topdown.uncertainty.sum_intervals import Region
 from topdown.wording import shown_path
 from topdown.workload.answer_tables import Column, answer_column, answer_columns
 
@@ -108,7 +110,7 @@ def aggregate(
         columns = answer_columns(query, schema)
         named = [one.name for one in columns] if len(columns) > 1 else [None]
     answers = {cell: answer_column(query, cell, schema) for cell in named}
-    why = NOT_KEPT if isinstance(kept, NotKept) else no_sums(kept)
+    why = NOT_KEPT if isinstance(kept, NotKept) else no_margins(kept)
     regions = None if isinstance(kept, NotKept) else Regions(kept)
     require_confidence(confidence)
     frames, notes = [], []

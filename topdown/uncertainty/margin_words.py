@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from topdown.uncertainty.interval import CAP_PART
-from topdown.uncertainty.node_intervals import CAPPED_BELOW
-from topdown.uncertainty.tail_share import ALPHA, SCALE, SPIKE, TAPER
+from topdown.uncertainty.interval import ALPHA, CAP_PART, SCALE, SPIKE, TAPER
+from topdown.uncertainty.intervals import CAPPED_BELOW
 
 OF_CELLS = "up to three largest terms exactly, the rest by variance and fourth cumulant"
 OF_QUERIES = (
@@ -25,12 +24,14 @@ def describe_margins(confidence: float, reason: str | None = None, law: str = OF
     return {"confidence": confidence, "statement": statement(confidence), "rule": list(rule(confidence, law))}
 
 
-def statement(confidence: float) -> str:
-    """What the intervals promise."""
+def statement(confidence: float, *, simultaneous: bool = False) -> str:
+    """What the intervals promise, each by itself or all ``simultaneous``."""
+    alone = "Each interval does so by itself, not all of them together."
+    alone = "All of them together do so." if simultaneous else alone
     return (
         "For every unit and every cell or answer with an interval, and at every true count, the interval from lower to "
         f"upper covers the true count with probability {confidence:.6g} at least, up to the approximation of the law "
-        "of the errors (miss rates within .001 of nominal). Each interval does so by itself, not all of them together. "
+        f"of the errors (miss rates within .001 of nominal). {alone} "
         "Among units picked because their numbers are small or large it may cover less often: where lower is above 0 "
         "about as many in a hundred as may be missed have a true count of 0 (measured, not proven for units whose "
         "errors depend on each other). Margins of units must not be added up; topdown query gives those of sums, "

@@ -7,34 +7,32 @@ passes over the tree give the pivot's moments in O(nodes).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
-from topdown.projection.equality import Gains, all_shares, open_leaves, upward_gains
-from topdown.uncertainty.known_noise import KindArray, level_of_nodes
+from topdown.projection.equality import open_leaves, upward_gains
+from topdown.uncertainty.laws.known_noise import AnswerNoise, KindArray
+from topdown.uncertainty.laws.shared_laws import FEW_NODES, Groups, groups
+
+NO_NOISE = 1e-20
+"""A variance in counts^2 so small that noise which moves a whole number is never met: what it is on counts as exact."""
 
 MAIN_TERMS = 3
-FEW_NODES = 2000
-"""Trees of no more nodes have tables of laws of their own for nearly every node; in larger ones similar nodes share
-them."""
 _LARGEST_SUM = 4
 """So many draws at most make a main term in a large tree; sums of more are smooth."""
-_NODES_AT_ONCE = 1 << 17
 
 
 class Upward(NamedTuple):
     """The upward estimate z of every node, each (nodes,): ``own`` k, the weight of its own measurement; ``variance`` u,
-    inf where what is below is undetermined; ``cumulant``, the fourth of z less truth; ``share`` g of its family's
-    discrepancy.
+    inf where what is below is undetermined; ``cumulant``, the fourth of z less truth.
     """
 
     own: FloatArray
     variance: FloatArray
     cumulant: FloatArray
-    share: FloatArray
 
 
 class Moments(NamedTuple):
@@ -71,7 +69,7 @@ def moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Moments:
 
 def upward_moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Upward:
     """The moments of z less truth: kz = (1 - k)^4 (the children's sum of kz) + k^4 (the noise's)."""
-    gains: Gains = upward_gains(variance, tree)
+    gains = upward_gains(variance, tree)
     open_ends = open_leaves(variance, tree)
     spread = gains.variance if open_ends is None else np.where(open_ends > 0, np.inf, gains.variance)
     measured = np.isfinite(variance)
@@ -85,7 +83,7 @@ def upward_moments(variance: FloatArray, cumulant: FloatArray, tree: Tree) -> Up
         found[families.parents] = (1.0 - k) ** 4 * pooled + k**4 * np.where(
             measured[families.parents], cumulant[families.parents], 0.0
         )
-    return Upward(own, spread, found, all_shares(gains.shares, tree))
+    return Upward(own, spread, found)
 
 
 def _downward(
@@ -131,21 +129,43 @@ class MainTerms(NamedTuple):
     explained: FloatArray
 
 
+NodeLaws: TypeAlias = tuple[FloatArray, Groups]
+"""The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
+
+
+def laws_of_nodes(noise: AnswerNoise) -> NodeLaws:
+    """The laws of the errors of least squares where the cells alone were measured."""
+    alike, few = noise.alike()
+    (query,) = few.queries
+    variance, kind = (np.concatenate([level[query] for level in levels]) for levels in (few.variance, few.kind))
+    found = moments(variance, few.known.cumulants[kind], few.tree)
+    found = found._replace(variance=np.where(found.variance <= NO_NOISE, 0.0, found.variance))
+    most = np.array([level[query] for level in few.most])
+    laws = groups(found, main_terms(found, variance, few.known.variances, few.tree, kind, most), few.known)
+    return alike.everywhere(found.variance), laws._replace(group=alike.everywhere(laws.group))
+
+
 def main_terms(
-    found: Moments, variance: FloatArray, kind_variance: FloatArray, tree: Tree, kind: KindArray | None = None
+    found: Moments,
+    variance: FloatArray,
+    kind_variance: FloatArray,
+    tree: Tree,
+    kind: KindArray | None = None,
+    most: IntArray | None = None,
 ) -> MainTerms:
     """Of every node the three largest of: its own measurement's noise, h = alpha k; its parent's; its siblings'; that
     of its descendants at any one level. The coefficients within a set are nearly one number where it dominates; their
     mean is taken. An only child has its parent's pivot, and so its parent's terms.
 
-    ``kind`` (nodes,): of the noise, by default the node's level; sums are of the nodes of a level that have its own.
-    ``kind_variance`` (kinds,): 0 or inf where there is none. In trees of more than `FEW_NODES` nodes the largest alone,
-    of no more than four draws.
+    ``kind`` (nodes,): of the noise; sums are of the nodes of a level that have the kind that ``most`` have (levels,).
+    Both are by default the number of the level. ``kind_variance`` (kinds,): 0 or inf where there is none. In trees of
+    more than `FEW_NODES` nodes the largest alone, of no more than four draws.
     """
-    levels = level_of_nodes(tree)
-    kind = levels if kind is None else kind
+    most = np.arange(tree.n_levels) if most is None else most
+    of_most = np.repeat(most.astype(np.int32), np.diff(tree.level_offsets))
+    kind = of_most if kind is None else kind
     noisy = (variance > 0) & np.isfinite(variance)
-    like = noisy & (kind == levels)
+    like = noisy & (kind == of_most)
     usable = np.where(np.isfinite(kind_variance), kind_variance, 0.0)
     shape = (MAIN_TERMS if tree.n_nodes <= FEW_NODES else 1, tree.n_nodes)
     terms = MainTerms(np.zeros(shape, np.int64), np.ones(shape, np.int64), np.zeros(shape), np.zeros(shape))
@@ -158,11 +178,11 @@ def main_terms(
             families = tree.families(level - 1)
             siblings = families.spread(families.total(like[nodes].astype(np.int64))) - like[nodes]
             theirs = rest[nodes] * _others(np.where(like, own, 0.0)[nodes], families) / np.maximum(siblings, 1)
-            _enter(terms, nodes, levels[nodes], siblings, theirs, usable)
+            _enter(terms, nodes, of_most[nodes], siblings, theirs, usable)
             above = families.spread(noisy[families.parents].astype(np.int64))
             _enter(terms, nodes, families.spread(kind[families.parents]), above, found.parent[nodes], usable)
         counted, mean = (one[: nodes.start] for one in descendants(found.upward.own, like[nodes], level, tree))
-        above_it, of_level = slice(0, nodes.start), np.full(nodes.start, level, np.int32)
+        above_it, of_level = slice(0, nodes.start), np.full(nodes.start, most[level], np.int32)
         _enter(terms, above_it, of_level, counted.astype(np.int64), found.inner[above_it] * mean, usable)
     for families in tree.families_down():
         single = np.flatnonzero(families.counted == 1)
@@ -175,16 +195,7 @@ def main_terms(
 def _enter(
     terms: MainTerms, nodes: slice, kind: KindArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
 ) -> None:
-    """Put a candidate in its place among the largest of ``nodes``, some of them at a time."""
-    for begin in range(nodes.start, nodes.stop, _NODES_AT_ONCE):
-        stop = min(begin + _NODES_AT_ONCE, nodes.stop)
-        some = slice(begin - nodes.start, stop - nodes.start)
-        _enter_some(terms, slice(begin, stop), kind[some], number[some], coefficient[some], variance)
-
-
-def _enter_some(
-    terms: MainTerms, nodes: slice, kind: KindArray, number: IntArray, coefficient: FloatArray, variance: FloatArray
-) -> None:
+    """Put a candidate in its place among the largest of ``nodes``."""
     new: tuple[KindArray | IntArray | FloatArray, ...] = (
         kind,
         number,

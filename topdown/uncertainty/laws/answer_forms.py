@@ -33,13 +33,17 @@ class Forms(NamedTuple):
     form: FloatArray
 
 
-def answer_forms(components: Components, asked: Sequence[tuple[Query, int]], query: Query) -> Forms:
-    """The forms of ``asked`` answers to queries with the answers to ``query``."""
+def answer_forms(
+    components: Components, asked: Sequence[tuple[Query, int]], query: Query, answer: int | None = None
+) -> Forms:
+    """The forms of ``asked`` answers to queries with the answers to ``query``, or with one ``answer`` alone."""
     of_asked, of_query, products, places, number = [], [], [], [], np.ones(1, np.int64)
-    asked_rows = [_rows(components, *one) for one in asked]
-    for k, (matrix, one) in enumerate(
-        zip(design(components.product.asked(query).query), components.splits, strict=True)
-    ):
+    asked_rows = [answer_rows(components, *one) for one in asked]
+    if answer is None:
+        matrices = design(components.product.asked(query).query)
+    else:
+        matrices = [row[None] for row in answer_rows(components, query, answer)]
+    for k, (matrix, one) in enumerate(zip(matrices, components.splits, strict=True)):
         rows = np.stack([of_each[k] for of_each in asked_rows])
         mine, theirs = rows @ one.within, matrix @ one.within
         product = rows @ matrix.T - mine @ theirs.T
@@ -66,7 +70,7 @@ def answer_forms(components: Components, asked: Sequence[tuple[Query, int]], que
     return _merged(Forms(number, np.concatenate(forms, axis=2)))
 
 
-def _rows(components: Components, query: Query, answer: int) -> list[FloatArray]:
+def answer_rows(components: Components, query: Query, answer: int) -> list[FloatArray]:
     """What an answer is of every attribute's categories; of none where it is impossible."""
     own, answers = components.product.asked(query)
     matrices = design(own)
@@ -88,8 +92,3 @@ def _merged(forms: Forms) -> Forms:
     _, first, place = np.unique(key, axis=0, return_index=True, return_inverse=True)
     number = np.bincount(place.reshape(-1), forms.number).astype(np.int64)
     return Forms(number, forms.form[:, first])
-
-
-def width(components: Components) -> int:
-    """How many numbers the covariances of all blocks' coordinates are."""
-    return sum(block.size**2 for _, block in components.blocks)

@@ -1,19 +1,29 @@
-"""Nodes whose pivots have nearly the same shape, so that one table of the law serves all of them."""
+"""Nodes that share the law of their errors: leaves that are alike, and nodes whose pivots have nearly the same shape.
+
+Leaves of one family whose noise has one law have errors of one law, so that one stands for all; and one table of the
+law serves all nodes of a shape. What margins need of the law of every node is so a matter of few of them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from topdown.geography.tree import FloatArray, IntArray
+from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.noise.law import pitch_of
-from topdown.uncertainty.error_law import Shape, Term
-from topdown.uncertainty.known_noise import KnownNoise
-from topdown.uncertainty.moments import FEW_NODES, MainTerms, Moments
+from topdown.uncertainty.laws.error_law import Shape, Term
+
+if TYPE_CHECKING:
+    from topdown.uncertainty.laws.error_moments import MainTerms, Moments
+    from topdown.uncertainty.laws.known_noise import KnownNoise
+
+FEW_NODES = 2000
+"""Trees of no more nodes have tables of laws of their own for nearly every node; in larger ones similar nodes share
+them."""
 
 _STEPS_OF_LOGIT = {True: 1e-4, False: 0.05}
 _STEPS_OF_EXCESS = {True: 1e-3, False: 0.02}
@@ -26,7 +36,41 @@ _LEAST_STEP, _LEAST_PART_OF_STEPS = 0.01, 1e-6
 
 
 _NODES_AT_ONCE = 1 << 18
-_MANY_SHAPES = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """``tree``: the nodes with one leaf in place of several that are alike, which says how many. ``nodes``: the number
+    in the whole tree of every node of it; ``number`` (its nodes,): how many each stands for.
+    """
+
+    tree: Tree
+    nodes: IntArray
+    number: IntArray
+
+    @classmethod
+    def of(cls, tree: Tree, *marks: npt.NDArray[Any]) -> Alike:
+        """Neighbours of one family of which all ``marks`` of leaves (leaves,) are the same are taken together."""
+        leaves = tree.leaves
+        begins = np.ones(tree.n_leaves, bool)
+        begins[1:] = False
+        for mark in marks:
+            begins[1:] |= mark[1:] != mark[:-1]
+        above = tree.level(-2).start if tree.n_levels > 1 else 0
+        begins[tree.child_offsets[above:-1] - leaves.start] = True
+        first = np.flatnonzero(begins)
+        levels, children = tree.level_offsets.copy(), tree.child_offsets.copy()
+        levels[-1] = leaves.start + len(first)
+        families = slice(above, len(children)) if tree.n_levels > 1 else slice(0, 0)
+        children[families] = leaves.start + np.searchsorted(first, children[families] - leaves.start)
+        nodes = np.concatenate([np.arange(leaves.start), leaves.start + first])
+        counted = np.diff(np.append(first, tree.n_leaves))
+        number = np.concatenate([np.ones(leaves.start, np.int64), counted])
+        return cls(Tree(levels, children, number), nodes, number)
+
+    def everywhere(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """``values`` of its nodes (nodes of its tree,) at all nodes of the whole tree."""
+        return np.repeat(values, self.number)
 
 
 class Groups(NamedTuple):
@@ -34,22 +78,6 @@ class Groups(NamedTuple):
 
     shapes: tuple[Shape, ...]
     group: npt.NDArray[np.int32]
-
-    def of_nodes(self, of_shapes: FloatArray) -> FloatArray:
-        """What every shape has (shapes,), at every node that has one; 0 at the others."""
-        found: FloatArray = np.append(of_shapes, 0.0)[self.group]
-        return found
-
-    def members(self, nodes: slice) -> Iterator[tuple[Shape, IntArray]]:
-        """Shapes, with those of ``nodes`` that have them."""
-        group = self.group[nodes]
-        # Whole numbers of 16 bits are sorted by their digits, in a fifth of the time.
-        order = np.argsort(group.astype(np.int16) if len(self.shapes) < _MANY_SHAPES else group, kind="stable")
-        order += nodes.start
-        counted = np.bincount(group.astype(np.int64) + 1)
-        ends = np.cumsum(counted)
-        for number in np.flatnonzero(counted[1:]).tolist():
-            yield self.shapes[number], order[ends[number] : ends[number + 1]]
 
 
 class Spread(NamedTuple):

@@ -15,11 +15,11 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise.randomness import Source, read_exactly
 from topdown.projection.equality import least_squares
 from topdown.projection.project import stated
+from topdown.research.posterior import Likelihood, Posterior
 from topdown.tables.tidy import tidy_batches, to_frame
-from topdown.uncertainty.error_law import reach_of
-from topdown.uncertainty.known_noise import known_noise
+from topdown.uncertainty.laws.error_law import reach_of
+from topdown.uncertainty.laws.known_noise import answer_noise
 from topdown.uncertainty.margins import require_confidence
-from topdown.uncertainty.posterior import Likelihood, Posterior
 from topdown.wording import shown
 from topdown.workload import DETAILED
 
@@ -93,9 +93,11 @@ def _prior(leaves: IntArray, begins: IntArray, rng: np.random.Generator) -> Floa
 
 def _posteriors(measurements: Measurements, cells: IntArray) -> list[Posterior]:
     """Those of some ``cells``, one after the other."""
-    noise = known_noise(measurements)
+    if measurements.others:
+        raise ConfigError("several queries were measured: plausible tables are of measurements of the cells alone")
+    noise = answer_noise(measurements)
     geography = measurements.geography
-    tree, kind = geography.tree, noise.kinds(geography.tree)
+    tree, kind = geography.tree, np.concatenate([of_query for level in noise.kind for of_query in level.values()])
     problem = stated(measurements, "variance", nonnegative=True, cells=cells)
     variance = np.broadcast_to(problem.variance, problem.values.shape)
     open_leaf = np.flatnonzero(np.isinf(variance[0, tree.leaves]))
@@ -104,7 +106,8 @@ def _posteriors(measurements: Measurements, cells: IntArray) -> list[Posterior]:
             f"{geography.describe(tree.leaves.start + int(open_leaf[0]))} was not measured; plausible tables need a "
             f"share of the budget at level {shown(geography.levels[-1])}"
         )
-    reach = np.array([0.0 if law is None else reach_of(law) for law in noise.laws])
+    laws = noise.known.laws
+    reach = np.array([0.0 if law is None else reach_of(law) for law in laws])
     if 2.0 * reach[kind[tree.leaves]].sum() > _MOST_VALUES:
         raise DataError(
             f"{geography.n_leaves:,} leaves with noise that reaches {reach.max():,.0f} are too many for plausible "
@@ -114,7 +117,7 @@ def _posteriors(measurements: Measurements, cells: IntArray) -> list[Posterior]:
     found = []
     for y, v, x in zip(problem.values, variance, estimate, strict=True):
         likelihood = [
-            Likelihood.of(value, spread, noise.laws[law], reach[law])
+            Likelihood.of(value, spread, laws[law], reach[law])
             for value, spread, law in zip(y.tolist(), v.tolist(), kind.tolist(), strict=True)
         ]
         found.append(Posterior.of(geography, likelihood, x))

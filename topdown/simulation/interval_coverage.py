@@ -12,23 +12,18 @@ import pandas as pd
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers, Measurements
+from topdown.planning.expected import Expected
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
-from topdown.projection.components import Components
-from topdown.projection.histograms import covariance
 from topdown.simulation.fairness import SIZE_EDGES, size_class_names
 from topdown.simulation.followed import Followed
 from topdown.simulation.groups import Groups
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.rules import GroupMean
-from topdown.uncertainty.answer_intervals import answer_intervals
-from topdown.uncertainty.answer_laws import AnswerLaws, ColumnLaws, copies_of
-from topdown.uncertainty.groups import Groups as Laws
-from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.laws import NO_NOISE, laws_of_nodes
+from topdown.uncertainty.intervals import Bounds, intervals
+from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws
+from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import require_confidence
-from topdown.uncertainty.node_intervals import Bounds, node_intervals
-from topdown.uncertainty.regions import no_sums
 from topdown.workload import DETAILED, Query, Schema
 
 EVERY, BY_TRUTH, BY_PUBLISHED = "all", "true count", "published count"
@@ -78,7 +73,7 @@ class FollowedIntervals:
     method: StudiedMethod
     confidence: float
     variance: FloatArray
-    laws: Laws | ColumnLaws
+    laws: ColumnLaws
     edges: FloatArray
     rows: IntArray
     starts: IntArray
@@ -147,16 +142,13 @@ class FollowedIntervals:
         """The intervals from the estimates ``x`` by least squares and what was ``released``; all (replicates, answers,
         nodes).
         """
-        flat, alpha = (-1, x.shape[-1]), 1.0 - self.confidence
-        rows, inside = x.reshape(flat), released.reshape(flat)
-        if isinstance(self.laws, ColumnLaws):
-            columns = self.laws.tiled(len(x))
-            variance = np.tile(self.variance, (len(x), 1))
-            found = answer_intervals(rows.T, variance.T, columns, self.tree, alpha, inside.T)
-            lower, upper = found.lower.T, found.upper.T
-        else:
-            lower, upper = node_intervals(rows, self.variance[0], self.laws, self.tree, alpha, inside)
-        return Bounds(lower.reshape(x.shape), upper.reshape(x.shape))
+        flat = (-1, x.shape[-1])
+        columns, variance = self.laws.tiled(len(x)), np.broadcast_to(self.variance, x.shape).reshape(flat).T
+        inside = released.reshape(flat).T
+        found = intervals(
+            x.reshape(flat).T, variance, columns, self.tree, 1.0 - self.confidence, lambda nodes: inside[nodes]
+        )
+        return Bounds(found.lower.T.reshape(x.shape), found.upper.T.reshape(x.shape))
 
     def counted(self, x: FloatArray, released: FloatArray, truth: FloatArray) -> FloatArray:
         """Sums (6, classes) over replicates: of the units c that are covered and the units n of a class, of c^2, c n
@@ -217,27 +209,17 @@ class FollowedIntervals:
 
 def no_coverage(plan: Plan, geography: Geography, schema: Schema) -> str | None:
     """Why a release under ``plan`` would have no margins whose coverage can be asked for, if so."""
-    return no_sums(_planned(plan, geography, schema))
+    return no_margins(_planned(plan, geography, schema))
 
 
-def _laws(plan: Plan, geography: Geography, followed: Followed) -> tuple[FloatArray, Laws | ColumnLaws]:
+def _laws(plan: Plan, geography: Geography, followed: Followed) -> tuple[FloatArray, ColumnLaws]:
     """The variances (answers, nodes) of what is followed by least squares, and the laws of its errors."""
     measurements = _planned(plan, geography, followed.queries[0].schema)
-    shape = (len(followed.labels), geography.n_nodes)
-    if not measurements.others:
-        variance, laws = laws_of_nodes(measurements, known_noise(measurements))
-        if followed.are_cells and not measurements.schema.zeros:
-            return np.broadcast_to(variance, shape), laws
-        possible = measurements.schema.possible_cells()
-        columns = AnswerLaws(laws.group, NO_NOISE, possible, laws.shapes).of_columns(followed.columns_of_queries)
-        copies = copies_of(followed.columns_of_queries, possible)[:, None]
-        return np.multiply(variance, copies, out=np.zeros(shape), where=copies > 0), columns
-    columns = AnswerLaws.of(measurements).of_columns(followed.columns_of_queries)
-    measured = [measurements.at(level) for level in geography.levels]
-    components = Components(measurements.schema, tuple(dict.fromkeys(query for level in measured for query in level)))
-    spread = [{query: one.variance for query, one in level.items()} for level in measured]
-    known = covariance(geography.tree, components, spread, upward=True)
-    everywhere = slice(0, geography.n_nodes)
+    laws, of_answers = AnswerLaws.of(measurements), followed.columns_of_queries
+    columns, variance = laws.of_columns(of_answers), laws.variances(of_answers)
+    if variance is not None:
+        return np.ascontiguousarray(variance.T), columns
+    known, everywhere = Expected.of(plan, geography, measurements.schema).covariance, slice(0, geography.n_nodes)
     parts = [known.variance(query, everywhere) for query in followed.queries]
     return np.ascontiguousarray(columns.settled(np.concatenate(parts, axis=1)).T), columns
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from support.trees import trees, wide_trees
 from topdown.geography.tree import Tree
-from topdown.uncertainty.alike import Alike
-from topdown.uncertainty.moments import main_terms, moments
-from topdown.uncertainty.node_intervals import rejected_up_to
+from topdown.uncertainty.intervals import rejected_up_to
+from topdown.uncertainty.laws.error_moments import main_terms, moments
+from topdown.uncertainty.laws.shared_laws import Alike
 
 
 @settings(max_examples=80, deadline=None)
@@ -25,7 +25,7 @@ def test_moments_and_main_terms_of_every_leaf_are_those_of_the_one_that_stands_f
     variance[rng.random(tree.n_nodes) < 0.1] = np.inf
     variance[(rng.random(tree.n_nodes) < 0.1) & (levels < tree.n_levels - 1)] = 0.0
     cumulant = np.where(np.isfinite(variance), 3.0 * variance**2, 0.0)
-    alike = Alike.of(tree, variance, kind)
+    alike = Alike.of(tree, variance[tree.leaves], kind[tree.leaves])
     expected = moments(variance, cumulant, tree)
     found = moments(variance[alike.nodes], cumulant[alike.nodes], alike.tree)
     for one, other in zip((*expected[:4], *expected.upward), (*found[:4], *found.upward), strict=True):
@@ -38,7 +38,7 @@ def test_moments_and_main_terms_of_every_leaf_are_those_of_the_one_that_stands_f
 
 def test_a_family_of_leaves_that_are_alike_is_one_leaf() -> None:
     tree = Tree.from_family_sizes([[2], [5, 3]])
-    alike = Alike.of(tree, np.ones(11), np.repeat([0, 1, 2], [1, 2, 8]))
+    alike = Alike.of(tree, np.ones(8), np.full(8, 2))
     assert alike.tree.n_leaves == 2
     assert alike.number.tolist() == [1, 1, 1, 5, 3]
     assert alike.everywhere(np.arange(5)).tolist() == [0, 1, 2, 3, 3, 3, 3, 3, 4, 4, 4]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray
-from topdown.uncertainty.error_law import LEAST_STEP, is_wide_gaussian, steps
-from topdown.uncertainty.groups import Groups, Spread, groups, pitches
-from topdown.uncertainty.known_noise import KnownNoise
-from topdown.uncertainty.moments import MainTerms
+from topdown.uncertainty.laws.error_law import LEAST_STEP, is_wide_gaussian, steps
+from topdown.uncertainty.laws.error_moments import MainTerms
+from topdown.uncertainty.laws.known_noise import KnownNoise
+from topdown.uncertainty.laws.shared_laws import Groups, Spread, groups, pitches
 
 _MOST_PARTS = 64
 _SAME = 1e-6

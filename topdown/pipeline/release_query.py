@@ -20,7 +20,8 @@ from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
 from topdown.uncertainty.margins import require_confidence
-from topdown.uncertainty.regions import Region, Regions, Weights
+from topdown.uncertainty.regions import Regions, Weights
+from topdown.uncertainty.sum_intervals import Region
 from topdown.wording import shown, shown_path
 from topdown.workload import Query, Schema
 from topdown.workload.answer_tables import Column, answer_column, answer_columns
