@@ -173,7 +173,7 @@ def projections(patience: float) -> dict[str, float | str]:
             if tool == "topdown":
                 best, mine = seconds, x
             residual = optimality.tree_optimality(x[None], y[None], v, tree, nonnegative=True)
-            judged = certificate.certify(x[None], residual, v, tree, nonnegative=True)
+            judged = certificate.certify(residual, v, nonnegative=True)
             off = float(np.abs(x - mine).max())
             figures[f"{title}, {tool}, seconds"] = seconds
             figures[f"{title}, {tool}, worst residual"] = judged.worst

@@ -21,9 +21,9 @@ from topdown.machine.progress import Silent
 from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.second_solutions import parts_again
 from topdown.privacy.ledger import Ledger
-from topdown.projection import family_crosscheck
+from topdown.projection import reference
+from topdown.projection.cross_checks import parts_again
 from topdown.projection.families import Family, Solved
 from topdown.release.manifest import SCHEMA_VERSION
 
@@ -192,7 +192,7 @@ def test_the_key_chooses_the_parts_that_are_solved_again() -> None:
 def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Going down alone: above the parts both solutions are the same."""
     going_down = False
-    right = family_crosscheck.solve_by_cvxpy
+    right = reference.solve_family
 
     def look(name: str, _: object) -> None:
         nonlocal going_down
@@ -202,7 +202,7 @@ def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, mon
         found = right(program, **asked)
         return found._replace(x=found.x + 0.05 * going_down)
 
-    monkeypatch.setattr(family_crosscheck, "solve_by_cvxpy", wrong)
+    monkeypatch.setattr(reference, "solve_family", wrong)
     with pytest.raises(ProjectionError, match=r"differ by 0\.05 on every family of part 0000.*nothing was released"):
         parted(folder, "other", 8, AtOnce(look))
     assert not (folder / "other" / "public").exists()

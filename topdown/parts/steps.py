@@ -21,13 +21,15 @@ from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
 from topdown.privacy.plan import Plan
 from topdown.projection import diffuse, subtrees
+from topdown.projection.certificate import Residuals
 from topdown.projection.conditions import Limits
-from topdown.projection.families import Check, Descent, Sparse, descend
+from topdown.projection.families import Descent, Programs, Sparse, descend
 from topdown.projection.method import Method, method_named
 from topdown.projection.passes import Order, order_of_plan
 from topdown.projection.patterns import Patterns
+from topdown.projection.rounding_method import rounding_named
 from topdown.projection.upward_start import start_of
-from topdown.projection.whole import FAMILY_ROUNDINGS, settler
+from topdown.projection.whole import settler
 from topdown.workload import Query, Schema
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -89,11 +91,12 @@ Measured = list[dict[Query, Answers]]
 
 
 class Whole(NamedTuple):
-    """Whole histograms of a part's nodes, the root's first, the checks of its families, and what their programs were
-    made of."""
+    """Whole histograms of a part's nodes, the root's first, what its families lack, how many programs were solved, and
+    what these were made of."""
 
     histograms: list[Sparse]
-    checks: list[Check]
+    residuals: list[Residuals]
+    programs: Programs
     descent: Descent
 
 
@@ -144,7 +147,7 @@ def _whole(
     job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None, executor: Executor | None = None
 ) -> Whole:
     descent = replace(descent, whole_total=True)
-    settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.places)
+    settle = settler(descent, rounding_named("nearest"), job.ties, part.places)
     return Whole(*descend(descent, job.its_method.for_families(), executor, settle, roots), descent)
 
 

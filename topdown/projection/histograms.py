@@ -40,8 +40,21 @@ _OPEN = 1e-9
 """Part of a direction's length that must be undetermined for a variance to be infinite."""
 
 
+EXACT = 1e-12
+"""Part of the largest variance below which one is that of an exact value: rounding leaves some 1e-16."""
+
 Measured = Sequence[Mapping[Query, Answers]]
 """The answers that were measured, level by level, root first."""
+
+
+def queries_of(measured: Sequence[Mapping[Query, object]]) -> tuple[Query, ...]:
+    """The queries that were measured at any level."""
+    return tuple(dict.fromkeys(query for level in measured for query in level))
+
+
+def variances_of(measured: Measured) -> FloatArray:
+    """The variances of all that was measured, one after another."""
+    return np.concatenate([np.zeros(0), *(one.variance for level in measured for one in level.values())])
 
 
 class BlockCovariance(NamedTuple):

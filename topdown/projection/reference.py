@@ -1,29 +1,38 @@
 """The same programs stated in cvxpy, for any solver: what the tree engine is compared with.
 
-Programs are stated in the residuals in units of their standard deviations, e = (x - y) / sqrt(v), so that all numbers
-that a solver sees are of the size of the noise whatever the counts are; what sums lack is added up exactly before it is
+Every program is the least sum of squares |D x - a|^2 where equations, bounds and limits hold: of the cells alone, over
+the whole tree or level by level; of histograms of which queries were measured; of one family of non-negative ones. The
+unknowns are steps from a place to start, the cells' in units of their standard deviations, so that all numbers that a
+solver sees are of the size of the noise whatever the counts are; what sums lack is added up exactly before it is
 rounded. What a solver finds is moved onto its sums and bounds, which solvers meet to a tolerance only. Where unmeasured
 nodes leave the minimiser open, it is moved to the one that the tree engine takes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import cvxpy
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.linalg import qr
+from scipy.optimize import lsq_linear
+from scipy.sparse.linalg import lsmr
 
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.measurements.measurements import Answers
 from topdown.projection import equality
 from topdown.projection.centring import centred, centred_tree, lacking, onto_sums
-from topdown.projection.method import Method
+from topdown.projection.families import Family, Solved
+from topdown.projection.histograms import Measured
+from topdown.projection.method import Problem, Program
 from topdown.projection.nonnegative import project_families
 from topdown.projection.optimality import own_variance
-from topdown.projection.problem import Problem
 from topdown.wording import LONGEST_LIST, unquoted
+from topdown.workload import Query, Schema
 
 cp: Any = cvxpy  # ships no usable types
 
@@ -40,15 +49,56 @@ _TIGHT: dict[str, dict[str, Any]] = {
 }
 
 
-def solve(problem: Problem, method: Method, solver: str, options: dict[str, Any]) -> FloatArray:
-    """x (cells x nodes) of ``method`` by cvxpy with ``solver``; one program per level, or one for the whole tree.
+_EMPTY_CELL = 1e-4
+"""Cells below this, in units of the noise, are taken for 0 in what a solver found."""
 
-    Raises `ConfigError` for a method that cannot state its program, `ProjectionError` when the solver is not installed,
-    fails, or does not report an optimal solution.
+_NOTHING = 1e-12
+"""Part of the largest eigenvalue or pivot below which one is rounding."""
+
+
+class Statement(NamedTuple):
+    """argmin over e of |``design`` e - ``aims``|^2 where ``equations`` e = ``totals``, e >= ``low`` (-inf where there
+    is no bound), and ``rows`` e are from ``least`` to ``most`` (infinite where there is no limit).
     """
-    program = method.stated(method.for_cells().program, problem)
-    values, variance = program.values, program.variance
-    parts = np.ones(values.shape) if program.open_leaves is None else program.open_leaves
+
+    design: Any
+    aims: FloatArray
+    equations: Any
+    totals: FloatArray
+    low: FloatArray | None = None
+    rows: Any = None
+    least: FloatArray | None = None
+    most: FloatArray | None = None
+
+    def solved(self, solver: str, options: dict[str, Any]) -> FloatArray:
+        """By cvxpy with ``solver``. Raises `ProjectionError` where it is not installed, fails, or does not report an
+        optimal solution."""
+        e = cp.Variable(self.design.shape[1])
+        constraints = []
+        if self.equations.shape[0]:
+            constraints.append(self.equations @ e == self.totals)
+        if self.low is not None and np.isfinite(self.low).any():
+            bounded = np.flatnonzero(np.isfinite(self.low))
+            constraints.append(e[bounded] >= self.low[bounded])
+        for sign, ends in ((1.0, self.least), (-1.0, self.most)):
+            if ends is not None and np.isfinite(ends).any():
+                there = np.flatnonzero(np.isfinite(ends))
+                constraints.append(sign * (self.rows[there] @ e) >= sign * ends[there])
+        objective = cp.sum_squares(self.design @ e - self.aims) if self.design.shape[0] else cp.Constant(0)
+        return run_solver(objective, constraints, e, solver, options)
+
+
+# -- the cells alone ---------------------------------------------------------------------------------------------------
+
+
+def solve_cells(program: Program[Problem], solver: str, options: dict[str, Any]) -> FloatArray:
+    """x (cells x nodes) of a program of the cells alone; one statement per level, or one for the whole tree.
+
+    Raises `ProjectionError` as `Statement.solved` does.
+    """
+    problem = program.given
+    values, variance = problem.values, np.broadcast_to(problem.variance, problem.values.shape)
+    parts = np.broadcast_to(1.0 if program.open_leaves is None else program.open_leaves, values.shape)
     x = np.empty(values.shape)
     for cell in range(len(values)):
         lower = problem.lower[cell] if problem.lower is not None else np.zeros(values.shape[1])
@@ -74,7 +124,7 @@ def _level_by_level(
     small = _EMPTY * _largest_deviation(v)
     for families in problem.tree.families_down():
         children = families.children
-        sums = _family_sums(families.sizes)
+        sums = _sums(families.sizes)
         bound = lower[children] if problem.nonnegative else None
         near, var = y[children], v[children]
         if problem.nonnegative:
@@ -186,11 +236,10 @@ def consistency_matrix(tree: Tree) -> sp.csr_array:
     return sp.csr_array(children - parents)
 
 
-def _family_sums(sizes: IntArray) -> sp.csr_array:
+def _sums(sizes: IntArray) -> sp.csr_array:
     """S (families x children) with S x the families' sums."""
     n = int(sizes.sum())
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    return sp.csr_array((np.ones(n), np.arange(n), indptr), (len(sizes), n))
+    return sp.csr_array((np.ones(n), np.arange(n), np.concatenate([[0], np.cumsum(sizes)])), (len(sizes), n))
 
 
 def _quadratic(
@@ -207,50 +256,214 @@ def _quadratic(
 
     ``unit``: the variances in which the solver counts.
     """
-    size = np.sqrt(unit)
-    free = np.flatnonzero(v > 0)
+    size, free = np.sqrt(unit), np.flatnonzero(v > 0)
     if len(free) == 0:
         return y
     low = np.full(len(free), -np.inf) if lower is None else ((lower - y) / np.where(size > 0, size, 1.0))[free]
+    scaled = sums[:, free] @ sp.diags_array(size[free])
+    # A constraint among exact values only holds or does not hold; the solver has nothing to say about it.
+    active = np.flatnonzero(np.diff(scaled.indptr) > 0)
+    # Every sum in units of its largest residual: a solver's tolerances are absolute.
+    largest = scaled[active].max(axis=1).toarray().ravel()
+    design = sp.eye_array(len(free), format="csr")[np.flatnonzero(np.isfinite(v[free]))]
+    equations = sp.diags_array(1.0 / largest) @ scaled[active]
+    program = Statement(design, np.zeros(design.shape[0]), equations, lacking(sums, y, totals)[active] / largest)
     # Bounds of large counts are far away, and tell a solver of nothing but their size.
     near = low > -_FAR
-    e = _solved(y, v, size, free, sums, totals, np.where(near, low, -np.inf), solver, options)
+    e = program._replace(low=np.where(near, low, -np.inf)).solved(solver, options)
     if (e < low)[~near].any():
-        e = _solved(y, v, size, free, sums, totals, low, solver, options)
+        e = program._replace(low=low).solved(solver, options)
     x = np.array(y)
     x[free] += size[free] * e
     return x
 
 
-def _solved(
-    y: FloatArray,
-    v: FloatArray,
-    size: FloatArray,
-    free: IntArray,
-    sums: sp.csr_array,
-    totals: FloatArray,
-    low: FloatArray,
-    solver: str,
-    options: dict[str, Any],
+# -- histograms of which several queries were measured -----------------------------------------------------------------
+
+
+def solve_histograms(
+    tree: Tree, schema: Schema, program: Program[Measured], solver: str, options: dict[str, Any]
 ) -> FloatArray:
-    """What `_quadratic` solves at its ``free`` nodes, in units of ``size``; ``low``: -inf where there is no bound."""
-    e = cp.Variable(len(free))
-    scaled = sums[:, free] @ sp.diags_array(size[free])
-    # A constraint among exact values only holds or does not hold; the solver has nothing to say about it.
-    active = np.flatnonzero(np.diff(scaled.indptr) > 0)
-    constraints = []
-    if len(active):
-        # Every sum in units of its largest residual: a solver's tolerances are absolute.
-        largest = scaled[active].max(axis=1).toarray().ravel()
-        short = lacking(sums, y, totals)[active]
-        constraints = [(sp.diags_array(1.0 / largest) @ scaled[active]) @ e == short / largest]
-    bounded = np.flatnonzero(np.isfinite(low))
-    if len(bounded):
-        constraints.append(e[bounded] >= low[bounded])
-    objective = (
-        cp.sum_squares(e[np.flatnonzero(np.isfinite(v[free]))]) if np.isfinite(v[free]).any() else cp.Constant(0)
+    """Histograms (nodes x cells) that solve ``program``, by cvxpy with ``solver``.
+
+    Whole tree: one statement in the leaves' histograms. Family by family: one per level, root first. Meant for small
+    trees. Raises `ProjectionError` as `Statement.solved` does.
+    """
+    possible, measured = schema.possible_cells(), program.given
+    cells = sp.eye_array(schema.n_cells, format="csc")[:, possible]
+    found = np.zeros((tree.n_nodes, schema.n_cells))
+    if not program.by_family:
+        stacked = [_level_matrix(tree.level(k), _below(tree, k), level, cells) for k, level in enumerate(measured)]
+        design, values, variance = _stack(stacked, tree.n_leaves * len(possible))
+        leaves = _least_squares(design, values, variance, None, None, solver, options)
+        found[:, possible] = tree.aggregate(leaves.reshape(tree.n_leaves, -1).T).T
+        return found
+    x = np.zeros((tree.n_nodes, len(possible)))
+    for index, level in enumerate(measured):
+        nodes = tree.level(index)
+        count = nodes.stop - nodes.start
+        design, values, variance = _stack(
+            [_level_matrix(nodes, sp.eye_array(count, format="csr"), level, cells)], count * len(possible)
+        )
+        sums = total = None
+        if index:
+            families = tree.families(index - 1)
+            sums = sp.kron(_sums(families.sizes), sp.eye_array(len(possible)), format="csr")
+            total = x[families.parents].reshape(-1)
+        x[nodes] = _least_squares(design, values, variance, sums, total, solver, options).reshape(count, -1)
+    found[:, possible] = x
+    return found
+
+
+def _below(tree: Tree, index: int) -> Any:
+    """Which leaves lie below the nodes of a level."""
+    found = sp.eye_array(tree.n_leaves, format="csr")
+    for families in tree.families_up():
+        if families.parents.start < tree.level(index).start:
+            break
+        found = _sums(families.sizes) @ found
+    return found
+
+
+def _level_matrix(nodes: slice, below: Any, level: Mapping[Query, Answers], cells: Any) -> list[tuple[Any, Any, Any]]:
+    found = []
+    for query, (values, variance) in level.items():
+        made = np.isfinite(variance)
+        matrix = sp.kron(below.tocsr()[np.flatnonzero(made)], query.matrix() @ cells, format="csr")
+        found.append((matrix, values[made].reshape(-1), np.repeat(variance[made], query.n_answers)))
+    return found
+
+
+def _stack(levels: list[list[tuple[Any, Any, Any]]], columns: int) -> tuple[Any, FloatArray, FloatArray]:
+    parts = [part for level in levels for part in level]
+    if not parts:
+        return sp.csr_array((0, columns)), np.zeros(0), np.zeros(0)
+    matrices, values, variances = zip(*parts, strict=True)
+    return sp.vstack(matrices, format="csr"), np.concatenate(values), np.concatenate(variances)
+
+
+def _least_squares(
+    design: Any, values: FloatArray, variance: FloatArray, sums: Any, total: Any, solver: str, options: dict[str, Any]
+) -> FloatArray:
+    """argmin |(A x - y) / sqrt v|^2 with what is exact and the families' sums as constraints; of least norm."""
+    exact = variance == 0
+    fixed = [design[np.flatnonzero(exact)], *([] if sums is None else [sums])]
+    aims = [values[exact], *([] if total is None else [total])]
+    binding, aim = sp.vstack(fixed, format="csr"), np.concatenate(aims)
+    weight = 1.0 / np.sqrt(variance[~exact])
+    noisy = design[np.flatnonzero(~exact)]
+    start = lsmr(sp.vstack([noisy, binding]), np.concatenate([values[~exact], aim]), atol=1e-10, btol=1e-10)[0]
+    gap = weight * (values[~exact] - noisy @ start)
+    program = Statement(sp.diags_array(weight) @ noisy, gap, binding, aim - binding @ start)
+    moved = program.solved(solver, options)
+    # Of the minimisers the one of least norm: the same fitted answers and sums, nothing else.
+    both = sp.vstack([noisy, binding], format="csr")
+    found = lsmr(both, both @ (start + moved), atol=1e-14, btol=1e-14, conlim=0, maxiter=100_000)[0]
+    return np.asarray(found)
+
+
+# -- one family of non-negative histograms -----------------------------------------------------------------------------
+
+
+def solve_family(family: Family, *, solver: str, options: dict[str, Any]) -> Solved:
+    """The family's program, stated as least squares of what is known of every child; its multipliers are the solver's
+    where there are conditions, and else those that the solution's free cells ask for.
+
+    Raises `ProjectionError` as `Statement.solved` does.
+    """
+    (table, g), conditions = family.known, family.conditions
+    halves, aims = [], []
+    for own, said in zip(table, g, strict=True):
+        values, vectors = np.linalg.eigh(own[family.pattern])
+        kept = values > _NOTHING * values[-1]
+        root = np.sqrt(values[kept])
+        # |R x - R^-T g|^2 / 2 with R'R = P is 1/2 x'Px - g'x and a constant.
+        halves.append(root[:, None] * vectors[:, kept].T)
+        aims.append((vectors[:, kept].T @ said) / root)
+    exact = conditions.low == conditions.high
+    program = Statement(
+        sp.block_diag(halves, format="csr"),
+        np.concatenate(aims),
+        *_equations(family, exact),
+        low=np.where(conditions.allowed, 0.0, -np.inf).reshape(-1),
+        rows=sp.kron(sp.eye_array(len(g)), conditions.rows.astype(np.float64), format="csr"),
+        least=np.where(exact, -np.inf, conditions.low).reshape(-1),
+        most=np.where(exact, np.inf, conditions.high).reshape(-1),
     )
-    return run_solver(objective, constraints, e, solver, options)
+    found = program.solved(solver, options).reshape(g.shape)
+    x = np.where(conditions.allowed, np.maximum(found, 0.0), 0.0)
+    if family.total is not None:  # a solver's sums are off by its tolerance
+        sums = x.sum(axis=0)
+        x *= np.divide(family.total, sums, out=np.ones_like(sums), where=sums > 0)
+    return Solved(x, *_multipliers(family, x))
+
+
+def _equations(family: Family, exact: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """Sums, exact answers and closed cells as equations of all cells, those left out that follow from others.
+
+    Interior point methods want them independent.
+    """
+    conditions, count = family.conditions, len(family.known.g)
+    cells = len(family.cells)
+    parts, aims = [np.zeros((0, count * cells))], [np.zeros(0)]
+    if family.total is not None:
+        parts.append(np.tile(np.eye(cells), count))
+        aims.append(family.total)
+    for c, j in zip(*np.nonzero(exact), strict=True):
+        parts.append(np.kron(np.eye(count)[c], conditions.rows[j])[None])
+        aims.append(conditions.low[c, j][None])
+    closed = np.flatnonzero(~conditions.allowed)
+    parts.append(np.eye(count * cells)[closed])
+    aims.append(np.zeros(len(closed)))
+    matrix, aim = np.concatenate(parts), np.concatenate(aims)
+    if not len(matrix):
+        return matrix, aim
+    _, triangle, order = qr(matrix.T, mode="economic", pivoting=True)
+    kept = np.sort(order[: int((np.abs(np.diag(triangle)) > _NOTHING * abs(triangle[0, 0])).sum())])
+    return matrix[kept], aim[kept]
+
+
+def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The multipliers with which the equations of the cells that are not empty hold best."""
+    (table, g), conditions = family.known, family.conditions
+    count, cells = x.shape
+    slope = np.stack([table[c][family.pattern] @ x[c] - g[c] for c in range(count)])
+    unit = np.sqrt(table[:, np.diagonal(family.pattern)])
+    answers, slack = x @ conditions.rows.T, _EMPTY_CELL / unit.max(axis=1, keepdims=True)
+    at_least, at_most = answers < conditions.low + slack, answers > conditions.high - slack
+    held = at_least | at_most
+    free = (x * unit > _EMPTY_CELL) & conditions.allowed
+    design, aims = [], []
+    places = {(c, j): cells + k for k, (c, j) in enumerate(zip(*np.nonzero(held), strict=True))}
+    for c, k in zip(*np.nonzero(free), strict=True):
+        row = np.zeros(cells + len(places))
+        row[k] = family.total is not None
+        for j in np.flatnonzero(conditions.rows[:, k] & held[c]):
+            row[places[c, j]] = 1.0
+        design.append(row / unit[c, k])
+        aims.append(slope[c, k] / unit[c, k])
+    matrix, aim = np.array(design).reshape(-1, cells + len(places)), np.array(aims)
+    if places:
+        # Up where an answer is at its least, down where it is at its most.
+        signs = [(-np.inf if at_most[place] else 0.0, np.inf if at_least[place] else 0.0) for place in places]
+        lower, upper = (
+            np.array([*[end] * cells, *ends])
+            for end, ends in zip((-np.inf, np.inf), zip(*signs, strict=True), strict=True)
+        )
+        found = lsq_linear(matrix, aim, (lower, upper), method="bvls", tol=1e-14).x
+    else:
+        found = np.linalg.lstsq(matrix, aim, rcond=None)[0]
+    rows = np.zeros(conditions.low.shape)
+    for (c, j), place in places.items():
+        rows[c, j] = found[place]
+    # Where all children are next to nothing, what lets none of them grow.
+    least = np.where(conditions.allowed, slope - rows @ conditions.rows, np.inf).min(axis=0)
+    if family.total is None:
+        return np.zeros(cells), rows  # what nothing asks for may be anything in ``found``
+    return np.where(free.any(axis=0), found[:cells], least), rows
+
+
+# -- cvxpy -------------------------------------------------------------------------------------------------------------
 
 
 def run_solver(

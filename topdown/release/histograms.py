@@ -20,7 +20,8 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
 from topdown.projection.passes import Order
 from topdown.projection.project import WEIGHTS
-from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, require_whole, whole_histograms
+from topdown.projection.rounding_method import rounding_named
+from topdown.projection.whole import Histograms, histograms_down, require_whole
 from topdown.release.release import Release
 from topdown.release.sparse_rows import answers_of_rows, row_batches
 from topdown.tables.tidy import to_arrow, to_frame
@@ -197,16 +198,15 @@ def project_whole(
     node where exact answers contradict each other or are not whole, or a certificate does not hold.
     """
     chosen = method_named(method)
-    require_known(rounding, FAMILY_ROUNDINGS, "rounding")
+    rule = rounding_named(rounding)
     require_known(weights, WEIGHTS, "weights")
     source = SecureSource() if source is None else source
     require_whole(measurements)
-    rule = FAMILY_ROUNDINGS[rounding]
-    whole = whole_histograms(measurements, chosen, rule, weights, source, limits, workers, upward, order)
+    whole = histograms_down(measurements, chosen, weights, limits, upward, order, whole=(rule, source), workers=workers)
     return release_of(measurements, method, whole, source)
 
 
-def release_of(measurements: Measurements, method: str, whole: Whole, source: Source) -> HistogramRelease:
+def release_of(measurements: Measurements, method: str, whole: Histograms, source: Source) -> HistogramRelease:
     """Whole histograms that were made by ``method`` and rounded by ``source``, as a release.
 
     Raises `ProjectionError` where their certificate does not hold.

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from topdown.errors import ProjectionError, require_known
+from topdown.errors import ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import SecureSource, Source
 from topdown.projection.estimate import Estimate
 from topdown.projection.method import nonnegative_methods
-from topdown.projection.rounding_method import ROUNDINGS
+from topdown.projection.rounding_method import rounding_named
 from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
 from topdown.wording import shown
 from topdown.workload import Query
@@ -112,7 +112,7 @@ def round_counts(
     ``executor``: threads that may work on it; the counts do not depend on them. Raises `ConfigError` for an unknown
     method, `ProjectionError` for an estimate that may be negative, or whose exact values are not whole.
     """
-    require_known(method, ROUNDINGS, "rounding")
+    rounding = rounding_named(method).for_cells()
     if not estimate.nonnegative:
         raise ProjectionError(
             f"the estimate by {shown(estimate.method)} may be negative, and a release may not; project with "
@@ -121,9 +121,7 @@ def round_counts(
     _require_whole(estimate)
     source = SecureSource() if source is None else source
     exact = estimate.exact.T if estimate.exact.any() else None
-    values: Any = ROUNDINGS[method].solve(
-        np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact, executor
-    )
+    values = rounding(np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact, executor)
     return Release(
         geography=estimate.geography,
         cells=estimate.cells,

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from topdown.geography.tree import FloatArray, IntArray, Tree, runs
 from topdown.projection import diffuse
 from topdown.projection.components import Component, Components
-from topdown.projection.histograms import BlockCovariance, Covariance
-from topdown.projection.several import EXACT
+from topdown.projection.histograms import EXACT, BlockCovariance, Covariance
 from topdown.uncertainty.answer_forms import answer_forms
 from topdown.uncertainty.answer_noise import AnswerNoise
 from topdown.uncertainty.error_law import NORMAL, Shape

@@ -17,7 +17,7 @@ from topdown.geography.tree import FloatArray
 from topdown.machine.allocation import give_back
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
-from topdown.projection.project import stated
+from topdown.projection.statement import stated
 from topdown.tables.tidy import tidy_batches, to_frame
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.laws import NodeLaws, laws_of_nodes
