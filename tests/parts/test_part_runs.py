@@ -25,6 +25,7 @@ from topdown.privacy.ledger import Ledger
 from topdown.projection import reference
 from topdown.projection.cross_checks import parts_again
 from topdown.projection.families import Family, Solved
+from topdown.projection.method import CvxpySolver
 from topdown.release.manifest import SCHEMA_VERSION
 
 
@@ -198,8 +199,8 @@ def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, mon
         nonlocal going_down
         going_down = name == "down"
 
-    def wrong(program: Family, **asked: Any) -> Solved:
-        found = right(program, **asked)
+    def wrong(program: Family, solver: CvxpySolver) -> Solved:
+        found = right(program, solver)
         return found._replace(x=found.x + 0.05 * going_down)
 
     monkeypatch.setattr(reference, "solve_family", wrong)

@@ -13,7 +13,7 @@ from topdown.errors import ProjectionError
 from topdown.projection import cross_checks, reference
 from topdown.projection.cross_checks import cross_check_families
 from topdown.projection.families import LEAST_SQUARES, Descent, Family, Solved, Sparse, descend, solve_compiled
-from topdown.projection.method import METHODS, Method
+from topdown.projection.method import METHODS, CvxpySolver, Method
 from topdown.projection.statement import descent_of
 
 METHOD = METHODS["gls-top-down"]
@@ -61,16 +61,16 @@ def test_a_solver_that_gives_up_is_followed_by_others(
 ) -> None:
     right = reference.solve_family
 
-    def moody(program: Family, *, solver: str, options: dict[str, object]) -> Solved:
-        if solver == "OSQP":
+    def moody(program: Family, solver: CvxpySolver) -> Solved:
+        if solver.name == "OSQP":
             raise ProjectionError("gave up")
-        return right(program, solver=solver, options=options)
+        return right(program, solver)
 
     monkeypatch.setattr(reference, "solve_family", moody)
     assert cross_check_families(*solved).solver == "CLARABEL"
 
-    def sulky(program: Family, *, solver: str, options: dict[str, object]) -> Solved:
-        raise ProjectionError(f"{solver} gave up")
+    def sulky(program: Family, solver: CvxpySolver) -> Solved:
+        raise ProjectionError(f"{solver.name} gave up")
 
     monkeypatch.setattr(reference, "solve_family", sulky)
     with pytest.raises(ProjectionError, match="OSQP gave up"):

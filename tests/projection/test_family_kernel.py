@@ -12,6 +12,7 @@ from topdown.projection import family_kernel
 from topdown.projection.conditions import Rows
 from topdown.projection.families import Family
 from topdown.projection.information import Gathered
+from topdown.projection.method import CvxpySolver
 from topdown.projection.reference import solve_family
 
 
@@ -113,7 +114,7 @@ def test_another_solver_finds_the_same() -> None:
         n, cells = g.shape
         rows = Rows(allowed, np.zeros((0, cells), np.bool_), np.zeros((n, 0)), np.zeros((n, 0)))
         program = Family(np.arange(cells), Gathered(table, g), pattern, total, rows)
-        other = solve_family(program, solver="CLARABEL", options={})
+        other = solve_family(program, CvxpySolver("CLARABEL", {}))
         unit = np.sqrt(table[:, np.diagonal(pattern)])
         assert np.abs((solve(family)[0] - other.x) * unit).max() < 1e-5
 

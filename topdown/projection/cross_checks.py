@@ -23,7 +23,7 @@ from topdown.projection.equality import measured_or_zero
 from topdown.projection.estimate import Estimate
 from topdown.projection.families import Descent, Family, Sparse
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import Method, Problem, method_named
+from topdown.projection.method import CvxpySolver, Method, Problem, method_named
 from topdown.projection.multipliers import EPS
 from topdown.projection.optimality import own_variance, pooled_variance
 from topdown.projection.passes import in_order
@@ -275,7 +275,8 @@ def _cells_apart(problem: Problem, values: FloatArray, method: Method, solver: s
     accepted."""
     from topdown.projection import reference
 
-    again = reference.solve_cells(method.stated(method.for_cells().program, problem), solver, {})
+    program = method.stated(method.for_cells().program, problem)
+    again = reference.solve_cells(program, CvxpySolver(solver, {}))
     rounding, deviation = resolution(
         values, problem.values, problem.variance, problem.tree, by_family=not method.upward
     )
@@ -400,7 +401,7 @@ def _family_apart(family: Family, first: Sequence[Query], whole_total: bool, met
     passes, last, solved = in_order(family, first, own.solve, whole_total=whole_total)
     found = []
     for program, x in [*((classes.program, one.x) for classes, one in passes), (last, solved.x)]:
-        difference = reference.solve_family(method.stated(own.program, program), solver=solver, options={}).x - x
+        difference = reference.solve_family(method.stated(own.program, program), CvxpySolver(solver, {})).x - x
         information = program.known.table[:, program.pattern]
         distance = np.sqrt(np.maximum(np.einsum("ck,ckl,cl->c", difference, information, difference), 0.0))
         worst = int(np.argmax(distance))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,13 @@ class Program(NamedTuple, Generic[Given]):
     given: Given
     by_family: bool
     open_leaves: FloatArray | None = None
+
+
+class CvxpySolver(NamedTuple):
+    """A solver that cvxpy knows, by its name, and what it is told beside the program."""
+
+    name: str
+    options: dict[str, Any]
 
 
 class Footprint(NamedTuple):

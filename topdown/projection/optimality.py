@@ -41,75 +41,35 @@ def family_optimality(
     """
     unit = np.broadcast_to(own_variance(variance, tree), x.shape)
     variance = np.broadcast_to(variance, x.shape)
-    # A family's conditions are of its own: a group of families, with what their parents have before them.
-    root = _Stated.of(x, values, variance, unit, lower, [slice(0, 1)], nonnegative=nonnegative)
+    bound = lower if nonnegative else None
+
+    def own(nodes: list[slice]) -> tuple[_Own, FloatArray, FloatArray]:
+        """Some nodes side by side, the size of their values before bounds were taken off, and where they count as 0."""
+        here, y, v, u = (np.concatenate([a[..., some] for some in nodes], axis=-1) for a in (x, values, variance, unit))
+        size = np.abs(here)
+        if bound is None:
+            return _Own.of(here, y, v, u), size, np.zeros(())
+        low = np.concatenate([bound[..., some] for some in nodes], axis=-1)
+        return _Own.of(here, y, v, u, low), size, OWN * (size + np.abs(low))
+
+    root, _, _ = own([slice(0, 1)])
     gap = np.abs(root.x - (np.maximum(root.y, 0.0) if nonnegative else root.y))
     gap = np.where(np.isinf(root.variance), 0.0, gap)
-    yield Residuals.of(x[..., :1], 0, (gap, root.rounding, np.sqrt(root.unit)), nonnegative=nonnegative)
-    for part in tree.parts_down():
-        own = _Stated.of(x, values, variance, unit, lower, [part.parents, part.children], nonnegative=nonnegative)
-        lacking, allowed = _of_families(own, part, tree, nonnegative=nonnegative, slack=slack)
-        sums = off_sums(x, part), allowed, part.parents.start
-        c = part.children
+    yield Residuals.of(x[..., :1], 0, (gap, root.rounding, root.deviation), nonnegative=nonnegative)
+    for families in tree.parts_down():
+        # A family's conditions are of its own: a group of families, with what their parents have before them.
+        (here, size, floor), part = own([families.parents, families.children]), families.alone()
+        c = families.children
+        if nonnegative:
+            allowed = None if slack <= FINE else np.maximum(here.rounding + slack * here.deviation, floor)
+            here = here._replace(empty=_empty(here.x, size, here.rounding, allowed, floor, [part], nested=False))
+        inside = part.children
+        conditions = here.conditions().at(inside)
+        tau = pool(conditions.claims(slack), part, size[..., part.parents], size[..., inside], tree)
+        rounding = here.rounding[..., inside] + here.unit[..., inside] * part.spread(tau.width)
+        lacking = conditions.gap(part.spread(tau.center())), rounding, here.deviation[..., inside]
+        sums = off_sums(x, families), tau.sums, families.parents.start
         yield Residuals.of(x[..., c], c.start, lacking, nonnegative=nonnegative, sums=sums)
-
-
-class _Stated(NamedTuple):
-    """Some nodes' values, measurements, variances and bounds; all (..., nodes) but ``floor``, which may be ()."""
-
-    x: FloatArray
-    y: FloatArray
-    size: FloatArray
-    variance: FloatArray
-    unit: FloatArray
-    rounding: FloatArray
-    floor: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        x: FloatArray,
-        values: FloatArray,
-        variance: FloatArray,
-        unit: FloatArray,
-        lower: FloatArray | None,
-        nodes: list[slice],
-        *,
-        nonnegative: bool,
-    ) -> _Stated:
-        x, values, variance, unit = (_joined(array, nodes) for array in (x, values, variance, unit))
-        y = measured_or_zero(values, variance)
-        size = np.abs(x)
-        rounding, floor = OWN * (size + np.abs(y)), np.zeros(())
-        if lower is not None and nonnegative:
-            bound = _joined(lower, nodes)
-            floor = OWN * (size + np.abs(bound))
-            rounding += OWN * np.abs(bound)
-            x, y = x - bound, y - bound
-        return cls(x, y, size, variance, unit, rounding, floor)
-
-
-def _joined(array: FloatArray, nodes: list[slice]) -> FloatArray:
-    return np.concatenate([array[..., some] for some in nodes], axis=-1)
-
-
-def _of_families(
-    own: _Stated, families: Families, tree: Tree, *, nonnegative: bool, slack: float
-) -> tuple[tuple[FloatArray, FloatArray, FloatArray], FloatArray]:
-    """What the children of a group of families lack, and how far rounding may put these families' sums off."""
-    x, y, size, variance, unit, rounding, floor = own
-    part, deviation = families.alone(), np.sqrt(unit)
-    empty = np.zeros(x.shape, np.bool_)
-    if nonnegative:
-        allowed = None if slack <= FINE else np.maximum(rounding + slack * deviation, floor)
-        empty = _empty(x, size, rounding, allowed, floor, [part], nested=False)
-    c = part.children
-    here = Conditions.of(
-        x[..., c], y[..., c], variance[..., c], unit[..., c], rounding[..., c], deviation[..., c], empty[..., c]
-    )
-    tau = pool(here.claims(slack), part, size[..., part.parents], size[..., c], tree)
-    width = rounding[..., c] + unit[..., c] * part.spread(tau.width)
-    return (here.gap(part.spread(tau.center())), width, deviation[..., c]), tau.sums
 
 
 def tree_optimality(
@@ -164,7 +124,7 @@ def tree_optimality(
 
 
 class _Own(NamedTuple):
-    """Some nodes of a whole-tree program; all (..., nodes of these)."""
+    """Some nodes of a program; all (..., nodes of these)."""
 
     x: FloatArray
     y: FloatArray
@@ -173,6 +133,18 @@ class _Own(NamedTuple):
     rounding: FloatArray
     deviation: FloatArray
     empty: BoolArray
+
+    @classmethod
+    def of(
+        cls, x: FloatArray, values: FloatArray, variance: FloatArray, unit: FloatArray, lower: FloatArray | None = None
+    ) -> _Own:
+        """None of which counts as 0; with ``lower`` bounds taken off where there are some."""
+        y = measured_or_zero(values, variance)
+        rounding = OWN * (np.abs(x) + np.abs(y))
+        if lower is not None:
+            rounding += OWN * np.abs(lower)
+            x, y = x - lower, y - lower
+        return cls(x, y, variance, unit, rounding, np.sqrt(unit), np.zeros(x.shape, np.bool_))
 
     def conditions(self) -> Conditions:
         return Conditions.of(*self)
@@ -218,10 +190,10 @@ class _WholeTree(NamedTuple):
     def at(self, nodes: slice) -> _Own:
         """Some nodes, computed when they are asked for: a table of all takes more time to write than to make."""
         x, variance = self.x[..., nodes], self.variance[..., nodes]
-        y, unit = measured_or_zero(self.values[..., nodes], variance), self._units(nodes)
-        rounding = OWN * (np.abs(x) + np.abs(y)) if self.rounding is None else self.rounding[..., nodes]
-        empty = np.zeros(x.shape, np.bool_) if self.empty is None else self.empty[..., nodes]
-        return _Own(x, y, variance, unit, rounding, np.sqrt(unit), empty)
+        own = _Own.of(x, self.values[..., nodes], variance, self._units(nodes))
+        if self.rounding is None or self.empty is None:
+            return own
+        return own._replace(rounding=self.rounding[..., nodes], empty=self.empty[..., nodes])
 
     def _units(self, nodes: slice) -> FloatArray:
         inner, leaves = self.unit

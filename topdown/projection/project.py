@@ -28,7 +28,7 @@ from topdown.projection.histograms import EXACT, Covariance, queries_of, varianc
 from topdown.projection.histograms import covariance as least_squares
 from topdown.projection.invariants import Contradiction, require_zeros
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import CellSolver, Method, Problem, method_named, nonnegative_methods
+from topdown.projection.method import CellSolver, CvxpySolver, Method, Problem, method_named, nonnegative_methods
 from topdown.projection.optimality import FINE
 from topdown.projection.passes import Order, order_by_level
 from topdown.projection.statement import answers_by_level, are_one, in_words, of_cells, stated
@@ -94,7 +94,8 @@ def project(
                 f"{name} = {shown(given)} is for non-negative histograms of several queries, or within limits, which "
                 f"are made family by family; leave {name} out"
             )
-    asked = _Asked(measurements, chosen, nonnegative, engine, weights, solver, solver_options or {})
+    by = CvxpySolver(solver, solver_options or {})
+    asked = _Asked(measurements, chosen, nonnegative, engine, weights, by)
     try:
         if not several:
             found = _of_cells(asked)
@@ -128,8 +129,7 @@ class _Asked:
     nonnegative: bool
     engine: str
     weights: str
-    solver: str
-    options: dict[str, Any]
+    solver: CvxpySolver
 
     def tolerance(self, exact: float = TOLERANCE) -> float:
         """The certificate's: ``exact``, or that of a solver."""
@@ -159,7 +159,7 @@ def _of_cells(asked: _Asked) -> _Solution:
         if asked.engine == "cvxpy":
             from topdown.projection.reference import solve_cells
 
-            x = solve_cells(asked.method.stated(own.program, problem), asked.solver, asked.options)
+            x = solve_cells(asked.method.stated(own.program, problem), asked.solver)
         else:
             x = own.solve(problem)
         if len(x) == shape[1]:
@@ -191,7 +191,7 @@ def _of_histograms(asked: _Asked) -> _Solution:
     if asked.engine == "cvxpy":
         from topdown.projection.reference import solve_histograms
 
-        x = solve_histograms(tree, schema, asked.method.stated(own.program, weighted), asked.solver, asked.options)
+        x = solve_histograms(tree, schema, asked.method.stated(own.program, weighted), asked.solver)
     residuals = own.residuals(x, weighted, components, tree)
     certificate = certify([residuals], variances_of(weighted), nonnegative=False, tolerance=asked.tolerance())
     known = asked.weights == "variance" or are_one(variances_of(measured))
@@ -211,15 +211,11 @@ def _of_histograms(asked: _Asked) -> _Solution:
 def _of_families(asked: _Asked, limits: AnswerLimits | None, upward: str | None, order: Order | None) -> _Solution:
     """Several queries, or answers within limits, with x >= 0: histograms family by family from the root."""
     own, measurements, method = asked.method.for_families(), asked.measurements, asked.method
+    program = own.program
     if asked.engine == "cvxpy":
         from topdown.projection.reference import solve_family
 
-        own = replace(
-            own,
-            solve=lambda family: solve_family(
-                method.stated(own.program, family), solver=asked.solver, options=asked.options
-            ),
-        )
+        own = replace(own, solve=lambda family: solve_family(method.stated(program, family), asked.solver))
     tolerance = asked.tolerance(FAMILY_TOLERANCE)
     found = histograms_down(
         measurements, replace(method, families=own), asked.weights, limits, upward, order, tolerance=tolerance

@@ -28,7 +28,7 @@ from topdown.projection import equality
 from topdown.projection.centring import centred, centred_tree, lacking, onto_sums
 from topdown.projection.families import Family, Solved
 from topdown.projection.histograms import Measured
-from topdown.projection.method import Problem, Program
+from topdown.projection.method import CvxpySolver, Problem, Program
 from topdown.projection.nonnegative import project_families
 from topdown.projection.optimality import own_variance
 from topdown.wording import LONGEST_LIST, unquoted
@@ -70,7 +70,7 @@ class Statement(NamedTuple):
     least: FloatArray | None = None
     most: FloatArray | None = None
 
-    def solved(self, solver: str, options: dict[str, Any]) -> FloatArray:
+    def solved(self, solver: CvxpySolver) -> FloatArray:
         """By cvxpy with ``solver``. Raises `ProjectionError` where it is not installed, fails, or does not report an
         optimal solution."""
         e = cp.Variable(self.design.shape[1])
@@ -85,13 +85,13 @@ class Statement(NamedTuple):
                 there = np.flatnonzero(np.isfinite(ends))
                 constraints.append(sign * (self.rows[there] @ e) >= sign * ends[there])
         objective = cp.sum_squares(self.design @ e - self.aims) if self.design.shape[0] else cp.Constant(0)
-        return run_solver(objective, constraints, e, solver, options)
+        return run_solver(objective, constraints, e, solver)
 
 
 # -- the cells alone ---------------------------------------------------------------------------------------------------
 
 
-def solve_cells(program: Program[Problem], solver: str, options: dict[str, Any]) -> FloatArray:
+def solve_cells(program: Program[Problem], solver: CvxpySolver) -> FloatArray:
     """x (cells x nodes) of a program of the cells alone; one statement per level, or one for the whole tree.
 
     Raises `ProjectionError` as `Statement.solved` does.
@@ -103,9 +103,9 @@ def solve_cells(program: Program[Problem], solver: str, options: dict[str, Any])
     for cell in range(len(values)):
         lower = problem.lower[cell] if problem.lower is not None else np.zeros(values.shape[1])
         if program.by_family:
-            x[cell] = _level_by_level(values[cell], variance[cell], parts[cell], problem, lower, solver, options)
+            x[cell] = _level_by_level(values[cell], variance[cell], parts[cell], problem, lower, solver)
         else:
-            x[cell] = _whole_tree(values[cell], variance[cell], problem, lower, solver, options)
+            x[cell] = _whole_tree(values[cell], variance[cell], problem, lower, solver)
     return x
 
 
@@ -115,8 +115,7 @@ def _level_by_level(
     parts: FloatArray,
     problem: Problem,
     lower: FloatArray,
-    solver: str,
-    options: dict[str, Any],
+    solver: CvxpySolver,
 ) -> FloatArray:
     x = np.array(y)
     x[0] = max(y[0], lower[0]) if problem.nonnegative else y[0]
@@ -131,7 +130,7 @@ def _level_by_level(
             spare = x[families.parents] - families.total(lower[children])
             near, var = _settle_empty(near, var, lower[children], families.spread(spare <= small))
         near = centred(near, np.isfinite(var), x[families.parents], families)
-        x[children] = _quadratic(near, var, unit[children], sums, x[families.parents], bound, solver, options)
+        x[children] = _quadratic(near, var, unit[children], sums, x[families.parents], bound, solver)
         x[children] = onto_sums(x[children], v[children], x[families.parents], bound, families)
         x[children] = _level_family(x[children], y[children], v[children], parts[children], bound, families)
     return x
@@ -182,9 +181,7 @@ def _largest_deviation(v: FloatArray) -> float:
     return float(np.sqrt(v.max(initial=1.0, where=np.isfinite(v))))
 
 
-def _whole_tree(
-    y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArray, solver: str, options: dict[str, Any]
-) -> FloatArray:
+def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArray, solver: CvxpySolver) -> FloatArray:
     tree, noise = problem.tree, v
     if tree.n_families == 0:
         return np.maximum(y, 0.0) if problem.nonnegative else y
@@ -195,7 +192,7 @@ def _whole_tree(
         if problem.lower is not None:
             y, v = _settle_empty(y, v, lower, _under_full(y, v, lower, tree))
     y, unit = centred_tree(y, v, tree), own_variance(v, tree)
-    x = _quadratic(y, v, unit, sums, np.zeros(tree.n_families), bound if problem.nonnegative else None, solver, options)
+    x = _quadratic(y, v, unit, sums, np.zeros(tree.n_families), bound if problem.nonnegative else None, solver)
     x[0] = max(x[0], lower[0]) if problem.nonnegative else x[0]
     for families in tree.families_down():
         c, p = families.children, families.parents
@@ -249,8 +246,7 @@ def _quadratic(
     sums: sp.csr_array,
     totals: FloatArray,
     lower: FloatArray | None,
-    solver: str,
-    options: dict[str, Any],
+    solver: CvxpySolver,
 ) -> FloatArray:
     """argmin sum (x - y)^2 / v s.t. sums x = totals [, x >= lower]; v = 0 keeps y, v = inf drops the term.
 
@@ -270,9 +266,9 @@ def _quadratic(
     program = Statement(design, np.zeros(design.shape[0]), equations, lacking(sums, y, totals)[active] / largest)
     # Bounds of large counts are far away, and tell a solver of nothing but their size.
     near = low > -_FAR
-    e = program._replace(low=np.where(near, low, -np.inf)).solved(solver, options)
+    e = program._replace(low=np.where(near, low, -np.inf)).solved(solver)
     if (e < low)[~near].any():
-        e = program._replace(low=low).solved(solver, options)
+        e = program._replace(low=low).solved(solver)
     x = np.array(y)
     x[free] += size[free] * e
     return x
@@ -281,9 +277,7 @@ def _quadratic(
 # -- histograms of which several queries were measured -----------------------------------------------------------------
 
 
-def solve_histograms(
-    tree: Tree, schema: Schema, program: Program[Measured], solver: str, options: dict[str, Any]
-) -> FloatArray:
+def solve_histograms(tree: Tree, schema: Schema, program: Program[Measured], solver: CvxpySolver) -> FloatArray:
     """Histograms (nodes x cells) that solve ``program``, by cvxpy with ``solver``.
 
     Whole tree: one statement in the leaves' histograms. Family by family: one per level, root first. Meant for small
@@ -295,7 +289,7 @@ def solve_histograms(
     if not program.by_family:
         stacked = [_level_matrix(tree.level(k), _below(tree, k), level, cells) for k, level in enumerate(measured)]
         design, values, variance = _stack(stacked, tree.n_leaves * len(possible))
-        leaves = _least_squares(design, values, variance, None, None, solver, options)
+        leaves = _least_squares(design, values, variance, None, None, solver)
         found[:, possible] = tree.aggregate(leaves.reshape(tree.n_leaves, -1).T).T
         return found
     x = np.zeros((tree.n_nodes, len(possible)))
@@ -310,7 +304,7 @@ def solve_histograms(
             families = tree.families(index - 1)
             sums = sp.kron(_sums(families.sizes), sp.eye_array(len(possible)), format="csr")
             total = x[families.parents].reshape(-1)
-        x[nodes] = _least_squares(design, values, variance, sums, total, solver, options).reshape(count, -1)
+        x[nodes] = _least_squares(design, values, variance, sums, total, solver).reshape(count, -1)
     found[:, possible] = x
     return found
 
@@ -343,7 +337,7 @@ def _stack(levels: list[list[tuple[Any, Any, Any]]], columns: int) -> tuple[Any,
 
 
 def _least_squares(
-    design: Any, values: FloatArray, variance: FloatArray, sums: Any, total: Any, solver: str, options: dict[str, Any]
+    design: Any, values: FloatArray, variance: FloatArray, sums: Any, total: Any, solver: CvxpySolver
 ) -> FloatArray:
     """argmin |(A x - y) / sqrt v|^2 with what is exact and the families' sums as constraints; of least norm."""
     exact = variance == 0
@@ -355,7 +349,7 @@ def _least_squares(
     start = lsmr(sp.vstack([noisy, binding]), np.concatenate([values[~exact], aim]), atol=1e-10, btol=1e-10)[0]
     gap = weight * (values[~exact] - noisy @ start)
     program = Statement(sp.diags_array(weight) @ noisy, gap, binding, aim - binding @ start)
-    moved = program.solved(solver, options)
+    moved = program.solved(solver)
     # Of the minimisers the one of least norm: the same fitted answers and sums, nothing else.
     both = sp.vstack([noisy, binding], format="csr")
     found = lsmr(both, both @ (start + moved), atol=1e-14, btol=1e-14, conlim=0, maxiter=100_000)[0]
@@ -365,7 +359,7 @@ def _least_squares(
 # -- one family of non-negative histograms -----------------------------------------------------------------------------
 
 
-def solve_family(family: Family, *, solver: str, options: dict[str, Any]) -> Solved:
+def solve_family(family: Family, solver: CvxpySolver) -> Solved:
     """The family's program, stated as least squares of what is known of every child; its multipliers are the solver's
     where there are conditions, and else those that the solution's free cells ask for.
 
@@ -390,7 +384,7 @@ def solve_family(family: Family, *, solver: str, options: dict[str, Any]) -> Sol
         least=np.where(exact, -np.inf, conditions.low).reshape(-1),
         most=np.where(exact, np.inf, conditions.high).reshape(-1),
     )
-    found = program.solved(solver, options).reshape(g.shape)
+    found = program.solved(solver).reshape(g.shape)
     x = np.where(conditions.allowed, np.maximum(found, 0.0), 0.0)
     if family.total is not None:  # a solver's sums are off by its tolerance
         sums = x.sum(axis=0)
@@ -466,20 +460,20 @@ def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]
 # -- cvxpy -------------------------------------------------------------------------------------------------------------
 
 
-def run_solver(
-    objective: Any, constraints: list[Any], unknown: Any, solver: str, options: dict[str, Any]
-) -> FloatArray:
+def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: CvxpySolver) -> FloatArray:
     """What ``unknown`` is where ``objective`` is least. Raises `ProjectionError` where ``solver`` does not find it."""
     program = cp.Problem(cp.Minimize(objective), constraints)
     try:
-        _solve(program, solver, _TIGHT.get(solver, {}) | options)
+        _solve(program, solver.name, _TIGHT.get(solver.name, {}) | solver.options)
     except (cp.SolverError, ValueError, ArithmeticError) as error:
         raise ProjectionError(
-            f"cvxpy with {solver} failed: {unquoted(str(error), LONGEST_LIST)}; installed solvers are "
+            f"cvxpy with {solver.name} failed: {unquoted(str(error), LONGEST_LIST)}; installed solvers are "
             f"{', '.join(cp.installed_solvers())}"
         ) from None
     if unknown.value is None or program.status not in ("optimal", "optimal_inaccurate"):
-        raise ProjectionError(f"cvxpy with {solver} ended as {program.status!r}; try another solver or engine='tree'")
+        raise ProjectionError(
+            f"cvxpy with {solver.name} ended as {program.status!r}; try another solver or engine='tree'"
+        )
     return np.asarray(unknown.value)
 
 
