@@ -11,9 +11,9 @@ from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
 from topdown.projection.families import LEAST_SQUARES, dense, descend, solve_compiled
-from topdown.projection.information import Information, known, own
 from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
+from topdown.projection.precision_matrices import Information, known, own
 from topdown.projection.statement import descent_of
 from topdown.projection.whole import histograms_down
 from topdown.workload import Query

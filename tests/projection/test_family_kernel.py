@@ -11,8 +11,8 @@ from support.histograms import RandomFamily, random_family
 from topdown.projection import family_kernel
 from topdown.projection.conditions import Rows
 from topdown.projection.families import Family
-from topdown.projection.information import Gathered
 from topdown.projection.method import CvxpySolver
+from topdown.projection.precision_matrices import Gathered
 from topdown.projection.reference import solve_family
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from topdown.projection.certificate import Residuals
 from topdown.projection.families import Descent, Family, FamilySolver, Solved, residuals_of, solve_compiled
-from topdown.projection.information import Gathered
 from topdown.projection.method import METHODS, HistogramSolver, Method
+from topdown.projection.precision_matrices import Gathered
 
 PROGRAMS = [
     ("top-down", True),

@@ -20,10 +20,10 @@ from topdown.machine.parallel import map_ordered
 from topdown.projection.certificate import Certificate, Residuals, certify
 from topdown.projection.conditions import Conditions, Rows
 from topdown.projection.histograms import Measured, variances_of
-from topdown.projection.information import Gathered, Information
 from topdown.projection.invariants import Contradiction
 from topdown.projection.passes import Classes, in_order
 from topdown.projection.patterns import Patterns
+from topdown.projection.precision_matrices import Gathered, Information
 from topdown.workload import Query
 
 _ROUNDING = 2.0**-43

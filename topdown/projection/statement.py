@@ -12,7 +12,7 @@ from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers, Measurements
-from topdown.projection import information
+from topdown.projection import precision_matrices
 from topdown.projection.conditions import Conditions
 from topdown.projection.families import Descent
 from topdown.projection.histograms import queries_of
@@ -115,7 +115,7 @@ def descent_of_answers(
 ) -> Descent:
     """`descent_of` from answers level by level, with one variance per node; ``patterns``: of all their queries,
     ``start``: the number of the level where the upward pass starts."""
-    known = information.known(tree, measured, patterns, start)
+    known = precision_matrices.known(tree, measured, patterns, start)
     conditions = Conditions.of(tree, measured, None if limits is None else limits.by_query)
     return Descent(tree, known, conditions, patterns, patterns.schema.possible_cells(), tree.leaf_counts, order)
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree, runs
-from topdown.projection import diffuse
+from topdown.projection import vector_least_squares
 from topdown.projection.components import Component, Components
 from topdown.projection.histograms import EXACT, BlockCovariance, Covariance
 from topdown.uncertainty.answer_forms import answer_forms
@@ -84,7 +84,7 @@ class AnswerErrors:
 
     noise: AnswerNoise
     components: Components
-    _spreads: dict[int, diffuse.Spread] = field(default_factory=dict, repr=False)
+    _spreads: dict[int, vector_least_squares.Spread] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, noise: AnswerNoise) -> AnswerErrors:
@@ -96,19 +96,19 @@ class AnswerErrors:
         """The nodes."""
         return self.noise.tree
 
-    def spread(self, number: int) -> diffuse.Spread:
+    def spread(self, number: int) -> vector_least_squares.Spread:
         """How the errors of the coordinates of block ``number`` go down the tree."""
         if number not in self._spreads:
             _, block = self.components.blocks[number]
             levels = [
                 [
-                    diffuse.independent(block.rows[q], np.zeros((len(v), 0, len(block.rows[q]))), v)
+                    vector_least_squares.independent(block.rows[q], np.zeros((len(v), 0, len(block.rows[q]))), v)
                     for q, v in level.items()
                     if q in block.rows
                 ]
                 for level in self.noise.variance
             ]
-            self._spreads[number] = diffuse.spread(self.tree, levels, block.size)
+            self._spreads[number] = vector_least_squares.spread(self.tree, levels, block.size)
         return self._spreads[number]
 
     @property
