@@ -10,6 +10,8 @@ nodes leave the minimiser open, it is moved to the one that the tree engine take
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,8 +26,7 @@ from scipy.sparse.linalg import lsmr
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection import equality
-from topdown.projection.centring import centred, centred_tree, lacking, onto_sums
+from topdown.projection.equality import least_squares, open_leaves
 from topdown.projection.families import Family, Solved
 from topdown.projection.histograms import Measured
 from topdown.projection.method import CvxpySolver, Problem, Program
@@ -110,51 +111,57 @@ def solve_cells(program: Program[Problem], solver: CvxpySolver) -> FloatArray:
 
 
 def _level_by_level(
-    y: FloatArray,
-    v: FloatArray,
-    parts: FloatArray,
-    problem: Problem,
-    lower: FloatArray,
-    solver: CvxpySolver,
+    y: FloatArray, v: FloatArray, parts: FloatArray, problem: Problem, lower: FloatArray, solver: CvxpySolver
 ) -> FloatArray:
-    x = np.array(y)
+    x, tree = np.array(y), problem.tree
     x[0] = max(y[0], lower[0]) if problem.nonnegative else y[0]
-    unit = own_variance(v, problem.tree)
+    unit, unmeasured = own_variance(v, tree), np.isinf(v)
     small = _EMPTY * _largest_deviation(v)
-    for families in problem.tree.families_down():
-        children = families.children
-        sums = _sums(families.sizes)
-        bound = lower[children] if problem.nonnegative else None
-        near, var = y[children], v[children]
+    for families in tree.families_down():
+        c, totals = families.children, x[families.parents]
+        near, var, bound = y[c], v[c], None
         if problem.nonnegative:
-            spare = x[families.parents] - families.total(lower[children])
-            near, var = _settle_empty(near, var, lower[children], families.spread(spare <= small))
-        near = centred(near, np.isfinite(var), x[families.parents], families)
-        x[children] = _quadratic(near, var, unit[children], sums, x[families.parents], bound, solver)
-        x[children] = onto_sums(x[children], v[children], x[families.parents], bound, families)
-        x[children] = _level_family(x[children], y[children], v[children], parts[children], bound, families)
+            bound = lower[c]
+            near, var = _settle_empty(near, var, bound, families.spread(totals - families.total(bound) <= small))
+        near = _centred(near, np.isfinite(var), totals, families)
+        found = _quadratic(near, var, unit[c], _sums(families.sizes), totals, bound, solver)
+        found = _onto_sums(found, v[c], totals, bound, families)
+        # Of unmeasured children the program fixes the sum alone: the nearest to ``y`` with this sum.
+        found, share = np.where(unmeasured[c], y[c], found), np.where(unmeasured[c], parts[c], 0.0)
+        if bound is None:
+            open_ends = np.maximum(families.total(share), 1.0)
+            x[c] = found + share * families.spread((totals - families.total(found)) / open_ends)
+        else:
+            rest = np.maximum(totals - families.total(bound), 0.0)
+            x[c] = project_families(found - bound, rest, families.sizes, share) + bound
     return x
 
 
-def _level_family(
-    x: FloatArray, y: FloatArray, v: FloatArray, parts: FloatArray, lower: FloatArray | None, families: Families
+def _centred(y: FloatArray, known: npt.NDArray[np.bool_], totals: FloatArray, families: Families) -> FloatArray:
+    """``y`` with an equal share, for each child that is not ``known``, of what its family has left: a place to start.
+
+    No more than that, since the program holds no term of it.
+    """
+    unknown = families.total((~known).astype(np.int64))
+    rest = np.maximum(totals - families.total(np.where(known, y, 0.0)), 0.0) / np.maximum(unknown, 1)
+    return np.where(known, y, families.spread(rest))
+
+
+def _onto_sums(
+    x: FloatArray, v: FloatArray, totals: FloatArray, lower: FloatArray | None, families: Families
 ) -> FloatArray:
-    """``x`` with the unmeasured children of a family, of which the program fixes the sum alone, nearest to ``y``."""
-    unmeasured = np.isinf(v)
-    sizes = families.total(unmeasured.astype(np.int64))
-    if sizes.max() < 2:
-        return x
-    sizes, result = sizes[sizes > 0], np.array(x)
-    bound = np.zeros(len(x)) if lower is None else lower
-    starts = np.cumsum(sizes) - sizes
-    near, part = (y - bound)[unmeasured], parts[unmeasured]
-    rest = np.add.reduceat((x - bound)[unmeasured], starts)
-    if lower is None:
-        missing = (rest - np.add.reduceat(near, starts)) / np.add.reduceat(part, starts)
-        result[unmeasured] = near + part * np.repeat(missing, sizes)
-    else:
-        result[unmeasured] = project_families(near, np.maximum(rest, 0.0), sizes, part) + bound[unmeasured]
-    return result
+    """``x`` (children,) within its bounds, what families lack shared out among those inside, as the noise would be."""
+    x = x if lower is None else np.maximum(x, lower)
+    inside = np.ones(len(x), np.bool_) if lower is None else x > lower
+    # A family with all of its children at their bounds has next to nothing; any child may have it.
+    inside |= families.spread(families.total((inside & (v > 0)).astype(np.int64)) == 0)
+    unmeasured = inside & np.isinf(v)
+    some = families.spread(families.total(unmeasured.astype(np.int64)) > 0)
+    room = np.where(some, unmeasured, np.where(inside & np.isfinite(v), v, 0.0))
+    whole = families.total(room)
+    step = np.divide(totals - families.total(x), whole, out=np.zeros_like(whole), where=whole > 0)
+    x = x + room * families.spread(step)
+    return x if lower is None else np.maximum(x, lower)
 
 
 def _settle_empty(
@@ -191,36 +198,17 @@ def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArra
         bound[tree.leaves] = 0.0
         if problem.lower is not None:
             y, v = _settle_empty(y, v, lower, _under_full(y, v, lower, tree))
-    y, unit = centred_tree(y, v, tree), own_variance(v, tree)
-    x = _quadratic(y, v, unit, sums, np.zeros(tree.n_families), bound if problem.nonnegative else None, solver)
+    # Where a node is not measured the place to start is what those that are leave to it.
+    y = np.where(np.isinf(v), least_squares(y, np.where(np.isinf(v), v, 0.0), tree), y)
+    low = bound if problem.nonnegative else None
+    x = _quadratic(y, v, own_variance(v, tree), sums, np.zeros(tree.n_families), low, solver)
     x[0] = max(x[0], lower[0]) if problem.nonnegative else x[0]
     for families in tree.families_down():
         c, p = families.children, families.parents
-        x[c] = onto_sums(x[c], noise[c], x[p], lower[c] if problem.nonnegative else None, families)
-    return _level_leaves(x, v, tree)
-
-
-def _level_leaves(x: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
-    """``x`` with equal values at the unmeasured leaves of which the program fixes the sum alone: its least norm."""
-    counts = equality.open_leaves(v, tree)
-    if counts is None:
-        return x
-    result, group = np.array(x), np.arange(tree.n_nodes)
-    group[0] = -1 if counts[0] else 0
-    for families in tree.families_down():
-        own = group[families.children]
-        group[families.children] = np.where(
-            counts[families.children] > 0, families.spread(group[families.parents]), own
-        )
-    leaves = tree.leaves.start + np.flatnonzero(counts[tree.leaves])
-    key = group[leaves] + 1
-    mean = np.bincount(key, x[leaves]) / np.maximum(np.bincount(key), 1)
-    mean[0] = 0.0
-    result[leaves] = mean[key]
-    for families in tree.families_up():
-        sums = families.total(result[families.children])
-        result[families.parents] = np.where(counts[families.parents] > 0, sums, result[families.parents])
-    return result
+        x[c] = _onto_sums(x[c], noise[c], x[p], lower[c] if problem.nonnegative else None, families)
+    # Of unmeasured leaves the program may fix the sum alone: they share it equally.
+    open_ends = open_leaves(v, tree)
+    return x if open_ends is None else least_squares(x, np.where(open_ends > 0, np.inf, 0.0), tree)
 
 
 def consistency_matrix(tree: Tree) -> sp.csr_array:
@@ -237,6 +225,15 @@ def _sums(sizes: IntArray) -> sp.csr_array:
     """S (families x children) with S x the families' sums."""
     n = int(sizes.sum())
     return sp.csr_array((np.ones(n), np.arange(n), np.concatenate([[0], np.cumsum(sizes)])), (len(sizes), n))
+
+
+def _lacking(sums: sp.csr_array, y: FloatArray, totals: FloatArray) -> FloatArray:
+    """totals - sums y, rounded once: differences of large numbers, which the solver never sees."""
+    terms = -sums.data * y[sums.indices]
+    bounds = itertools.pairwise(sums.indptr.tolist())
+    return np.array(
+        [math.fsum([total, *terms[start:stop]]) for total, (start, stop) in zip(totals, bounds, strict=True)]
+    )
 
 
 def _quadratic(
@@ -263,7 +260,7 @@ def _quadratic(
     largest = scaled[active].max(axis=1).toarray().ravel()
     design = sp.eye_array(len(free), format="csr")[np.flatnonzero(np.isfinite(v[free]))]
     equations = sp.diags_array(1.0 / largest) @ scaled[active]
-    program = Statement(design, np.zeros(design.shape[0]), equations, lacking(sums, y, totals)[active] / largest)
+    program = Statement(design, np.zeros(design.shape[0]), equations, _lacking(sums, y, totals)[active] / largest)
     # Bounds of large counts are far away, and tell a solver of nothing but their size.
     near = low > -_FAR
     e = program._replace(low=np.where(near, low, -np.inf)).solved(solver)

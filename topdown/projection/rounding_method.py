@@ -32,13 +32,15 @@ class Rounding:
 
     ``cells``: whole numbers >= 0 (cells x nodes) near consistent values (cells x nodes), with which every family adds
     up; the source breaks ties; values marked exact (cells x nodes, or None) are whole already and stay. An executor's
-    threads, where there is one, may work on it. ``families``: the whole histograms of a family from its network.
+    threads, where there is one, may work on it. ``families``: the whole histograms of a family from its network;
+    ``whole_total``: whether a root's total is rounded before the rest is settled (`passes.in_order`).
     """
 
     name: str
     words: str
     cells: OfCells | None = None
     families: OfFamilies | None = None
+    whole_total: bool = False
 
     def for_cells(self) -> OfCells:
         """``cells``. Raises `ConfigError` with the roundings that have it where this one does not."""
@@ -83,7 +85,9 @@ ROUNDINGS: dict[str, Rounding] = {
     for rounding in (
         Rounding("family", "the nearest whole numbers family by family from the root", cells=_by_family),
         Rounding("joint", "the whole numbers nearest over all nodes at once", cells=_whole_tree),
-        Rounding("nearest", "the nearest whole numbers between floors and ceilings", families=nearest),
+        Rounding(
+            "nearest", "the nearest whole numbers between floors and ceilings", families=nearest, whole_total=True
+        ),
         Rounding("unbiased", "random whole numbers whose expectation is the fractional ones", families=unbiased),
     )
 }

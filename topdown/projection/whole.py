@@ -80,7 +80,7 @@ def histograms_down(
         descent, settle = descent_of(measurements, method, weights, limits, upward, order), None
         if whole is not None:
             rounding, source = whole
-            descent = replace(descent, whole_total=rounding.name == "nearest")
+            descent = replace(descent, whole_total=rounding.whole_total)
             settle = settler(descent, rounding, KeyedSource(read_exactly(source, 32)))
         with thread_pool(workers) as pool:
             found = descend(descent, own, pool, settle)
