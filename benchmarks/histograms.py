@@ -28,7 +28,7 @@ from topdown.pipeline.reading import read_input
 from topdown.projection.families import Family, Sparse, solve_compiled
 from topdown.projection.method import METHODS, CvxpySolver
 from topdown.projection.reference import solve_family
-from topdown.projection.statement import descent_of
+from topdown.projection.solver_inputs import descent_of
 from topdown.workload.redistricting import PERSONS
 
 LEVELS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 16}

@@ -19,7 +19,6 @@ from record import peak_memory, save, timed
 from synthetic import BLOCKS, WIDTHS, nation
 
 import topdown as td
-from topdown.machine.allocation import give_back
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.laws import laws_of_nodes
 from topdown.uncertainty.margins import node_margins
@@ -42,7 +41,6 @@ def nodes(blocks: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     measurements = measured(blocks)
     release = td.round_counts(td.project(measurements, "gls-top-down"))
-    give_back()
     before = peak_memory()
     with timed(figures, "laws of all nodes"):
         laws = laws_of_nodes(measurements, known_noise(measurements))

@@ -2,7 +2,7 @@
 
 ``python benchmarks/memory.py``: fixed shapes, one of them 1,000,000 rows x 60 cells; then ``--random N`` shapes drawn
 from ``--seed``. Every run is the installed command in a process of its own. Printed and kept: estimate / peak, which is
-to lie from 1 to 1.25, and for the largest table peak / limit, the limit being 6 GiB.
+to lie from 1/2 to 2, and for the largest table peak / limit, the limit being 6 GiB.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ def keep():
     Path(sys.argv[-1] + ".peak").write_text(Path("/proc/self/status").read_text())
 
 atexit.register(keep)
-from topdown.pipeline import reading
-estimated = reading.peak_memory
+from topdown.machine.memory import held_memory
+from topdown.pipeline import memory_needed
+of_whole = memory_needed.of_whole
 
-def told(tree, work, held, most):
-    found = estimated(tree, work, held, most)
-    if most:  # what is said to others is estimated from public sizes alone
-        Path(sys.argv[-1] + ".estimate").write_text(str(found))
+def told(config, geography, extent=None):
+    found = of_whole(config, geography, extent)
+    if extent is not None:  # what is said to others is estimated from public sizes alone
+        Path(sys.argv[-1] + ".estimate").write_text(str(held_memory() + found))
     return found
 
-reading.peak_memory = told
+memory_needed.of_whole = told
 from topdown.entry import main
 main()
 """

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from record import peak_memory, save
 
-from topdown.microdata import synthesize as microdata
+from topdown.microdata import written_records as microdata
 from topdown.microdata.leaves import Leaves
 from topdown.noise import SeededSource
 from topdown.workload.schema import Schema

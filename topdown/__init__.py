@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.geoparquet import write_geoparquet
-    from topdown.release.histograms import HistogramRelease, project_whole
+    from topdown.release.making import project_whole, round_counts
+    from topdown.release.microdata_file import write_ppmf
     from topdown.release.noisy_read import NoisyMeasurements, read_noisy_measurements
     from topdown.release.noisy_write import write_noisy_measurements
-    from topdown.release.pl94 import write_pl94
-    from topdown.release.ppmf import write_ppmf
     from topdown.release.published import PublishedRelease, read_release
-    from topdown.release.release import Release, round_counts
+    from topdown.release.redistricting_file import write_pl94
     from topdown.release.tabulated import tabulated_release
-    from topdown.release.verify import verify_release
+    from topdown.release.verified import verify_release
+    from topdown.release.whole_counts import Release
     from topdown.simulation import fairness
     from topdown.simulation.coverage import CoverageOptions
     from topdown.simulation.errors_table import ErrorTable
@@ -59,7 +59,6 @@ __all__ = [
     "Estimate",
     "FundShare",
     "Geography",
-    "HistogramRelease",
     "LinearEstimate",
     "MeasuredStatistic",
     "Measurements",
@@ -133,7 +132,6 @@ _HOMES = {
     "Estimate": "topdown.projection.estimate",
     "FundShare": "topdown.simulation.rules",
     "Geography": "topdown.geography.geography",
-    "HistogramRelease": "topdown.release.histograms",
     "LinearEstimate": "topdown.projection.linear",
     "MeasuredStatistic": "topdown.confidential.statistic",
     "Measurements": "topdown.measurements.measurements",
@@ -144,7 +142,7 @@ _HOMES = {
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
     "Region": "topdown.uncertainty.regions",
-    "Release": "topdown.release.release",
+    "Release": "topdown.release.whole_counts",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
@@ -160,23 +158,23 @@ _HOMES = {
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
-    "project_whole": "topdown.release.histograms",
+    "project_whole": "topdown.release.making",
     "read_noisy_measurements": "topdown.release.noisy_read",
     "read_pl94": "topdown.confidential.pl94",
     "read_ppmf": "topdown.confidential.ppmf",
     "read_release": "topdown.release.published",
     "region": "topdown.uncertainty.regions",
-    "round_counts": "topdown.release.release",
+    "round_counts": "topdown.release.making",
     "simulate": "topdown.simulation.simulate",
     "smallest_budget": "topdown.planning.budget",
     "tabulate": "topdown.pipeline.tabulation",
     "tabulated_release": "topdown.release.tabulated",
     "tabulation_units": "topdown.tables.noisy_measurements",
-    "verify_release": "topdown.release.verify",
+    "verify_release": "topdown.release.verified",
     "write_geoparquet": "topdown.release.geoparquet",
     "write_noisy_measurements": "topdown.release.noisy_write",
-    "write_pl94": "topdown.release.pl94",
-    "write_ppmf": "topdown.release.ppmf",
+    "write_pl94": "topdown.release.redistricting_file",
+    "write_ppmf": "topdown.release.microdata_file",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass

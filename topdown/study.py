@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from topdown.pipeline.confidential_folder import confidential_directory, writing
 from topdown.pipeline.followed_margins import followed_margins
 from topdown.pipeline.group_columns import read_groupings
 from topdown.pipeline.limit_reading import read_limits, require_kept
+from topdown.pipeline.memory_needed import weigh
 from topdown.pipeline.reading import read_input
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
@@ -89,7 +91,7 @@ def study(
     stages = stages or Silent()
     directory = confidential_directory(config.output_path if output is None else output)
     with stages.stage("reading the table"):
-        geography, counts = read_input(config)
+        geography, counts = read_input(config, before_counts=partial(weigh, config, stages))
         plan = measurable(config.plan(), geography.levels, counts.schema)
         plans = {
             v.name: measurable(config.variant_plan(v), geography.levels, counts.schema) for v in config.study.variant

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topdown.microdata import synthesize as microdata
+from topdown.microdata import written_records as microdata
 from topdown.pmse import combining, comparators, generators, k_norm, mechanism, trees
 from topdown.pmse import quality as pmse
 

@@ -24,7 +24,7 @@ from support.crash import measured
 from topdown.cli import app as cli
 from topdown.machine.interrupts import held_back, one_line
 from topdown.projection import reference
-from topdown.release.verify import verify_release
+from topdown.release.verified import verify_release
 
 LINE = "run again to go on"
 PATIENCE = 120.0

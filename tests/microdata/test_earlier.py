@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from topdown.errors import ConfigError, DataError
-from topdown.microdata import synthesize as microdata
+from topdown.microdata import written_records as microdata
 from topdown.microdata.earlier import INVENTORY
 from topdown.microdata.leaves import Leaves
-from topdown.microdata.synthesize import synthesize, write_microdata
+from topdown.microdata.written_records import synthesize, write_microdata
 from topdown.noise import SeededSource
 
 LEAVES = Leaves(pa.array(["1", "2"]), ("a", "b"), np.array([[3, 1], [0, 5]]), False, digest="d" * 64)

@@ -20,10 +20,10 @@ from support.places import RUN_TOML, SMALL_DATA, full_data
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.machine import files
-from topdown.microdata import records
+from topdown.microdata import record_blocks
 from topdown.microdata.leaves import Leaves, leaves_of, read_leaves
-from topdown.microdata.records import Occupied, parts_in_order, parts_shuffled
-from topdown.microdata.synthesize import synthesize, tabulate, write_microdata
+from topdown.microdata.record_blocks import Occupied, parts_in_order, parts_shuffled
+from topdown.microdata.written_records import synthesize, tabulate, write_microdata
 from topdown.noise import SeededSource
 from topdown.pipeline import run as pipeline
 from topdown.workload.schema import Schema
@@ -59,7 +59,7 @@ def test_blocks_in_order_are_every_cell_as_often_as_it_counts(counts: list[list[
     cells = Occupied.of(leaves_with(counts), SCHEMA)
     wanted = np.repeat(np.arange(len(cells.count)), cells.count).tolist()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "BLOCK", 2)
+        patch.setattr(record_blocks, "BLOCK", 2)
         blocks = [list(blocks) for blocks in parts_in_order(cells, part)]
     assert joined(blocks) == wanted
     assert all(sum(map(len, one)) <= part and max(map(len, one), default=0) <= 2 for one in blocks)
@@ -128,15 +128,15 @@ def test_a_release_without_records_is_a_file_without_rows(tmp_path: Path) -> Non
 
 
 def test_row_groups_cut_a_cell_that_is_larger_than_one(tmp_path: Path) -> None:
-    leaves = leaves_with([[records.BLOCK + 7, 0, 0, 2]])
+    leaves = leaves_with([[record_blocks.BLOCK + 7, 0, 0, 2]])
     made = write_microdata(leaves, tmp_path / "m", schema=SCHEMA)
     file = pq.ParquetFile(made.files[0])
-    assert [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)] == [records.BLOCK, 9]
+    assert [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)] == [record_blocks.BLOCK, 9]
     assert (tabulate(tmp_path / "m", leaves.geoids, leaves.cells, SCHEMA) == leaves.values).all()
 
 
 def test_memory_does_not_grow_with_the_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "BLOCK", 1 << 12)
+    monkeypatch.setattr(record_blocks, "BLOCK", 1 << 12)
 
     def peak(each: int, order: str) -> int:
         leaves = leaves_with(np.full((4, 4), each))

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from topdown.errors import ConfigError, DataError
-from topdown.microdata import records
+from topdown.microdata import record_blocks
 from topdown.microdata import space as room
-from topdown.microdata import synthesize as microdata
+from topdown.microdata import written_records as microdata
 from topdown.microdata.leaves import Leaves
-from topdown.microdata.records import Layout
-from topdown.microdata.synthesize import as_schema, write_microdata
+from topdown.microdata.record_blocks import Layout
+from topdown.microdata.written_records import as_schema, write_microdata
 
 
 def leaves_of_blocks(units: int, total: int, cells: int = 4) -> Leaves:
@@ -27,7 +27,7 @@ def leaves_of_blocks(units: int, total: int, cells: int = 4) -> Leaves:
 
 
 @pytest.mark.parametrize("order", ["sorted", "shuffled"])
-@pytest.mark.parametrize("count", [1 << 53, 1 << 62, 100_000 * records.PART])
+@pytest.mark.parametrize("count", [1 << 53, 1 << 62, 100_000 * record_blocks.PART])
 def test_more_records_than_fit_are_refused_before_anything_is_made(order: str, count: int, tmp_path: Path) -> None:
     leaves = Leaves(pa.array(["1", "2"]), ("a",), np.array([[count], [1]]), False)
     with pytest.raises(ConfigError, match=rf"^{count + 1:,} records are more than .*{order}.*nothing was written"):
@@ -57,7 +57,7 @@ def test_too_little_disk_is_refused_with_the_numbers_before_anything_is_made(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves = leaves_of_blocks(2000, 300_000)
-    needed = room.disk_needed(Layout.of(leaves, as_schema(None, leaves.cells), order, records.PART))  # type: ignore[arg-type]
+    needed = room.disk_needed(Layout.of(leaves, as_schema(None, leaves.cells), order, record_blocks.PART))  # type: ignore[arg-type]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(needed - 1))
     with pytest.raises(
         DataError, match=rf"300,000 records \({order}\) need about [\d.]+ MiB of disk, and [\d.]+ MiB are"
@@ -79,7 +79,7 @@ def test_too_little_disk_is_refused_with_the_numbers_before_anything_is_made(
 def test_the_estimate_is_what_the_records_take(
     order: str, units: int, total: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "BLOCK", 1 << 17)  # several row groups, of which some are sampled
+    monkeypatch.setattr(record_blocks, "BLOCK", 1 << 17)  # several row groups, of which some are sampled
     leaves = leaves_of_blocks(units, total)
     layout = Layout.of(leaves, as_schema(None, leaves.cells), order, 1 << 20)  # type: ignore[arg-type]
     most = 0

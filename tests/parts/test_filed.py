@@ -10,6 +10,7 @@ import pytest
 
 import topdown as td
 from topdown.parts import filed
+from topdown.release.layouts import WITH_RECORDS
 from topdown.workload import Query
 
 
@@ -23,7 +24,8 @@ def test_entries_are_read_once_for_all_queries_of_a_table(monkeypatch: pytest.Mo
     read: list[Path] = []
     monkeypatch.setattr(filed, "held", lambda path: read.append(path) or files[path])
     blocks = [filed._Block(0, 4, Path("above"), "above"), filed._Block(4, 8, Path("below"), "2")]
-    release = filed.FiledRelease(geography, schema, np.array([0, 2, 4, 4, 5, 7, 8]), blocks)
+    entries = filed.FiledEntries(np.array([0, 2, 4, 4, 5, 7, 8]), blocks)
+    release = td.Release(geography, schema, entries, WITH_RECORDS, "top-down", fit_for_release=True)
     nodes = slice(0, 6)
     assert release.answers_of(nodes, Query.parse("total", schema)).ravel().tolist() == [6, 3, 0, 2, 1, 3]
     assert release.answers_of(nodes, Query.parse("sex", schema)).tolist()[0] == [1, 5]

@@ -11,7 +11,7 @@ from support.parted import AtOnce, counts_of, made, place_of_the_same_noise
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.parts.job import Record
-from topdown.pipeline import part_estimate, reading
+from topdown.pipeline import memory_needed
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.part_plan import folder_of
 
@@ -68,12 +68,12 @@ def test_the_record_of_a_cut_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config(made(tmp_path))
-    monkeypatch.setattr(reading, "available_memory", lambda: 1 << 20)
+    monkeypatch.setattr(memory_needed, "available_memory", lambda: 1 << 20)
     with pytest.raises(DataError, match=r"takes more than there is of memory, and 1\.00 MiB are free"):
         pipeline.run(config, part_size=8, executor=AtOnce())
     monkeypatch.undo()
-    usage = part_estimate.shutil.disk_usage("/")
-    monkeypatch.setattr(part_estimate.shutil, "disk_usage", lambda _: usage._replace(free=1 << 10))
+    usage = memory_needed.shutil.disk_usage("/")
+    monkeypatch.setattr(memory_needed.shutil, "disk_usage", lambda _: usage._replace(free=1 << 10))
     with pytest.raises(DataError, match=r"takes more disk until it is made than the 1\.00 KiB that are free"):
         pipeline.run(config, part_size=8, executor=AtOnce())
     assert not (tmp_path / "output" / "public").exists()

@@ -166,19 +166,13 @@ def test_several_queries_are_read_back(tmp_path: Path) -> None:
     release = td.round_counts(non_negative)
     estimates = {"unbiased": least_squares, "non_negative": non_negative}
 
-    from topdown.release.manifest import describe_release
-    from topdown.release.publication import begun, publish
-    from topdown.uncertainty.reach import Reach
+    from topdown.release.manifest import Description, Origin
+    from topdown.release.publication import Made, begun, publish, tables_of
 
-    assert measurements.plan is not None
-    config, settled = load_project(_derivation(tmp_path)), measurements.plan
-
-    def manifest(files: Any) -> dict[str, Any]:
-        return describe_release(config, measurements, settled, estimates, {}, release, files)
-
-    words: dict[str, Any] = {"title": "", "plan": settled, "notices": (), "reach": Reach(0.1)}
+    config = load_project(_derivation(tmp_path))
+    about = Description(config, measurements, measurements.plan, Origin(), estimates, release.layout, False)
     with begun(tmp_path / "public", measurements, fit_for_release=False) as folder:
-        publish(folder, estimates, release, manifest, csv=False, **words)
+        publish(folder, tables_of(folder, Made(release, estimates, None, {}), about), about)
     found = read_measurements(tmp_path / "public").measurements
     assert found.keys == measurements.keys
     assert found.schema == schema

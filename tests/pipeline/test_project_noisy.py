@@ -65,9 +65,8 @@ def test_a_release_is_made_that_keeps_total_and_limits(folder: Path) -> None:
     assert int(found.table("whole state", "total")["total"].iloc[0]) == 160
     limits = td.read_noisy_measurements(folder / "nmf", state="44").limits
     assert limits is not None
-    assert found.histograms is not None
     for query, (low, high) in limits.by_query.items():
-        counts = np.concatenate([found.histograms.answers(level, query.name) for level in found.geography.levels])
+        counts = np.concatenate([found.release.answers(level, query.name) for level in found.geography.levels])
         assert (counts >= low).all()
         assert (counts <= high).all()
     # No minor lives in a nursing facility.

@@ -14,8 +14,8 @@ from support.redistricting import BLOCKS, histograms, released
 from topdown.config import load_config
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.machine.progress import Silent
-from topdown.pipeline.memory_estimate import needed_by_stage
-from topdown.pipeline.reading import _work, input_digest, read_input
+from topdown.pipeline.memory_needed import of_reading
+from topdown.pipeline.reading import input_digest, read_input
 from topdown.pipeline.redistricting_reading import counts_of, file_of
 from topdown.pipeline.run import run
 from topdown.workload.redistricting import PERSONS, VOTERS
@@ -118,15 +118,13 @@ def test_what_making_its_histograms_takes_is_weighed_before(file: Path, tmp_path
     config = load_config(configured(file, tmp_path, PRESET))
     held = file_of(config, Silent())
     held.persons()  # what is kept from the first time on
-    work = _work(config, held.geography, [], 1)
     tracemalloc.start()
     try:
         counts_of(config, held, held.geography)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    said = needed_by_stage(held.geography.tree, work)["reading"]
-    assert peak <= said <= 2 * peak
+    assert peak / 2 <= of_reading(config, held.geography, None) <= 2 * peak
 
 
 def test_what_is_said_last_names_files_that_are_there(file: Path, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from topdown.pipeline.rehearsal import REHEARSED_WHOLE, stand_ins
 from topdown.privacy.ledger import Ledger
 from topdown.projection.cross_checks import cross_check
 from topdown.projection.project import project
-from topdown.release.release import round_counts
+from topdown.release.making import round_counts
 
 LEVELS = ["level 0", "level 1", "level 2"]
 SMALL = geography(Tree.from_family_sizes([[3], [4, 1, 6]]))

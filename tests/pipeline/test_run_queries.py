@@ -23,7 +23,7 @@ from topdown.pipeline import project as derivation
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
 from topdown.projection import cross_checks
-from topdown.release import publication
+from topdown.release import partition, publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS
 
@@ -96,7 +96,7 @@ def test_families_are_solved_again_while_the_release_is_written(folder: Path, mo
 
     def writing(path: Path, *arguments: Any, **options: Any) -> None:
         write(path, *arguments, **options)
-        if path.name == publication.RELEASE:
+        if path.name == partition.RELEASE:
             written.set()
 
     def solving(*arguments: Any, **options: Any) -> Any:
@@ -155,8 +155,7 @@ def test_its_rows_are_the_cells_that_have_records(folder: Path) -> None:
     assert (rows["count"] > 0).all()
     assert rows.astype(str).equals(pd.read_csv(public / "release.csv", dtype=str))
     found = td.read_release(public)
-    assert found.histograms is not None
-    assert found.histograms.to_frame().astype(str).equals(rows.astype(str))
+    assert found.release.to_frame().astype(str).equals(rows.astype(str))
     assert found.release.values.sum() == rows["count"].sum()
     table = found.table("county", "age")
     assert list(table.columns) == ["geoid", "name", "minor", "adult"]
@@ -218,9 +217,8 @@ def test_every_row_of_a_table_has_an_interval_also_where_nothing_is_released(fol
     text = RUN.replace('"discrete-gaussian"\nrho = "1/2"', mechanism) + TABLES + "confidence = 0.95\n"
     public = pipeline.run(load_config(configured(folder, text))).public
     found = td.read_release(public)
-    assert found.histograms is not None
     beside = pd.read_parquet(public / "tables" / "age_race_estimates.parquet")
-    expected = td.margins(found.measurements, found.histograms, confidence=0.95, queries=["age * race", "total"])
+    expected = td.margins(found.measurements, found.release, confidence=0.95, queries=["age * race", "total"])
     expected["column"] = [cell or "total" for cell in expected["cell"]]
     both = beside.merge(expected, on=["geoid", "level", "column"], suffixes=("", "_asked"))
     assert len(both) == len(beside) == len(expected)
@@ -268,7 +266,7 @@ def test_under_geometric_noise_margins_in_tables_are_not_those_of_the_normal_law
 def test_a_table_that_is_not_of_the_release_is_found(
     folder: Path, file: str, row: int | None, said: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topdown.release.verify_counts._ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr("topdown.release.verified._ROWS_AT_ONCE", at_once)
     public = pipeline.run(load_config(configured(folder, RUN + TABLES))).public
     td.verify_release(public)
     path = public / "tables" / file
@@ -557,7 +555,7 @@ def test_where_the_estimates_of_cells_are_published_they_have_their_intervals(fo
     margins = found.estimates.margins
     counts = found.release.values
     assert ((margins["lower"] <= counts) & (counts <= margins["upper"])).all()
-    by_hand = td.margins(found.measurements, found.histograms, confidence=0.95)
+    by_hand = td.margins(found.measurements, found.release, confidence=0.95)
     lowest = found.geography.levels[-1]
     rows = by_hand[(by_hand["level"] == lowest) & (by_hand["query"] == "detailed")]
     nodes = found.geography.level_slice(lowest)

@@ -118,10 +118,9 @@ def test_a_redistricting_file_is_written_of_true_units(folder: Path, tmp_path: P
     blocks = written.table("P1", "block").set_index("geoid")["P0010001"]
     for code, geoid in td.tabulation_units(spine.geography, "block").items():
         assert blocks[geoid] == released[code]
-    assert spine.histograms is not None
-    by_geoid = td.tabulated_release(spine.histograms)
+    by_geoid = td.tabulated_release(spine.release)
     assert by_geoid.geography.levels == ("state", "county", "tract", "block group", "block")
-    assert (by_geoid.answers("state", "detailed") == spine.histograms.answers("whole state", "detailed")).all()
+    assert (by_geoid.answers("state", "detailed") == spine.release.answers("whole state", "detailed")).all()
 
 
 def test_a_geography_without_blocks_is_refused(folder: Path) -> None:

@@ -15,7 +15,7 @@ from topdown.projection.certificate import Certificate, Residuals, certify, off_
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.method import METHODS as projection_methods
 from topdown.projection.optimality import FINE, family_optimality, tree_optimality
-from topdown.projection.statement import stated
+from topdown.projection.solver_inputs import stated
 
 METHODS = [("top-down", True), ("top-down", False), ("gls", False), ("gls-top-down", True), ("joint", True)]
 FAMILY = Tree.from_family_sizes([[2]])

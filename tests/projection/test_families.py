@@ -14,7 +14,7 @@ from topdown.projection.families import LEAST_SQUARES, dense, descend, solve_com
 from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
 from topdown.projection.precision_matrices import Information, known, own
-from topdown.projection.statement import descent_of
+from topdown.projection.solver_inputs import descent_of
 from topdown.projection.whole import histograms_down
 from topdown.workload import Query
 

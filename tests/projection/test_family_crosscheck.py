@@ -14,7 +14,7 @@ from topdown.projection import cross_checks, reference
 from topdown.projection.cross_checks import cross_check_families
 from topdown.projection.families import LEAST_SQUARES, Descent, Family, Solved, Sparse, descend, solve_compiled
 from topdown.projection.method import METHODS, CvxpySolver, Method
-from topdown.projection.statement import descent_of
+from topdown.projection.solver_inputs import descent_of
 
 METHOD = METHODS["gls-top-down"]
 

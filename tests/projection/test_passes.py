@@ -21,7 +21,7 @@ from topdown.projection.families import LEAST_SQUARES, Family, Solved, Sparse, d
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
 from topdown.projection.passes import in_order
-from topdown.projection.statement import descent_of
+from topdown.projection.solver_inputs import descent_of
 from topdown.workload import Query
 
 cp: Any = cvxpy

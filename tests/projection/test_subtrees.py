@@ -14,7 +14,7 @@ from topdown.projection import subtrees
 from topdown.projection.families import LEAST_SQUARES, Sparse, dense, descend
 from topdown.projection.patterns import Patterns
 from topdown.projection.rounding_method import rounding_named
-from topdown.projection.statement import descent_of_answers
+from topdown.projection.solver_inputs import descent_of_answers
 from topdown.projection.whole import settler
 
 TIES = KeyedSource(bytes(32))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import topdown as td
 from support.trees import geography
 from topdown.geography.tree import Tree
-from topdown.release.answer_tables import table_batches
-from topdown.release.histograms import HistogramRelease
+from topdown.release.answer_files import table_batches
+from topdown.release.layouts import WITH_RECORDS
 from topdown.tables.geography_table import geography_batches
 from topdown.tables.tidy import levels_of, to_frame
 from topdown.workload.answer_tables import answer_tables
@@ -28,7 +30,7 @@ def test_every_row_says_its_level(levels: int) -> None:
     counts = td.Counts.from_table(table, there, geoid="geoid", cells=["x", "y"], schema=schema)
     measured = td.measure(counts, td.Plan(epsilon=1), td.SeededSource(1))
     release = td.round_counts(td.project(measured))
-    whole = HistogramRelease.of_release(release, schema)
+    whole = replace(release, layout=WITH_RECORDS)
     (answers,) = answer_tables(["total"], schema)
     assert release.to_frame()["level"].tolist() == list(np.repeat(names, 2))
     assert measured.to_frame()["level"].tolist() == list(np.repeat(names, 2))

@@ -20,23 +20,22 @@ from support.places import REPOSITORY, SHARED_DATA
 from support.redistricting import BLOCKS, histograms, released
 from topdown.confidential.counts import Counts
 from topdown.errors import ConfigError, CountsError, DataError
-from topdown.release.histograms import HistogramRelease
 from topdown.tables.pl94 import HEADER, read_header, sums_within
 from topdown.workload.redistricting import PERSONS, RACE_FIELDS, RACES, TABLES, UNITS, field_names
 
 
 @pytest.fixture(scope="module")
-def persons() -> HistogramRelease:
+def persons() -> td.Release:
     return released(PERSONS, histograms(PERSONS, 0.05))
 
 
 @pytest.fixture(scope="module")
-def written(persons: HistogramRelease, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(persons: td.Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
     units = released(UNITS, histograms(UNITS, 5))
     return td.write_pl94(persons, tmp_path_factory.mktemp("pl") / "out", units=units)
 
 
-def test_a_release_that_is_written_is_read_back(persons: HistogramRelease, written: Path) -> None:
+def test_a_release_that_is_written_is_read_back(persons: td.Release, written: Path) -> None:
     assert sorted(path.name for path in written.iterdir()) == [
         "ri000012020.pl",
         "ri000022020.pl",
@@ -55,11 +54,11 @@ def test_a_release_that_is_written_is_read_back(persons: HistogramRelease, writt
     assert read.table("H1", "state").iloc[0, 2] == read.table("H1", "block").iloc[:, 2].sum() > 0
 
 
-def household(release: HistogramRelease, level: str) -> np.ndarray:
+def household(release: td.Release, level: str) -> np.ndarray:
     return release.answers(level, "hhgq")[:, 0]
 
 
-def test_group_quarters_are_filled_by_the_rule(persons: HistogramRelease, written: Path) -> None:
+def test_group_quarters_are_filled_by_the_rule(persons: td.Release, written: Path) -> None:
     counts = td.read_pl94(written).persons()
     leaves = counts.geography.level_slice("block")
     found = counts.values[leaves].reshape(-1, 8, 2, 2, 63)
@@ -176,7 +175,7 @@ def test_missing_members_and_files_are_named(written: Path, tmp_path: Path) -> N
         td.read_pl94(tmp_path / "no.zip")
 
 
-def test_what_is_no_redistricting_release_is_not_written(persons: HistogramRelease, tmp_path: Path) -> None:
+def test_what_is_no_redistricting_release_is_not_written(persons: td.Release, tmp_path: Path) -> None:
     other = released(UNITS, histograms(UNITS, 5))
     with pytest.raises(DataError, match=r"the release's attributes are 'h1'"):
         td.write_pl94(other, tmp_path / "a")
@@ -204,13 +203,12 @@ def test_a_part_that_is_larger_than_the_whole_is_refused(written: Path, tmp_path
 # -- a round trip of others' files -------------------------------------------------------------------------------------
 
 
-def without_noise(counts: Counts) -> HistogramRelease:
+def without_noise(counts: Counts) -> td.Release:
     """A release of the counts as they are, which no run makes."""
     values = np.asarray(counts.values)
-    nodes, cells = np.nonzero(values)
-    starts = np.searchsorted(nodes, np.arange(counts.geography.n_nodes + 1))
-    schema = counts.schema
-    return HistogramRelease(counts.geography, schema, starts, cells, values[nodes, cells], "none", None, False)
+    return td.Release.of_values(
+        counts.geography, counts.cells, values, method="none", fit_for_release=False, schema=counts.schema
+    )
 
 
 def fields_of(folder: Path) -> dict[str, list[list[bytes]]]:
@@ -259,7 +257,7 @@ def test_the_prototype_comes_out_as_it_went_in_field_by_field(prototype: Path, t
     assert td.read_pl94(written).partial == ()
 
 
-def test_a_unit_that_the_header_lacks_is_named(persons: HistogramRelease, tmp_path: Path) -> None:
+def test_a_unit_that_the_header_lacks_is_named(persons: td.Release, tmp_path: Path) -> None:
     header = REPOSITORY / "data" / "small" / "ri_pl94_2018_prototype"
     with pytest.raises(DataError, match=r"(county|tract|block).* has no record of it; give the header"):
         td.write_pl94(persons, tmp_path / "out", header=header)
@@ -269,14 +267,14 @@ def test_a_unit_that_the_header_lacks_is_named(persons: HistogramRelease, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["a|b", "a\nb", "Łódź"], ids=["bar", "line end", "not Latin-1"])
-def test_a_name_that_no_field_can_hold_is_refused(persons: HistogramRelease, tmp_path: Path, name: str) -> None:
+def test_a_name_that_no_field_can_hold_is_refused(persons: td.Release, tmp_path: Path, name: str) -> None:
     there = persons.geography
     named = td.Geography(there.levels, there.tree, there.identifiers, pa.array([name] * there.n_nodes))
     with pytest.raises(DataError, match=r"name .* a redistricting file has Latin-1 text"):
         td.write_pl94(dataclasses.replace(persons, geography=named), tmp_path / "out")
 
 
-def test_names_beyond_ascii_are_latin_1(persons: HistogramRelease, tmp_path: Path) -> None:
+def test_names_beyond_ascii_are_latin_1(persons: td.Release, tmp_path: Path) -> None:
     there = persons.geography
     named = td.Geography(there.levels, there.tree, there.identifiers, pa.array(["Cañón"] * there.n_nodes))
     written = td.write_pl94(dataclasses.replace(persons, geography=named), tmp_path / "out")
@@ -307,7 +305,7 @@ def test_one_state_of_a_nation_is_written_where_it_is_named(tmp_path: Path) -> N
     assert read.table("P1", "block")["P0010001"].tolist() == [1, 2, 3, 4, 5]
 
 
-def test_tables_and_their_fields_are_known_by_name(persons: HistogramRelease, written: Path) -> None:
+def test_tables_and_their_fields_are_known_by_name(persons: td.Release, written: Path) -> None:
     read = td.read_pl94(written)
     for table in ("P1", "P2", "P3", "P4", "P5"):
         pd.testing.assert_frame_equal(persons.table("tract", table), read.table(table, "tract"))

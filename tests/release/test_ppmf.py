@@ -10,14 +10,15 @@ import pytest
 
 import topdown as td
 from topdown.errors import ConfigError, CountsError, DataError
-from topdown.release import ppmf
+from topdown.release import microdata_file
+from topdown.release.whole_counts import SparseCounts
 from topdown.tables.ppmf import PERSON_FILE, UNIT_FILE
 from topdown.workload.redistricting import PERSONS, RACES, RESIDENCES, UNITS
 
 BLOCKS = ["440010001001000", "440010001001001", "440010001002000"]
 
 
-def released(codes: list[str], schema: td.Schema = PERSONS) -> td.HistogramRelease:
+def released(codes: list[str], schema: td.Schema = PERSONS) -> td.Release:
     geography = td.Geography.from_table({"state": ["44"] * len(codes), "block": codes}, ["state", "block"])
     rng = np.random.default_rng(5)
     leaves = np.zeros((len(codes), schema.n_cells), np.int64)
@@ -26,9 +27,9 @@ def released(codes: list[str], schema: td.Schema = PERSONS) -> td.HistogramRelea
             1, 30, min(12, schema.n_cells)
         )
     truth = geography.tree.aggregate(np.ascontiguousarray(leaves.T)).T
-    node, cell = np.nonzero(truth)
-    starts = np.searchsorted(node, np.arange(len(truth) + 1))
-    return td.HistogramRelease(geography, schema, starts, cell, truth[node, cell], "top-down", None, False)
+    return td.Release.of_values(
+        geography, schema.cells(), truth, method="top-down", fit_for_release=False, schema=schema
+    )
 
 
 def test_the_persons_tabulate_to_the_release(tmp_path: Path) -> None:
@@ -55,7 +56,8 @@ def test_the_codes_are_those_of_the_layout(tmp_path: Path) -> None:
         np.ravel_multi_index((RESIDENCES.index("nursing facilities"), 1, 0, RACES.index("black")), PERSONS.shape)
     )
     one = np.array([1])
-    release = td.HistogramRelease(geography, PERSONS, np.array([0, 1]), np.array([cell]), one, "top-down", None, False)
+    entries = SparseCounts(np.array([0, 1]), np.array([cell]), one)
+    release = td.Release.of_entries(geography, PERSONS, entries, method="top-down", fit_for_release=False)
     text = td.write_ppmf(release, tmp_path / "persons.csv").read_text()
     version = td.__version__
     assert text == ",".join(PERSON_FILE.columns) + f"\nMPD,{version},44,001,000100,1,1000,0,5,3,2,1,02\n"
@@ -70,8 +72,8 @@ def test_what_does_not_fit_the_layout_is_refused_and_nothing_is_left(tmp_path: P
 
 
 def test_records_that_read_back_as_others_do_not_appear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    batches = ppmf._batches
-    monkeypatch.setattr(ppmf, "_batches", lambda *given: (batch.slice(1) for batch in batches(*given)))
+    batches = microdata_file._batches
+    monkeypatch.setattr(microdata_file, "_batches", lambda *given: (batch.slice(1) for batch in batches(*given)))
     with pytest.raises(DataError, match="do not add up to the release"):
         td.write_ppmf(released(BLOCKS), tmp_path / "persons.csv")
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,8 @@ import pytest
 import topdown as td
 from topdown.errors import ProjectionError
 from topdown.measurements.measurements import Measurements
-from topdown.release.publication import GEOGRAPHY, MEASUREMENTS, begun
+from topdown.release.partition import GEOGRAPHY, MEASUREMENTS
+from topdown.release.publication import begun
 
 
 @pytest.fixture

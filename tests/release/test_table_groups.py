@@ -6,7 +6,7 @@ import numpy as np
 
 import topdown as td
 from topdown.geography.tree import IntArray
-from topdown.release.answer_tables import table_batches
+from topdown.release.answer_files import table_batches
 from topdown.workload import Query
 from topdown.workload.answer_tables import answer_tables
 from topdown.workload.redistricting import PERSONS

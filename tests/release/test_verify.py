@@ -168,7 +168,7 @@ def added(frame: pd.DataFrame, geoids: list[str], by: list[int]) -> pd.DataFrame
             lambda f: added(f, ["01001"], [1]),
             r"cell 'adults': it has \d+, and its units of level 'county' add up to \d+",
         ),
-        (lambda f: added(f, ["US"], [5]), r"unit 'US', cell 'adults': .* level 'state' add up to"),
+        (lambda f: added(f, ["US"], [5]), r"nation 'US', cell 'adults': .* level 'state' add up to"),
         (lambda f: added(f, ["01001", "01003", "01", "US"], [-(10**6)] * 4), "is negative|add up to"),
         (lambda f: f.iloc[:-1], "has 11 rows, and the manifest 6 units x 2 cells"),
         (lambda f: f.iloc[::-1], "its rows are not the units of every level"),
@@ -193,7 +193,7 @@ def test_a_family_that_does_not_add_up_is_found(tmp_path: Path, frame: pd.DataFr
     for name, toml in CONFIGS.items():
         public = released(tmp_path / name, larger, toml)
         rewrite(public, lambda table: added(table, ["01", "02"], [7, -7]))
-        with pytest.raises(DataError, match=r"unit '01', cell 'adults': it has \d+, and its units of level 'county'"):
+        with pytest.raises(DataError, match=r"state '01', cell 'adults': it has \d+, and its units of level 'county'"):
             td.verify_release(public)
         (public / "geography.parquet").unlink()
         edit(public, lambda manifest: manifest["files"].pop("geography.parquet"))

@@ -74,5 +74,5 @@ def test_of_the_cells_alone(tmp_path: Path) -> None:
     values = pc.if_else(one, pa.scalar(1, table["value"].type), values)
     place = table.column_names.index("value")
     changed(public, "release.parquet", table.set_column(place, table.schema.field("value"), values))
-    with pytest.raises(DataError, match=r"unit 'US', cell 'nursing_minor_b': it has 1, and no record can be in this"):
+    with pytest.raises(DataError, match=r"nation 'US', cell 'nursing_minor_b': it has 1, and no record can be in this"):
         td.verify_release(public)

@@ -162,7 +162,7 @@ def test_of_queries_what_is_counted_is_what_releases_would_publish(plan: td.Plan
         parts = [found[found["query"] == query] for query in asked]
         for into, column in ((estimates, "estimate"), (lower, "lower"), (upper, "upper")):
             into.append(np.concatenate([p[column].to_numpy().reshape(PLACES.n_nodes, -1).T for p in parts]))
-        released.append(followed.answers(release.dense(np.zeros(counts.values.shape, bool)).values.T).astype(float))
+        released.append(followed.answers(release.values.T).astype(float))
     bounds = intervals.bounds(np.stack(estimates), np.stack(released))
     np.testing.assert_array_equal(bounds.lower, np.stack(lower))
     np.testing.assert_array_equal(bounds.upper, np.stack(upper))

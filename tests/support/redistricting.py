@@ -7,7 +7,7 @@ import pyarrow as pa
 
 import topdown as td
 from topdown.projection.certificate import Certificate
-from topdown.release.histograms import HistogramRelease
+from topdown.release.whole_counts import SparseCounts
 
 BLOCKS = ["440070001011000", "440070001011001", "440070001021000", "440070002001000", "440090001001000"]
 FINE = Certificate(0, 0, 0, 1, 1, 0, 0)
@@ -42,12 +42,13 @@ def geography() -> td.Geography:
     return td.Geography(tree.levels, tree.tree, tree.identifiers, names)
 
 
-def released(schema: td.Schema, leaves: np.ndarray) -> HistogramRelease:
+def released(schema: td.Schema, leaves: np.ndarray) -> td.Release:
     tree = geography()
     values = tree.tree.aggregate(leaves.T.copy()).T
     nodes, cells = np.nonzero(values)
     starts = np.searchsorted(nodes, np.arange(tree.n_nodes + 1))
-    return HistogramRelease(tree, schema, starts, cells, values[nodes, cells], "top-down", FINE, False)
+    entries = SparseCounts(starts, cells, values[nodes, cells])
+    return td.Release.of_entries(tree, schema, entries, method="top-down", fit_for_release=False, certificate=FINE)
 
 
 def histograms(schema: td.Schema, size: float) -> np.ndarray:

@@ -79,7 +79,7 @@ DERIVES = {
     "pipeline.part_plan",
     "pipeline.query",
     "pipeline.aggregate",
-    "pipeline.export",
+    "pipeline.export_formats",
     "pipeline.exports",
     "pipeline.tabulation",
 }

@@ -34,7 +34,7 @@ from support.crash import (
 from topdown.config import load_config
 from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.machine.progress import Silent
-from topdown.pipeline import derive, draw, reading
+from topdown.pipeline import derive, draw
 from topdown.pipeline import run as pipeline
 from topdown.privacy import ledger_file
 from topdown.privacy.ledger import Ledger
@@ -296,14 +296,15 @@ def test_an_input_that_grows_between_its_units_and_its_counts_is_refused(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = place.parent / "table.csv"
-    weigh = reading.require_memory
+    weigh = draw.weigh
 
-    def meddled(*arguments: Any, **options: Any) -> None:
-        weigh(*arguments, **options)
+    def meddled(*arguments: Any, **options: Any) -> Any:
+        found = weigh(*arguments, **options)
         lines = table.read_text().splitlines()
         table.write_text("\n".join([*lines, lines[-1]]) + "\n")
+        return found
 
-    monkeypatch.setattr(reading, "require_memory", meddled)
+    monkeypatch.setattr(draw, "weigh", meddled)
     with pytest.raises(DataError, match="changed while it was read; run again"):
         pipeline.run(load_config(place))
     assert Ledger(place.parent / "ledger.db").account("census").spent == 0

@@ -37,7 +37,7 @@ ROUTES = {
     "wording.py": {"dumps"},
     "tables/tidy.py": {"CSVWriter", "to_json", "dumps"},
     "tables/pl94.py": {"write_csv"},  # codes, numbers and names that `require_text` let pass
-    "release/ppmf.py": {"CSVWriter"},  # codes
+    "release/microdata_file.py": {"CSVWriter"},  # codes
     "planning/plan_toml.py": {"dumps"},
     "pipeline/aggregate.py": {"to_json"},  # its own, which is `records_text`
     "cli/answers.py": {"to_string"},  # for `answer`
@@ -57,7 +57,7 @@ ROUTES = {
     "noise/key.py": {"dumps"},
     "parts/job.py": {"dumps"},
     "pipeline/part_steps.py": {"dumps"},
-    "microdata/synthesize.py": {"dumps"},
+    "microdata/written_records.py": {"dumps"},
     "release/noisy_write.py": {"dumps"},
 }  # fmt: skip
 """Who else writes text, and why that is no way around the layer."""

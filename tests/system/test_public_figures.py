@@ -21,7 +21,7 @@ from support.parted import TOML, AtOnce
 from topdown.config import load_config
 from topdown.errors import TopdownError
 from topdown.machine.progress import Silent
-from topdown.pipeline import in_parts, reading
+from topdown.pipeline import in_parts, memory_needed
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.draw import check
 from topdown.tables import readers
@@ -123,15 +123,15 @@ def test_a_run_in_parts(
 
 def short_of_memory(config: Any, stages: Any) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "available_memory", lambda: 1 << 20)
-        patch.setattr(reading, "load_loops", lambda: None)
-        patch.setattr(reading, "_COMPILING", 0)
+        patch.setattr(memory_needed, "available_memory", lambda: 1 << 20)
+        patch.setattr(memory_needed, "load_loops", lambda: None)
+        patch.setattr(memory_needed, "_COMPILING", 0)
         return check(config, stages)
 
 
 def short_of_memory_in_parts(config: Any, stages: Any) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "available_memory", lambda: 1 << 20)
+        patch.setattr(memory_needed, "available_memory", lambda: 1 << 20)
         return pipeline.run(config, stages=stages, part_size=3)
 
 
@@ -144,7 +144,7 @@ def short_of_memory_while_reading(config: Any, stages: Any) -> object:
 
 def short_of_disk(config: Any, stages: Any) -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topdown.pipeline.part_estimate.shutil.disk_usage", lambda _: type("U", (), {"free": 1 << 10}))
+        patch.setattr("topdown.pipeline.memory_needed.shutil.disk_usage", lambda _: type("U", (), {"free": 1 << 10}))
         return pipeline.run(config, stages=stages, part_size=3)
 
 

@@ -26,7 +26,7 @@ from topdown.errors import BudgetError, ConfigError, DataError, TopdownError
 from topdown.machine.files import file_digest
 from topdown.measurements.journal import Journal
 from topdown.microdata.leaves import read_leaves
-from topdown.microdata.synthesize import synthesize
+from topdown.microdata.written_records import synthesize
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger

@@ -18,8 +18,9 @@ from support.parted import AtOnce, made
 from topdown.config import load_config
 from topdown.machine.parallel import ProcessWorkers
 from topdown.machine.progress import Silent
-from topdown.pipeline import part_commands, part_gather, part_steps
+from topdown.pipeline import part_commands, part_steps
 from topdown.pipeline import run as pipeline
+from topdown.release import publication
 
 
 @contextmanager
@@ -62,14 +63,14 @@ def test_a_run_in_parts_and_what_it_keeps_and_publishes(
     tmp_path: Path, mask: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, internal = load_config(made(tmp_path)), tmp_path / "output" / "internal"
-    executor, publish = Watching(internal), part_gather.write_books
+    executor, publish = Watching(internal), publication.write_books
 
     def looked(*arguments: Any) -> None:
         """When every file has its name in the folder that will be public."""
         executor.look()
         publish(*arguments)
 
-    monkeypatch.setattr(part_gather, "write_books", looked)
+    monkeypatch.setattr(publication, "write_books", looked)
     with masked(mask):
         pipeline.run(config, part_size=3, executor=executor, keep_parts=True)
     assert executor.looked > 20

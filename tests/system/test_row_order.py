@@ -28,11 +28,11 @@ from topdown.geography.tree import Tree
 from topdown.machine.progress import Silent
 from topdown.measurements import journal
 from topdown.measurements.journal import Begun
-from topdown.microdata.synthesize import synthesize
+from topdown.microdata.written_records import synthesize
 from topdown.noise import KeyedSource, SeededSource
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
-from topdown.release.release import Release
+from topdown.release.whole_counts import Release
 from topdown.study import study
 
 LEVELS = ["nation", "state", "county"]

@@ -39,7 +39,7 @@ def export(
     quiet: Quiet = False,
 ) -> object:
     """Write a release in a form that other people's tools read. Reads public files alone and costs no budget."""
-    from topdown.pipeline.export import ExportOptions, export_release
+    from topdown.pipeline.export_formats import ExportOptions, export_release
 
     written, notes = export_release(public, form, output, ExportOptions(units, header, geometry, query, state))
     for one in notes:

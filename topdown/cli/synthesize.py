@@ -31,7 +31,7 @@ def synthesize(
     """
     from topdown.config import load_config
     from topdown.machine.progress import Shown, Silent
-    from topdown.microdata.records import require_order
+    from topdown.microdata.record_blocks import require_order
     from topdown.pipeline import run as pipeline
 
     set_logging(verbose)

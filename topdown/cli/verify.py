@@ -19,7 +19,7 @@ def verify(
 
     Every file against its manifest, and the counts against each other. Ends with code 3, naming the files at fault.
     """
-    from topdown.release.verify import verify_release
+    from topdown.release.verified import verify_release
 
     found = verify_release(public)
     out = Terminal(quiet=quiet)

@@ -15,8 +15,8 @@ from topdown.config.table import BoundsOptions, GeographyOptions, Input
 from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
+from topdown.release.layouts import wide_columns
 from topdown.release.manifest import require_nameable
-from topdown.release.wide import wide_columns
 from topdown.tables.pl94 import WIDTHS
 from topdown.wording import shown
 from topdown.workload import DETAILED, Schema

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from topdown.errors import DataError
 from topdown.machine.system import address_space_limit
-from topdown.machine.system import most_held as most_held
 from topdown.wording import shown_path
 
 if TYPE_CHECKING:

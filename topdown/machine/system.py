@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -112,21 +111,6 @@ def _limit(name: str) -> int | None:
         return None
     limit, _ = resource.getrlimit(getattr(resource, name))
     return None if limit == resource.RLIM_INFINITY else int(limit)
-
-
-def most_held() -> int:
-    """The most bytes of memory that this process has held so far; 0 where unknown."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux: what the process held since it began, and not what its parent did
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    if resource is not None:
-        unit = 1 if sys.platform == "darwin" else 1024
-        return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
-    import psutil
-
-    return int(getattr(psutil.Process().memory_info(), "peak_wset", 0))
 
 
 def processors() -> int:

@@ -15,11 +15,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from topdown.errors import DataError
 from topdown.geography.geography import LONGEST_TEXT
-from topdown.release.manifest import lists_records, manifest_at, require_version
+from topdown.release.layouts import WITH_RECORDS
+from topdown.release.manifest import layout_of, manifest_at, require_version
 from topdown.release.partition import release_digest
-from topdown.release.release import Release
-from topdown.release.verify import verify_files
-from topdown.release.verify_counts import released_histograms
+from topdown.release.released_counts import read_counts
+from topdown.release.verified import verify_files
+from topdown.release.whole_counts import Release
 from topdown.tables.parquet import longest_text, require_distinct, require_texts
 from topdown.tables.parquet_folder import table_digest
 from topdown.wording import reason, shown, shown_path, unquoted
@@ -125,7 +126,7 @@ def _facts(manifest: Path) -> _Facts:
             nodes=leaf["nodes"],
             rows=sum(level["nodes"] for level in found["levels"]) * len(found["cells"]),
             fit_for_release=found["fit_for_release"],
-            with_records=lists_records(found),
+            with_records=layout_of(found) is WITH_RECORDS,
         )
         if len(set(facts.cells)) == len(facts.cells):
             return facts
@@ -137,7 +138,7 @@ def _facts(manifest: Path) -> _Facts:
 
 
 def _read_histograms(public: Path) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    release = released_histograms(public, verify_files(public))
+    release = read_counts(public, verify_files(public))
     leaves = release.geography.tree.leaves
     values = release.answers_of(leaves, Query.parse(DETAILED, release.schema))
     return release.geography.identifiers[leaves.start :], values

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.errors import ConfigError, DataError
-from topdown.microdata import records
-from topdown.microdata.records import MOST_SCATTERED, Layout, Order, batch, part_writer, scattered_kind
+from topdown.microdata import record_blocks
+from topdown.microdata.record_blocks import MOST_SCATTERED, Layout, Order, batch, part_writer, scattered_kind
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.wording import FAILED, reason, shown_path
 
@@ -60,7 +60,7 @@ def require_space(layout: Layout, folder: Path) -> None:
 
 def disk_needed(layout: Layout) -> int:
     """Bytes, about: a sample of row groups scaled to all records, or what these take scattered where that is more."""
-    cells, count, step = layout.cells, layout.cells.records, records.BLOCK
+    cells, count, step = layout.cells, layout.cells.records, record_blocks.BLOCK
     if count == 0:
         return _FILE_BYTES
     files = -(-count // layout.rows_per_file)

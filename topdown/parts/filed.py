@@ -17,8 +17,8 @@ from topdown.machine.arrays import narrow
 from topdown.parts.job import Folder, Record, held
 from topdown.parts.store import put_durably
 from topdown.projection.families import Sparse
-from topdown.release.sparse_rows import answers_of_rows
-from topdown.workload import Query, Schema
+from topdown.release.layouts import WITH_RECORDS
+from topdown.release.whole_counts import Release
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -33,24 +33,20 @@ class _Block(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class FiledRelease:
-    """Histograms in files; as `topdown.release.sparse_rows.Sparse` has them.
+class FiledEntries:
+    """Entries in files, as `topdown.release.whole_counts.Held` has them; whoever made them saw that they add up.
 
     ``starts`` (nodes + 1,): the number of every node's first entry. ``blocks``: where entries are.
     """
 
-    geography: Geography
-    schema: Schema
     starts: IntArray
     blocks: Sequence[_Block]
     _last: dict[Path, Arrays] = field(default_factory=dict, repr=False)
     _asked: dict[tuple[int, int], tuple[IntArray, IntArray]] = field(default_factory=dict, repr=False)
+    dense = None
 
-    @classmethod
-    def of(cls, folder: Folder, record: Record, geography: Geography) -> FiledRelease:
-        """The release in ``folder``, all of whose parts are made. Raises `Torn`."""
-        starts = held(folder.starts)["starts"]
-        return cls(geography, record.its_schema, starts, _blocks(folder, record, geography.tree, starts))
+    def fault(self, tree: Tree, n_cells: int) -> None:
+        """Nothing: every part was looked at when it was made."""
 
     def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
         """The cells and counts of some entries. Raises `Torn`."""
@@ -78,10 +74,6 @@ class FiledRelease:
         cells, counts = (np.concatenate([one[k] for one in found]).astype(np.int64) for k in range(2))
         return cells, counts
 
-    def answers_of(self, nodes: slice, asked: Query) -> IntArray:
-        """The answers to ``asked``, of a schema with the same attributes, at ``nodes``; (nodes x answers)."""
-        return answers_of_rows(self, nodes, asked)
-
     @cached_property
     def _stops(self) -> IntArray:
         return np.array([block.stop for block in self.blocks])
@@ -93,6 +85,13 @@ class FiledRelease:
             self._last.clear()  # one at a time, also where several threads read
             self._last[path] = found
         return found
+
+
+def filed_release(folder: Folder, record: Record, geography: Geography) -> Release:
+    """The release in ``folder``, all of whose parts are made; parts draw by key. Raises `Torn`."""
+    starts = held(folder.starts)["starts"]
+    entries = FiledEntries(starts, _blocks(folder, record, geography.tree, starts))
+    return Release(geography, record.its_schema, entries, WITH_RECORDS, record.method, fit_for_release=True)
 
 
 def histograms_as_arrays(name: str, histograms: Sequence[Sparse]) -> Arrays:

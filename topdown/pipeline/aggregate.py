@@ -13,13 +13,16 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import IntArray, runs
 from topdown.machine.software import version_of
+from topdown.measurements.measurements import NotKept
 from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.release.published import PublishedRelease, read_release
+from topdown.release.published import NOT_KEPT, PublishedRelease, read_release
+from topdown.release.whole_counts import Release
 from topdown.tables.tidy import frame_batches, records_text, write_csv, write_parquet, write_text
+from topdown.uncertainty.margins import require_confidence
 from topdown.uncertainty.regions import Region, Regions, no_sums
 from topdown.wording import FAILED, reason, shown_path
-from topdown.workload.answer_tables import answer_columns
+from topdown.workload.answer_tables import Column, answer_column, answer_columns
 
 AGGREGATE_COLUMNS = (
     "assignment",
@@ -104,38 +107,40 @@ def aggregate(
     levels, `ConfigError` for unknown queries, cells and confidences.
     """
     found = public if isinstance(public, PublishedRelease) else read_release(public)
-    regions = Regions(found.measurements)
+    kept, schema = found.measurements, found.release.schema
     named: list[str | None] = list(cells)
     if not named:
-        answers = answer_columns(query, found.measurements.schema)
-        named = [one.name for one in answers] if len(answers) > 1 else [None]
-    for cell in named:
-        regions.column(query, cell)
-    why = no_sums(found.measurements)
+        columns = answer_columns(query, schema)
+        named = [one.name for one in columns] if len(columns) > 1 else [None]
+    answers = {cell: answer_column(query, cell, schema) for cell in named}
+    why = NOT_KEPT if isinstance(kept, NotKept) else no_sums(kept)
+    regions = None if isinstance(kept, NotKept) else Regions(kept)
+    require_confidence(confidence)
     frames, notes = [], []
     for one in assignments(by, found.geography, district=district, skip_unknown=skip_unknown):
-        frames.append(_summed(found, regions, one, query, named, confidence, why))
+        frames.append(_summed(found.release, regions, one, query, answers, confidence, why))
         part = found.geography.level_slice(one.level)
         notes += one.notes(part.stop - part.start)
     return Aggregation(pd.concat(frames, ignore_index=True), tuple(notes))
 
 
 def _summed(
-    found: PublishedRelease,
-    regions: Regions,
+    release: Release,
+    regions: Regions | None,
     one: Assignment,
     query: str,
-    cells: Sequence[str | None],
+    answers: Mapping[str | None, Column],
     confidence: float,
     why: str | None,
 ) -> pd.DataFrame:
+    cells = list(answers)
     names: list[str | None] = [*one.districts]
     nodes = list(one.nodes)
     if len(one.unassigned):
         names.append(None)
         nodes.append(one.unassigned)
-    counts = _released(found, regions, one.level, nodes, query, cells)
-    if why is None:
+    counts = _released(release, one.level, nodes, list(answers.values()))
+    if why is None and regions is not None:
         sums = [(members, np.ones(len(members))) for members in nodes]
         margins = regions.sums(sums, query=query, cells=cells, confidence=confidence)
     else:
@@ -153,28 +158,19 @@ def _summed(
     return pd.DataFrame(rows, columns=list(AGGREGATE_COLUMNS))
 
 
-def _released(
-    found: PublishedRelease,
-    regions: Regions,
-    level: str,
-    nodes: Sequence[IntArray],
-    query: str,
-    cells: Sequence[str | None],
-) -> IntArray:
-    """The released counts (districts x cells)."""
-    released = found.release if found.histograms is None else found.histograms
-    of = np.full(found.geography.n_nodes, -1)
+def _released(release: Release, level: str, nodes: Sequence[IntArray], answers: Sequence[Column]) -> IntArray:
+    """The released counts (districts x answers)."""
+    of = np.full(release.geography.n_nodes, -1)
     for place, members in enumerate(nodes):
         of[members] = place
-    total = np.zeros((len(nodes), len(cells)), np.int64)
-    part = found.geography.level_slice(level)
-    answers = [regions.column(query, cell) for cell in cells]
+    total = np.zeros((len(nodes), len(answers)), np.int64)
+    part = release.geography.level_slice(level)
     for asked in dict.fromkeys(one.query for one in answers):
         columns = [k for k, one in enumerate(answers) if one.query == asked]
         chosen = [answers[k].answer for k in columns]
         step = max(1, _NUMBERS_AT_ONCE // asked.n_answers)
         for here in runs(part, step):
             has = of[here] >= 0
-            values = released.answers_of(here, asked)[has][:, chosen]
+            values = release.answers_of(here, asked)[has][:, chosen]
             np.add.at(total, (of[here][has][:, None], np.array(columns)), values)
     return total

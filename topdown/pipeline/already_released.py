@@ -9,7 +9,7 @@ from topdown.errors import ConfigError
 from topdown.measurements.journal import Begun, Journal
 from topdown.privacy.ledger import Ledger
 from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at
-from topdown.release.verify import verify_files
+from topdown.release.verified import verify_files
 from topdown.wording import reason, shown_path
 
 

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError
-from topdown.machine.allocation import give_back
+from topdown.geography.tree import Tree
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements
-from topdown.microdata.synthesize import Microdata
+from topdown.microdata.written_records import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
-from topdown.pipeline.memory_estimate import finds_laws_early, projects_one_by_one
 from topdown.privacy.plan import Plan
 from topdown.projection.cross_checks import CrossCheck, families_again, say_agreement, solved_again
 from topdown.projection.estimate import Estimate
@@ -29,15 +30,17 @@ from topdown.projection.passes import order_by_level
 from topdown.projection.project import project
 from topdown.projection.rounding_method import rounding_named
 from topdown.projection.whole import Histograms, WholeProjection, histograms_down, require_whole
-from topdown.release.answer_tables import ESTIMATED, FOLDER, paths_of
-from topdown.release.catalogue import Catalogue
-from topdown.release.histograms import HistogramRelease, project_whole, release_of
-from topdown.release.manifest import Origin, describe_release
-from topdown.release.publication import begun, publish
-from topdown.release.release import Release, round_counts
+from topdown.release.answer_files import ESTIMATED, FOLDER
+from topdown.release.making import project_whole, release_of, round_counts
+from topdown.release.manifest import Description, Origin
+from topdown.release.publication import Made, begun, publish, tables_of
+from topdown.release.whole_counts import Release
 from topdown.uncertainty.answer_intervals import AnswerIntervals
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
+
+_LARGE_TREE, _LARGE_FAMILY = 1 << 22, 1 << 18
+"""Nodes of a tree, and children of a family, beyond which one projection is made after the other."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,11 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     tables = answer_tables(config.output.tables, measurements.schema)
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
-        folder = held.enter_context(begun(public, measurements, limits, fit_for_release=fit_for_release, executor=pool))
+        folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))
         laws = None
-        if pool is not None and finds_laws_early(measurements.geography.tree):
+        tree = measurements.geography.tree
+        # One projection is made after the other, which leaves a processor idle; one leaf stands for many in the laws.
+        if pool is not None and _one_by_one(tree) and 8 * tree.n_families <= tree.n_nodes:
             laws = pool.submit(laws_beforehand, measurements, config.output.confidence)
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
@@ -92,43 +97,27 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
                 laws=laws,
             )
             del laws  # with a number for every node
-            give_back()
 
         def second_solutions() -> dict[str, CrossCheck]:
             with stages.stage("solving again by cvxpy"):
                 return made.again.result()
 
+        about = Description(
+            config,
+            measurements,
+            drawn.plan,
+            drawn.origin,
+            made.estimates,
+            made.release.layout,
+            made.release.fit_for_release,
+            second_solutions,
+            tables,
+            found.reach,
+            found.said,
+        )
         with stages.stage("writing"):
-            publish(
-                folder,
-                made.estimates,
-                made.release,
-                lambda files: describe_release(
-                    config,
-                    measurements,
-                    drawn.plan,
-                    made.estimates,
-                    second_solutions(),
-                    made.release,
-                    files,
-                    drawn.origin,
-                    {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
-                    found.said,
-                ),
-                title=config.title,
-                catalogue=Catalogue(**config.catalogue.model_dump()),
-                plan=drawn.plan,
-                notices=drawn.origin.notices,
-                reach=found.reach,
-                csv=config.output.csv,
-                wide=config.output.wide,
-                estimates_csv=config.output.estimates_csv,
-                tables=tables,
-                confidence=config.output.confidence,
-                margins=found.margins,
-                intervals=found.of_tables,
-                margins_in_words=[found.said["statement"], *found.said["rule"]],
-            )
+            all_made = Made(made.release, made.estimates, found.margins, found.of_tables)
+            publish(folder, tables_of(folder, all_made, about, limits), about)
             held.close()  # the release has its name
     _say_output(stages, public, made.again.result())
 
@@ -142,7 +131,7 @@ class Projected(NamedTuple):
 
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
     again: Future[dict[str, CrossCheck]]
-    release: Release | HistogramRelease
+    release: Release
     of_tables: dict[str, AnswerIntervals] | None = None
 
 
@@ -165,14 +154,12 @@ def projected(
     several = bool(measurements.others)
     if not (several and config.output.estimates is not True):
         with thread_pool(workers) as pool, stages.stage("projecting"):
-            large = projects_one_by_one(measurements.geography.tree)
+            large = _one_by_one(measurements.geography.tree)
             estimates = estimated(config, measurements, None if large else pool, limits)
-            give_back()
         solver = config.projection.solver if config.projection.cross_check else None
         again = started(lambda: solved_again(measurements, estimates, solver, ties, limits), meanwhile)
         with stages.stage("rounding"):
             release = made_whole(config, measurements, estimates["non_negative"], ties, limits, workers=workers)
-            give_back()
         return Projected({**estimates}, again, release)
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
@@ -206,7 +193,6 @@ def projected(
             intervals = table_intervals(measurements, linear, config.output.confidence, tables, pool)
             beside["unbiased"] = linear
         whole, again = solving.result()
-        give_back()
     with stages.stage("rounding"):
         release = release_of(measurements, options.method, whole, ties)
     beside["non_negative"] = WholeProjection(
@@ -216,6 +202,11 @@ def projected(
         order=order_by_level(measurements.geography.levels, whole.descent.order),
     )
     return Projected(beside, again, release, intervals)
+
+
+def _one_by_one(tree: Tree) -> bool:
+    """Whether a family, or the whole tree, is so large that two projections at once would take the most memory."""
+    return tree.n_nodes > _LARGE_TREE or int(np.diff(tree.child_offsets).max(initial=1)) > _LARGE_FAMILY
 
 
 def require_solver(config: DerivationConfig) -> None:
@@ -263,7 +254,7 @@ def made_whole(
     limits: AnswerLimits | None = None,
     *,
     workers: int | None = None,
-) -> Release | HistogramRelease:
+) -> Release:
     """Whole counts from ``estimate``; of several queries, or within ``limits``, from the measurements, family by family
     beneath whole parents.
 

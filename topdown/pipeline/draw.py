@@ -15,10 +15,10 @@ from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
-from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal
+from topdown.noise.exact.thresholds import prepare
 from topdown.parts.job import Record
 from topdown.pipeline.already_released import released
 from topdown.pipeline.charging import Charged, confirm, reserve
@@ -26,20 +26,19 @@ from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
 from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
+from topdown.pipeline.memory_needed import of_parts, require_disk, weigh
 from topdown.pipeline.part_cut import cut
-from topdown.pipeline.part_estimate import require_disk
 from topdown.pipeline.part_gather import cut_is_whole
 from topdown.pipeline.part_plan import (
     Cut,
     folder_of,
-    goes_in_parts,
     record_of,
     renewed,
     require_parts,
     where_to_cut,
 )
 from topdown.pipeline.protection import notices_of, require_protection
-from topdown.pipeline.reading import input_digest, needed_in_parts, read_input, units_digest
+from topdown.pipeline.reading import input_digest, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
 from topdown.planning.expected import expected_errors
 from topdown.privacy.only_child import largest_gains
@@ -48,8 +47,8 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
 from topdown.projection.passes import order_of_plan
 from topdown.projection.upward_start import require_determined, start_of
+from topdown.release.layouts import row_columns
 from topdown.release.manifest import Origin
-from topdown.release.sparse_rows import row_columns
 from topdown.simulation.methods import StudiedMethod
 from topdown.tables.geography_table import read_geography
 from topdown.tables.readers import changed
@@ -62,7 +61,7 @@ class Prepared:
     """What a release starts from: validated counts, the plan for their levels, the digest of their file.
 
     ``units``: the digest of the public list of units, ``limits`` the public limits and ``limits_digest`` the digest of
-    their table, None without one.
+    their table, None without one. ``leaves``: of a part, None where the release is made of the whole tree at once.
     """
 
     counts: Counts
@@ -71,6 +70,7 @@ class Prepared:
     units: str | None = None
     limits: AnswerLimits | None = None
     limits_digest: str | None = None
+    leaves: int | None = None
 
 
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
@@ -117,10 +117,9 @@ def draw(
     there = released(config, directory / "public", journal, begun)
     if begun is None:
         rehearse(config, geography, plan, stages, prepared.counts.schema, prepared.limits)
-    in_parts = goes_in_parts(config, geography.n_nodes, part_size) or (begun is not None and begun.cut is not None)
-    where = where_to_cut(geography, begun, part_size) if in_parts else None
+    where = where_to_cut(geography.tree, begun, prepared.leaves, asked=part_size is not None)
     if where is not None:
-        require_disk(directory, needed_in_parts(config, geography, where[1]).disk)
+        require_disk(directory, of_parts(config, geography, where[1]).disk)
     reserve(charged_to(config), journal, plan.events(geography.levels), begun=begun is not None)
     if there and begun is not None and begun.measured is not None:
         confirm(charged_to(config), journal, begun.measured)
@@ -138,7 +137,6 @@ def draw(
         with stages.stage("cutting the tree"):
             record = cut(counts, record, folder, begun.key, stages.count)
         del prepared, counts  # With it go the counts, whose memory is wanted.
-        give_back()
         return Cut(folder, record, journal, begun, geography, units, notices)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
@@ -146,7 +144,6 @@ def draw(
         measured = journal.keep(begun, measurements)
     units, limits, limits_digest = prepared.units, prepared.limits, prepared.limits_digest
     del prepared  # With it go the counts, whose memory is wanted.
-    give_back()
     entry = confirm(charged_to(config), journal, measured)
     origin = Origin(units, entry, notices=notices, limits=limits_digest, noise=journal.release_name())
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
@@ -182,7 +179,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:
-    plan = config.plan()
+    plan, leaves = config.plan(), None
     _require_solvers(config)
     require_exports(config)
     # Solvers take a second to load, in which a large table's units are read.
@@ -190,14 +187,22 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         solver = beside.submit(require_solver, config)
         digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
         _require_list(config, digest, units)
-        geography, counts = read_input(config, stages, workers=workers, part_size=part_size, loaded=solver.result)
+
+        def before_counts(geography: Geography, read: int) -> None:
+            nonlocal leaves
+            solver.result()  # Memory is weighed when the libraries are loaded that the run needs.
+            if not isinstance(config, StudyConfig):
+                prepare(geography.n_nodes * len(config.input.cells))
+            leaves = weigh(config, stages, geography, read, workers=workers, part_size=part_size)
+
+        geography, counts = read_input(config, stages, before_counts=before_counts)
         plan = measurable(plan, geography.levels, counts.schema)
         gains = largest_gains(plan, geography)
         _require_upward(config, plan, geography.levels)
         _require_order(config, plan, geography.levels)
         require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
-        if goes_in_parts(config, geography.n_nodes, part_size):
+        if leaves is not None:
             require_parts(config, plan, geography.levels)
         require_exportable(config, geography, counts.schema)
         limits = read_limits(config, geography, counts.schema)
@@ -209,7 +214,6 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             raise changed(config.units_path)
         if config.limits_path is not None and limits_digest(config) != limits_table:
             raise changed(config.limits_path)
-        give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
     for notice in notices_of(config, plan, geography.levels, gains):
@@ -221,7 +225,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             "warning   the list of units is taken from the confidential table and is not protected: name a public list "
             "in geography.units"
         )
-    return Prepared(counts, plan, digest, units, limits, limits_table)
+    return Prepared(counts, plan, digest, units, limits, limits_table, leaves)
 
 
 def _require_list(config: RunConfig, digest: str, units: str | None) -> None:

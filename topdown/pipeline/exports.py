@@ -18,7 +18,7 @@ from topdown.errors import ConfigError, DataError, TopdownError, require_known
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.machine.progress import Stages
-from topdown.pipeline.export import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
+from topdown.pipeline.export_formats import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
 from topdown.release.manifest import MALFORMED, MANIFEST
 from topdown.tables.tidy import write_json
 from topdown.wording import FAILED, listed, reason, shown, shown_path

@@ -12,15 +12,12 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
-from topdown.release.answer_tables import estimated
-from topdown.release.histograms import HistogramRelease
-from topdown.release.release import Release
+from topdown.release.answer_files import estimated
+from topdown.release.whole_counts import Release
 from topdown.uncertainty.answer_intervals import AnswerIntervals
 from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.uncertainty.interval import interval
@@ -52,7 +49,7 @@ class MadeMargins(NamedTuple):
 def made_margins(
     measurements: Measurements,
     estimates: Mapping[str, object],
-    release: Release | HistogramRelease,
+    release: Release,
     confidence: float,
     tables: Sequence[AnswerTable] = (),
     executor: Executor | None = None,
@@ -75,15 +72,14 @@ def made_margins(
     if of_tables is None:
         of_tables = table_intervals(measurements, linear, confidence, tables, executor)
     if not measurements.others:
-        # What has no row in a release of rows with records is in no table but that of the estimates.
-        nothing = np.zeros((measurements.geography.n_nodes, len(measurements.cells)), bool)
-        whole = release.dense(nothing) if isinstance(release, HistogramRelease) else release
         values = linear.values if isinstance(linear, Estimate) else None
         # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
         known = None if laws is None or laws.cancel() else laws.result()
-        margins = node_margins(measurements, whole, confidence=confidence, linear=values, executor=executor, laws=known)
+        margins = node_margins(
+            measurements, release, confidence=confidence, linear=values, executor=executor, laws=known
+        )
         return MadeMargins(margins, of_tables, reach, describe_margins(confidence))
-    if not isinstance(linear, Estimate) or linear.variance is None or isinstance(release, Release):
+    if not isinstance(linear, Estimate) or linear.variance is None:
         said = describe_margins(confidence, None, OF_QUERIES) if of_tables else describe_margins(confidence, _ELSEWHERE)
         return MadeMargins(None, of_tables, reach, said)
     from topdown.uncertainty.cell_margins import cell_margins  # with a compiler

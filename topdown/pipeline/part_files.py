@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from topdown.machine.files import file_digest, make_folder
-from topdown.parts.filed import FiledRelease
+from topdown.parts.filed import filed_release
 from topdown.parts.job import Folder, Record
 from topdown.parts.store import put_durably, take, unwritable
-from topdown.release.answer_tables import FOLDER, paths_of, table_batches
-from topdown.release.partition import nodes_of_files
-from topdown.release.publication import RELEASE_CSV
-from topdown.release.sparse_rows import row_batches
+from topdown.release.answer_files import FOLDER, paths_of, table_batches
+from topdown.release.partition import RELEASE_CSV, nodes_of_files
+from topdown.release.whole_counts import Release
 from topdown.tables.geography_table import read_geography
 from topdown.tables.tidy import write_csv, write_parquet
 from topdown.workload.answer_tables import answer_tables
@@ -55,13 +54,13 @@ def _write(asked: Written, path: Path) -> None:
     # What lies in a folder may be another release by now, than the one that this process wrote files of.
     release = _release(asked.root, file_digest(folder.job) + file_digest(folder.starts))
     if asked.name == RELEASE_CSV:
-        batches = row_batches(release)
+        batches = release.batches()
     elif asked.name.startswith(f"{FOLDER}/"):
         tables = answer_tables(list(record.tables), record.its_schema)
         table = next(one for one in tables if Path(paths_of(one)[0]).name == Path(asked.name).stem)
         batches = table_batches(table, release)
     else:
-        batches = row_batches(release, nodes_of_files(release)[asked.name])
+        batches = release.batches(nodes_of_files(release)[asked.name])
     if path.suffix == ".csv":
         write_csv(path, batches, private=True)
     else:
@@ -69,7 +68,7 @@ def _write(asked: Written, path: Path) -> None:
 
 
 @lru_cache(maxsize=1)
-def _release(root: Path, name: str) -> FiledRelease:
+def _release(root: Path, name: str) -> Release:
     """A release, known by ``name``, whose parts are all made: who writes several of its files reads its units once."""
     folder = Folder(root)
-    return FiledRelease.of(folder, Record.whole(folder), read_geography(folder.geography))
+    return filed_release(folder, Record.whole(folder), read_geography(folder.geography))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from topdown.config import RunConfig
-from topdown.machine.files import file_digest, make_folder, whole_folder
+from topdown.machine.files import file_digest
 from topdown.machine.system import open_to_others
 from topdown.measurements.measurements import NotKept
 from topdown.noise.key import NoiseKey
-from topdown.parts.filed import FiledRelease, write_starts
+from topdown.parts.filed import filed_release, write_starts
 from topdown.parts.job import Folder, Record, held, take_bound
 from topdown.pipeline.part_plan import Cut
 from topdown.projection.certificate import Certificate, worst_of
@@ -25,12 +26,12 @@ from topdown.projection.families import Programs
 from topdown.projection.method import method_named
 from topdown.projection.passes import order_by_level, order_of_plan
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_tables import paths_of
-from topdown.release.catalogue import Catalogue
-from topdown.release.codebook import Own, counted_table, sparse_release
-from topdown.release.manifest import Origin, describe_release
-from topdown.release.partition import nodes_of_files
-from topdown.release.publication import GEOGRAPHY, RELEASE_CSV, named_failures, write_books
+from topdown.release.answer_files import paths_of
+from topdown.release.layouts import WITH_RECORDS
+from topdown.release.manifest import Description, Origin
+from topdown.release.partition import GEOGRAPHY, RELEASE_CSV, nodes_of_files
+from topdown.release.publication import begun, publish
+from topdown.release.whole_counts import Release
 from topdown.uncertainty.words import describe_margins
 from topdown.workload.answer_tables import answer_tables
 
@@ -43,13 +44,13 @@ def cut_is_whole(folder: Folder, record: Record, key: NoiseKey) -> bool:
     return geography and all(take_bound(path, streams) is not None for path in counts)
 
 
-def finished(cut: Cut) -> FiledRelease:
+def finished(cut: Cut) -> Release:
     """The release, all of whose parts are made. Raises `Torn`."""
     write_starts(cut.folder, cut.record)
-    return FiledRelease.of(cut.folder, cut.record, cut.geography)
+    return filed_release(cut.folder, cut.record, cut.geography)
 
 
-def files_of(record: Record, release: FiledRelease) -> list[str]:
+def files_of(record: Record, release: Release) -> list[str]:
     """The paths in the public directory of what is written from the parts: the counts, and the tables of answers."""
     found = list(nodes_of_files(release)) + ([RELEASE_CSV] if record.csv else [])
     for table in answer_tables(list(record.tables), record.its_schema):
@@ -63,12 +64,11 @@ def publish_parts(
 ) -> dict[str, CrossCheck]:
     """Give the written files ``names``, with what describes them, the name ``public``; the second solutions that it
     states. Raises `DataError`."""
-    folder, record = cut.folder, cut.record
-    schema, plan = record.its_schema, record.its_plan
+    folder, record, schema = cut.folder, cut.record, cut.record.its_schema
     certificates, programs, again = zip(
         _solved(held(folder.top)), *(_solved(held(folder.down(part))) for part in range(record.n_parts)), strict=True
     )
-    settled = order_of_plan(plan, record.levels, schema, method_named(record.method), record.order)
+    settled = order_of_plan(record.its_plan, record.levels, schema, method_named(record.method), record.order)
     projection = WholeProjection(
         record.method,
         "variance",
@@ -76,47 +76,30 @@ def publish_parts(
         programs=Programs.together(programs),
         order=order_by_level(record.levels, settled),
     )
-    projections = {"non_negative": projection}
     solved_again = [one for one in again if one is not None]
     checks = {"non_negative": CrossCheck.together(solved_again)} if solved_again else {}
-    measurements = NotKept(cut.geography, schema.cells(), schema)
-    tables = answer_tables(list(record.tables), schema)
-    own: Own = sparse_release(schema)
-    for table in tables:
-        own = {**own, **counted_table(table)}
-    margins = describe_margins(config.output.confidence, left_out(record))
-    with named_failures(public), whole_folder(public) as staging:
-        written = {name: staging / name for name in [*names, GEOGRAPHY]}
-        for name in names:
-            make_folder(written[name].parent)
-            _link(folder.public / name, written[name])
-        shutil.copyfile(folder.geography, written[GEOGRAPHY])  # of which the parts have need
-        write_books(
-            staging,
-            written,
-            lambda files: describe_release(
-                config,
-                measurements,
-                plan,
-                projections,
-                checks,
-                None,
-                files,
-                origin,
-                {table.name: f"{paths_of(table)[0]}.parquet" for table in tables},
-                margins,
-            ),
-            config.title,
-            plan,
-            measurements,
-            cut.notices,
-            Catalogue(**config.catalogue.model_dump()),
-            own,
-            [str(margins["statement"])],
-        )
+    about = Description(
+        config,
+        NotKept(cut.geography, schema.cells(), schema),
+        record.its_plan,
+        origin,
+        {"non_negative": projection},
+        WITH_RECORDS,
+        fit_for_release=True,  # parts draw by key
+        checks=lambda: checks,
+        tables=answer_tables(list(record.tables), schema),
+        margins=describe_margins(config.output.confidence, left_out(record)),
+    )
+    with begun(public, None, fit_for_release=True) as begins:
+        files: dict[str, Callable[[], object]] = {
+            name: partial(_link, folder.public / name, begins.staging / name) for name in names
+        }
+        # Of the table of units the parts have need.
+        files[GEOGRAPHY] = partial(shutil.copyfile, folder.geography, begins.staging / GEOGRAPHY)
+        publish(begins, files, about)
         for name in names:
             (folder.public / name).unlink()  # below internal/ nothing is open to others
-            open_to_others(written[name])
+            open_to_others(begins.staging / name)
     return checks
 
 

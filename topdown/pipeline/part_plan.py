@@ -9,6 +9,7 @@ from pathlib import Path
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
+from topdown.geography.tree import Tree
 from topdown.measurements.journal import Begun, Journal
 from topdown.parts.cut import level_to_cut
 from topdown.parts.job import Folder, Record
@@ -50,14 +51,24 @@ def folder_of(directory: Path) -> Folder:
     return Folder(directory.absolute() / "internal" / "parts")
 
 
-def goes_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool:
-    """Whether a release of so many nodes is made in parts: asked for, or too large for tables of nodes x cells."""
+def asked_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool:
+    """Whether a release of so many nodes has to go in parts: asked for, or too large for tables of nodes x cells."""
     large = config.by_family and nodes * len(config.input.cells) > LARGEST_WHOLE
     return (part_size is not None or large) and not isinstance(config, StudyConfig)
 
 
 def require_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
     """Refuse what a release in parts cannot do. Raises `ConfigError`."""
+    reason = reason_against_parts(config, plan, levels)
+    if reason is not None:
+        raise ConfigError(
+            f"a release in parts ({LARGEST_WHOLE:,} nodes x cells and more, or --part-size) cannot be made where "
+            f"{reason}; leave that out, or make a smaller release without parts"
+        )
+
+
+def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> str | None:
+    """Why a release cannot be made in parts, in words; None where it can."""
     output, method = config.output, method_named(config.projection.method)
     wrong = {
         "the cells alone are measured, and parts are for releases of several queries": not config.asks_queries,
@@ -74,29 +85,31 @@ def require_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
         "output.exports asks for other forms": bool(output.exports),
         "output.microdata asks for records": output.microdata,
     }
-    found = [said for said, holds in wrong.items() if holds]
-    if found:
-        raise ConfigError(
-            f"a release in parts ({LARGEST_WHOLE:,} nodes x cells and more, or --part-size) cannot be made where "
-            f"{found[0]}; leave that out, or make a smaller release without parts"
-        )
+    return next((said for said, holds in wrong.items() if holds), None)
 
 
-def where_to_cut(geography: Geography, begun: Begun | None, part_size: int | None) -> tuple[int, int]:
+def cut_for(tree: Tree, leaves: int) -> tuple[int, int]:
+    """The number of the level where a tree is cut into parts of so many ``leaves``, and these."""
+    return level_to_cut(tree, _LARGER * leaves), leaves
+
+
+def where_to_cut(tree: Tree, begun: Begun | None, leaves: int | None, *, asked: bool = False) -> tuple[int, int] | None:
     """The number of the level where the tree is cut, and how many leaves a part has: as it was measured before, if it
-    was.
+    was, else with so many ``leaves``; None where it is not cut.
 
-    Raises `ConfigError` where that was of the whole tree at once.
+    ``asked``: whether parts were asked for. Raises `ConfigError` where they were, and the whole tree was measured at
+    once before.
     """
     if begun is not None and begun.cut is not None:
         return begun.cut
+    if leaves is None or (begun is not None and begun.measured is not None and not asked):
+        return None
     if begun is not None and begun.measured is not None:
         raise ConfigError(
             "this release was measured of the whole tree at once; run it again so, without --part-size: parts cannot "
             "make sure that they measure the same"
         )
-    leaves = part_size or LEAVES_OF_A_PART
-    return level_to_cut(geography.tree, _LARGER * leaves), leaves
+    return cut_for(tree, leaves)
 
 
 def renewed(record: Record, config: RunConfig) -> Record:

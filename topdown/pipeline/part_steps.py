@@ -37,9 +37,9 @@ from topdown.projection.certificate import FAMILY_TOLERANCE, require_certificate
 from topdown.projection.cross_checks import families_again, parts_again
 from topdown.projection.families import Sparse, certificate_of
 from topdown.projection.invariants import Contradiction
-from topdown.projection.statement import in_words
+from topdown.projection.solver_inputs import in_words
 from topdown.projection.subtrees import Roots
-from topdown.release.histograms import HistogramRelease
+from topdown.release.whole_counts import Release, SparseCounts
 from topdown.tables.geography_table import read_geography
 from topdown.wording import shown_path
 
@@ -247,14 +247,15 @@ def _require_sums(record: Record, part: Part, whole: steps.Whole, number: int) -
     every = [Sparse(cells, np.asarray(sums, dtype=np.float64)), *histograms]
     numbers = pa.array([f"{node:012d}" for node in range(tree.n_nodes)])
     try:
-        HistogramRelease(
+        Release.of_entries(
             Geography(record.levels[part.top :], tree, numbers),
             record.its_schema,
-            np.concatenate([[0], np.cumsum([len(one.cells) for one in every])]),
-            np.concatenate([one.cells for one in every]),
-            np.rint(np.concatenate([one.values for one in every])).astype(np.int64),
-            record.method,
-            None,
+            SparseCounts(
+                np.concatenate([[0], np.cumsum([len(one.cells) for one in every])]),
+                np.concatenate([one.cells for one in every]),
+                np.rint(np.concatenate([one.values for one in every])).astype(np.int64),
+            ),
+            method=record.method,
             fit_for_release=True,
         )
     except ProjectionError:

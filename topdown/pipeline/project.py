@@ -17,7 +17,7 @@ from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import DerivedFrom, Origin
 from topdown.release.noisy_read import read_noisy_measurements
 from topdown.release.read import Published, read_measurements
-from topdown.release.verify import verify_files
+from topdown.release.verified import verify_files
 from topdown.tables.readers import require_encodable
 from topdown.wording import FAILED, reason, shown_path
 

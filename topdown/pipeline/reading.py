@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.overlap import require_disjoint
-from topdown.config import GeographyOptions, RunConfig, StudyConfig
+from topdown.config import GeographyOptions, RunConfig
 from topdown.errors import ConfigError, DataError, GeographyError
 from topdown.geography.construction import as_text, in_one_piece, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
-from topdown.machine.allocation import give_back
-from topdown.machine.memory import about, available_memory, gibibytes, held_memory, most_held
-from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Silent, Stages
-from topdown.noise.exact.thresholds import prepare
 from topdown.pipeline.filling import filled
-from topdown.pipeline.memory_estimate import Work, needed_by_stage, peak_memory
-from topdown.pipeline.part_estimate import Needed, needed, of_a_row
-from topdown.pipeline.part_plan import goes_in_parts, where_to_cut
+from topdown.pipeline.memory_needed import Extent, require_memory_for_units
 from topdown.pipeline.record_reading import counts_of_records, unit_rows
 from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
-from topdown.pipeline.rehearsal import load_loops
-from topdown.privacy.only_child import levels_taken
 from topdown.tables import pl94
-from topdown.tables.excel import excel_rows
-from topdown.tables.format import PLAIN, Format, kind_of
-from topdown.tables.parquet_folder import parts_of, table_digest
+from topdown.tables.format import PLAIN
+from topdown.tables.parquet_folder import table_digest
 from topdown.tables.readers import (
     UNREADABLE,
     changed,
@@ -47,58 +34,31 @@ from topdown.tables.readers import (
     table_columns,
 )
 from topdown.wording import reason, shown, shown_path, unquoted
-from topdown.workload.answer_tables import answer_tables
-
-_COMPILING = 400 << 20
-"""What loops take until they are compiled, at most."""
-
-_EXCEL_WIDTH = 16.0
-"""Bytes of a value from a workbook, a short text or a number."""
-
-_ROWS_OF_A_LEAF = {"leaves": 1, "pl94": 7}
-"""How many rows stand for a leaf where that is public: of a redistricting file the cells of a block that are not 0."""
-
-_RECORDS_AT_ONCE = 1 << 21
-"""Of records, or long rows, so many are held at once, at most."""
-
-_TYPICAL_WIDTH = 16
-"""Bytes of a value in a column of counts, for who may not look at the file."""
-
-_LIBRARIES, _LOOPS = 256 << 20, 96 << 20
-"""What a process holds before it reads a table: libraries, and the loops that several queries need."""
-
-_LARGEST_SAID = 1 << 40
-"""A figure beyond this is of all cells, of which but few can have records: it says nothing of a run."""
-
-_LEAST_BYTES_PER_LEVEL = 13
-"""What a row takes at least in every column of units while the tree is built: a text of one letter, and its number."""
 
 
 def read_input(
     config: RunConfig,
     stages: Stages | None = None,
     *,
-    workers: int | None = None,
-    part_size: int | None = None,
-    loaded: Callable[[], object] | None = None,
+    before_counts: Callable[[Geography, int], object] | None = None,
 ) -> tuple[Geography, Counts]:
     """The geography and the confidential counts of ``config``'s table.
 
     Where there is a public list of units the geography is that list's, and a unit without a row in the table has counts
-    of 0. Units are read first, and counts when it is known what memory a run on so many units takes with ``workers``
-    threads, or in parts (``part_size``); ``stages`` is told. ``loaded``: what waits until libraries are loaded that the
-    run needs, before memory is weighed. Cells that are sums of other cells, and units that are sums of their siblings,
-    are refused unless ``config`` calls them disjoint. How many rows were read is said of tables with a row for every
-    unit that is published, and of no other: of records, and of a table that may lack units of a list, it is
-    confidential. Raises `DataError` (`GeographyError`, `CountsError`) with the
-    node, the level, the value and the remedy.
+    of 0. Units are read first. ``before_counts``: what is called then, before a count is read, with the geography and
+    the bytes that are held until the counts are read; it may refuse. Cells that are sums of other cells, and units that
+    are sums of their siblings, are refused unless ``config`` calls them disjoint. How many rows were read is said of
+    tables with a row for every unit that is published, and of no other: of records, and of a table that may lack units
+    of a list, it is confidential. Raises `DataError` (`GeographyError`, `CountsError`) with the node, the level, the
+    value and the remedy.
     """
     options, stages = config.geography, stages or Silent()
     identifiers = _identifier_columns(config)
     if config.input.rows == "pl94":
         file = file_of(config, stages)
         geography = units_of(config, file) if config.units_path is None else _listed(config.units_path, config, stages)
-        require_memory(config, geography, identifiers, stages, workers, part_size, loaded=loaded)
+        if before_counts is not None:
+            before_counts(geography, 0)
         return geography, counts_of(config, file, geography)
     wanted = _present(config, config.input_path, [*config.counted_columns, *config.input.where])
     require_columns(config.input_path, wanted, config.input.form)
@@ -122,7 +82,8 @@ def read_input(
     else:
         geography = _listed(config.units_path, config, stages)
         path = _path_columns(config, identifiers)
-    require_memory(config, geography, path, stages, workers, part_size, known.nbytes, loaded=loaded)
+    if before_counts is not None:
+        before_counts(geography, known.nbytes)
     if config.input.rows != "leaves":
         with _rows_by_line(config):
             counts = counts_of_records(config, geography, path)
@@ -339,178 +300,14 @@ def units_digest(config: RunConfig) -> str | None:
         ) from None
 
 
-def require_memory(
-    config: RunConfig,
-    geography: Geography,
-    path: Sequence[str],
-    stages: Stages,
-    workers: int | None,
-    part_size: int | None = None,
-    read: int = 0,
-    loaded: Callable[[], object] | None = None,
-) -> None:
-    """Refuse what needs more memory than there is, before a count is read; tell ``stages`` about how much a run takes.
-
-    ``path``: the columns by which rows are found, of which so many bytes are ``read``, and go when the counts are. Of a
-    study only what reading takes is known. ``loaded``: as in `read_input`.
-    """
-    if loaded is not None:
-        loaded()
-    in_parts = goes_in_parts(config, geography.n_nodes, part_size)
-    if config.by_family and not in_parts and not isinstance(config, StudyConfig):
-        # Where an allocation fails within its compiler, nobody can say so: the process ends.
-        _refuse_beyond(_COMPILING, config, f"several queries takes, for its compiler alone, {gibibytes(_COMPILING)}")
-        load_loops()
-    if not isinstance(config, StudyConfig):
-        prepare(geography.n_nodes * len(config.input.cells))
-    give_back()
-    work, held = _work(config, geography, path, workers), held_memory() - read
-    if in_parts and len(geography.levels) > 2:
-        peak = needed_in_parts(config, geography, part_size).memory(held, work.threads)
-        stages.say(f"memory    a run in parts takes {_said_in_parts(config, geography, part_size, work.threads)}")
-    elif isinstance(config, StudyConfig):
-        peak = held + needed_by_stage(geography.tree, work)["reading"]
-    else:
-        peak = peak_memory(geography.tree, work, held, most_held())
-        stages.say(f"memory    a run takes {_said(config, geography, work)}")
-    _refuse_beyond(peak - held, config, f"{geography.n_nodes:,} units x {work.cells} cells takes more than there is")
-
-
-def _said(config: RunConfig, geography: Geography, work: Work) -> str:
-    """How much memory a run takes, in words, from what is public: units, cells and configuration.
-
-    Neither the table's records nor what this process took to read them are in it.
-    """
-    rows = {"leaves": geography.n_leaves, "pl94": 0}.get(config.input.rows, _RECORDS_AT_ONCE)
-    columns = len(config.counted_columns) + len(config.input.where)
-    width = _TYPICAL_WIDTH * columns + geography.identifiers.nbytes / geography.n_nodes
-    public = replace(work, rows=rows, row_bytes=width)
-    return _about(peak_memory(geography.tree, public, held=_held_before(config), most=0))
-
-
-def _said_in_parts(config: RunConfig, geography: Geography, part_size: int | None, workers: int) -> str:
-    """How much memory and disk a run in parts takes, as `_said`, and what every row of the table takes beside."""
-    found = needed_in_parts(config, geography, part_size, public=True)
-    memory = _about(found.memory(_held_before(config), workers))
-    said = f"{memory}, {_about(found.worker)} a worker, and {_about(found.disk)} of disk"
-    if config.input.rows in _ROWS_OF_A_LEAF:
-        return said
-    each, on_disk = of_a_row(csv=config.output.csv)
-    return f"{said}; beside that every row of the table takes {each} bytes of memory and {on_disk} of disk"
-
-
-def _about(size: int) -> str:
-    return f"about {about(size)}" if size < _LARGEST_SAID else "as much as the number of cells with records asks for"
-
-
-def _held_before(config: RunConfig) -> int:
-    """What a process holds before it reads a table."""
-    return _LIBRARIES + config.by_family * _LOOPS
-
-
-def needed_in_parts(config: RunConfig, geography: Geography, part_size: int | None, *, public: bool = False) -> Needed:
-    """What a run in parts takes of memory and disk; ``public``: with any number of rows, where their number is
-    confidential."""
-    schema, form = config.schema_of_cells, config.input.rows
-    plan = config.plan().for_levels(geography.levels).for_schema(schema)
-    columns = sum(len(table.columns) for table in answer_tables(config.output.tables, schema))
-    rows: int | None = None
-    if form == "pl94" or (public and form in _ROWS_OF_A_LEAF):
-        rows = _ROWS_OF_A_LEAF[form] * geography.n_leaves
-    elif not public:
-        rows = _Extent.of(config.input_path, [], config.input.form).rows
-    cut = where_to_cut(geography, None, part_size)
-    return needed(geography.tree, schema, plan, geography.levels, cut, rows, csv=config.output.csv, columns=columns)
-
-
 def _require_memory_for_units(path: Path, config: RunConfig) -> None:
     """Refuse a table whose units alone, however short their names, need more memory than there is."""
-    form = config.input.form if path == config.input_path else PLAIN
     require_file(path)
-    try:
-        rows = _Extent.of(path, [], form).rows
-    except UNREADABLE:
-        return  # what is wrong with the file is for the reader to say
     # Of rows that are chosen, and of units that have many, nobody knows how many there will be.
     by_row = path == config.units_path or (config.input.rows == "leaves" and not config.input.where)
-    levels = len(_identifier_columns(config)) if by_row else 0
-    needed = rows * _LEAST_BYTES_PER_LEVEL * levels
-    _refuse_beyond(needed, config, "so many rows takes more than there is")
-
-
-def _refuse_beyond(needed: int, config: RunConfig, what: str) -> None:
-    """Refuse a run on ``what`` that needs more memory than there is; how much it needs, nobody is told."""
-    available = available_memory()
-    if available is not None and needed > available:
-        raise DataError(
-            f"{shown_path(config.input_path)}: a run on {what} of memory, and {gibibytes(available)} are free; free "
-            "some, use a larger machine, or publish fewer cells at once"
-        )
-
-
-def _work(config: RunConfig, geography: Geography, path: Sequence[str], workers: int | None) -> Work:
-    """What the run is that ``config`` describes, for `topdown.memory_estimate`."""
-    columns = [*config.counted_columns, *config.input.where]
-    is_read = config.input.rows != "pl94"  # else it was, and weighed by whoever did it
-    extent = _Extent.of(config.input_path, columns, config.input.form) if is_read else _Extent(0, 0.0)
-    texts: int = geography.identifiers.nbytes
-    plan = config.plan().for_levels(geography.levels)
-    variances = [plan.variance(level) for level in geography.levels if not config.asks_queries]
-    given = levels_taken(plan, geography) < 0
-    # Rows that are chosen, one for every leaf, are a copy beside the table that they are chosen from.
-    copied = min(1.0, geography.n_leaves / max(1, extent.rows)) if config.input.where else 0.0
-    rows = extent.rows if config.input.rows == "leaves" else min(extent.rows, _RECORDS_AT_ONCE)
-    return Work(
-        rows=rows,
-        row_bytes=extent.row_bytes * (1.0 + copied) + texts / geography.n_nodes,
-        cells=len(config.input.cells),
-        units_text=texts,
-        names_text=0 if geography.names is None else geography.names.nbytes,
-        method=config.projection.method,
-        csv=config.output.csv,
-        bounds=tuple({plan.bounds.at(level).kind for level in geography.levels}),
-        on_grid=plan.released_grid_bits > 0,
-        invariants=bool(plan.invariants),
-        unmeasured=bool(np.isinf(variances).any() or given.any()),
-        open_leaves=bool(np.isinf(variances[-1:]).any() or given[geography.tree.leaves].any()),
-        margins=not plan.bounds.any and not config.by_family,
-        threads=available_workers() if workers is None else workers,
-        by_family=config.by_family,
-        columns=[len(table.columns) for table in answer_tables(config.output.tables, config.schema_of_cells)],
-        redistricting=not is_read,
-    )
-
-
-class _Extent(NamedTuple):
-    """About how many ``rows`` a table has, and how many bytes of it are held for a row once columns are read."""
-
-    rows: int
-    row_bytes: float
-
-    @classmethod
-    def of(cls, path: Path, columns: Sequence[str], form: Format) -> _Extent:
-        if kind_of(path) == ".xlsx":
-            return cls(excel_rows(path, form), _EXCEL_WIDTH * len(columns))
-        if kind_of(path) == ".parquet":
-            parts = parts_of(path)
-            schema = pq.read_schema(parts[0])
-            rows = sum(pq.read_metadata(part).num_rows for part in parts)
-            return cls(rows, sum(map(_width, (schema.field(name).type for name in columns))))
-        size = path.stat().st_size
-        packed_by_gzip = path.suffix.lower() == ".gz"
-        if packed_by_gzip:
-            with path.open("rb") as packed:
-                packed.seek(-4, 2)
-                size = max(size, int.from_bytes(packed.read(4), "little"))  # the last thing that gzip writes
-        with gzip.open(path) if packed_by_gzip else path.open("rb") as file:
-            lines = file.readlines(1 << 16)
-        line = max(1.0, sum(map(len, lines)) / max(1, len(lines)))
-        return cls(int(size / line), line + 4 * len(columns))
-
-
-def _width(kind: pa.DataType) -> float:
-    """Bytes of a value in a column of counts."""
-    try:
-        return float(kind.bit_width) / 8
-    except ValueError:
-        return 16.0  # a text of a number
+    if by_row:
+        try:
+            rows = Extent.of(path, [], config.input.form if path == config.input_path else PLAIN).rows
+        except UNREADABLE:
+            return  # what is wrong with the file is for the reader to say
+        require_memory_for_units(config, rows, len(_identifier_columns(config)))

@@ -23,7 +23,7 @@ from topdown.pipeline.derive import projected
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
-from topdown.release.histograms import project_whole
+from topdown.release.making import project_whole
 from topdown.workload import DETAILED, Query, Schema
 
 CELLS = ("no counts", "large counts")

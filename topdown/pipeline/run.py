@@ -10,9 +10,9 @@ from topdown.config import RunConfig
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.tasks import Submits
 from topdown.measurements.journal import Journal
-from topdown.microdata import synthesize as microdata
-from topdown.microdata.records import Order
-from topdown.microdata.synthesize import Microdata
+from topdown.microdata import written_records as microdata
+from topdown.microdata.record_blocks import Order
+from topdown.microdata.written_records import Microdata
 from topdown.pipeline.already_released import require_no_other
 from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
@@ -88,7 +88,7 @@ def synthesize(
     """The records of the release that `run` made of ``config``, in ``order`` (by default the configuration's).
 
     They lie in microdata/ beside public/ and are post-processing of it alone. Meanwhile no `run` works in the same
-    directory. Raises `ConfigError` and `DataError` as `topdown.microdata.synthesize.synthesize` does.
+    directory. Raises `ConfigError` and `DataError` as `topdown.microdata.written_records.synthesize` does.
     """
     directory = require_encodable(config.output_path if output is None else output)
     with ExitStack() as held:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 
 from topdown.confidential.measure import measurable
 from topdown.config import RunConfig
 from topdown.errors import ConfigError
 from topdown.machine.progress import Silent, Stages
+from topdown.pipeline.memory_needed import weigh
 from topdown.pipeline.reading import read_input
 from topdown.planning.budget import SmallestBudget, smallest_budget
 from topdown.privacy.mechanism import MECHANISMS
@@ -29,7 +31,7 @@ def smallest(config: RunConfig, targets: Sequence[str], stages: Stages | None = 
         )
     config = _with_a_budget(config)
     with stages.stage("reading the table"):
-        geography, counts = read_input(config)
+        geography, counts = read_input(config, before_counts=partial(weigh, config, stages))
         schema = counts.schema
         del counts
     plan = measurable(config.plan(), geography.levels, schema)

@@ -27,7 +27,7 @@ from topdown.projection.method import CvxpySolver, Method, Problem, method_named
 from topdown.projection.multipliers import EPS
 from topdown.projection.optimality import own_variance, pooled_variance
 from topdown.projection.passes import in_order
-from topdown.projection.statement import descent_of, stated
+from topdown.projection.solver_inputs import descent_of, stated
 from topdown.workload import Query
 
 WHOLE = 10_000

@@ -23,7 +23,7 @@ from topdown.projection.estimate import Answer
 from topdown.projection.histogram_certificate import component_optimality, largest_of
 from topdown.projection.histograms import Covariance, covariance, finite, queries_of, solve_blocks, variances_of
 from topdown.projection.invariants import Contradiction, require_zeros
-from topdown.projection.statement import answers_by_level, in_words
+from topdown.projection.solver_inputs import answers_by_level, in_words
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 

@@ -81,27 +81,6 @@ class CvxpySolver(NamedTuple):
     options: dict[str, Any]
 
 
-class Footprint(NamedTuple):
-    """Arrays that a projection holds at once beside what was measured, as ``tracemalloc`` counts them.
-
-    ``block``, ``block_inner``, ``block_group``, ``block_parents``: while it solves, of a block of cells: at all nodes,
-    at inner nodes, at the children of a group of families, at their parents. ``block_open``: more at the leaves, where
-    some are not measured. ``gains``: what it multiplies by, the same for all cells. ``nodes``, ``inner``, ``group``,
-    ``parents``: while it certifies one cell, at the same.
-    """
-
-    block: float
-    block_inner: float
-    block_group: float
-    block_parents: float
-    block_open: float
-    gains: float
-    nodes: float
-    inner: float
-    group: float
-    parents: float
-
-
 @dataclass(frozen=True)
 class CellSolver:
     """How a method solves where the cells alone are measured: every cell is a problem of its own.
@@ -151,7 +130,7 @@ Stated = TypeVar("Stated")
 class Method:
     """A projection method: a solver of every shape of workload that it takes, and None of those that it refuses.
 
-    ``words``: what it solves. ``footprint``: the memory that it works in. ``nonnegative``: whether it has x >= 0.
+    ``words``: what it solves. ``nonnegative``: whether it has x >= 0.
     ``upward``: whether what was measured below a node takes part in its estimate. ``cells``: its solver where the cells
     alone are measured; ``histograms``: of several queries without x >= 0; ``families``: of several queries, or of
     answers within limits, with x >= 0.
@@ -159,7 +138,6 @@ class Method:
 
     name: str
     words: str
-    footprint: Footprint
     nonnegative: bool
     upward: bool
     cells: CellSolver | None = None
@@ -342,7 +320,6 @@ _WHOLE_TREE = _least_squares_of_histograms(upward=True)
 GLS = Method(
     "gls",
     "least squares on the whole tree: unbiased because it allows negative values",
-    Footprint(0.0, 1.4, 2.9, 0.6, 0.1, 2.2, nodes=0.1, inner=27.3, group=13.3, parents=0.0),
     nonnegative=False,
     upward=True,
     cells=CellSolver(gls, _whole_tree_residuals, least_squares_variance, _whole_tree_program),
@@ -356,7 +333,6 @@ METHODS: dict[str, Method] = {
         Method(
             "top-down",
             "family by family from the root",
-            Footprint(1.2, 0.7, 5.8, 7.4, 1.0, 1.0, nodes=0.6, inner=0.5, group=15.6, parents=26.8),
             nonnegative=True,
             upward=False,
             cells=CellSolver(top_down, _top_down_residuals, _top_down_variance, _top_down_program),
@@ -367,7 +343,6 @@ METHODS: dict[str, Method] = {
         Method(
             "gls-top-down",
             "the upward pass of least squares, then family by family from the root",
-            Footprint(1.2, 0.7, 5.8, 7.5, 1.0, 2.0, nodes=2.6, inner=2.1, group=15.6, parents=13.8),
             nonnegative=True,
             upward=True,
             cells=CellSolver(gls_top_down, _gls_top_down_residuals, least_squares_variance, _gls_top_down_program),
@@ -377,7 +352,6 @@ METHODS: dict[str, Method] = {
         Method(
             "joint",
             "the whole tree at once",
-            Footprint(4.0, 9.1, 2.1, 1.3, 3.1, 0.0, nodes=3.7, inner=23.6, group=9.1, parents=0.0),
             nonnegative=True,
             upward=True,
             cells=CellSolver(joint, _whole_tree_residuals, least_squares_variance, _whole_tree_program),

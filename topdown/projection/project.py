@@ -31,7 +31,7 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import CellSolver, CvxpySolver, Method, Problem, method_named, nonnegative_methods
 from topdown.projection.optimality import FINE
 from topdown.projection.passes import Order, order_by_level
-from topdown.projection.statement import answers_by_level, are_one, in_words, of_cells, stated
+from topdown.projection.solver_inputs import answers_by_level, are_one, in_words, of_cells, stated
 from topdown.projection.whole import histograms_down
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query

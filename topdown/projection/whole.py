@@ -28,7 +28,7 @@ from topdown.projection.method import Method
 from topdown.projection.passes import Order
 from topdown.projection.rounding import SNAP
 from topdown.projection.rounding_method import Rounding
-from topdown.projection.statement import answers_by_level, descent_of, in_words
+from topdown.projection.solver_inputs import answers_by_level, descent_of, in_words
 
 
 class Histograms(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 CSVW = "csv-metadata.json"
 """What programs look for beside a CSV file, by the recommendation."""
@@ -31,22 +31,23 @@ _XSD = {4: "gYear", 7: "gYearMonth", 10: "date"}
 """XML Schema's types of a year, a month and a day, by how many signs they are written in."""
 
 
-class Catalogue(NamedTuple):
+class Catalogue(Protocol):
     """What a catalogue says of a release beside what is in it; "" where it is not known.
 
     ``publisher``: a name; ``licence``: its address, or its name; ``period``: what the counts are of, "2020",
-    "2020-04-01" or "2019/2020"; ``description``; ``url``: where the release is found.
+    "2020-04-01" or "2019/2020"; ``url``: where the release is found.
     """
 
-    publisher: str = ""
-    licence: str = ""
-    period: str = ""
-    description: str = ""
-    url: str = ""
-
-
-UNKNOWN = Catalogue()
-"""Of a release of which nothing but its content is known."""
+    @property
+    def publisher(self) -> str: ...
+    @property
+    def licence(self) -> str: ...
+    @property
+    def period(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def url(self) -> str: ...
 
 
 def csvw(title: str, package: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any]:

@@ -5,7 +5,7 @@ The second follows the Data Package standard, version 2 (Frictionless Data), whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,9 +19,11 @@ from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements, NotKept
 from topdown.privacy.only_child import gain, groups, law_of, levels_taken
 from topdown.privacy.plan import Plan
-from topdown.release.answer_tables import Reach, paths_of
+from topdown.release.answer_files import Reach, paths_of
 from topdown.release.catalogue import CSVW, DCAT
-from topdown.release.known_variances import STATEMENT, measured_queries
+from topdown.release.known_variances import measured_queries
+from topdown.release.layouts import WITH_RECORDS
+from topdown.release.manifest import Description
 from topdown.tables.parquet_folder import parts_of
 from topdown.tables.spreadsheet import as_csv_names, from_csv_text
 from topdown.wording import escaped
@@ -96,9 +98,9 @@ _MARGINS = {
 _TYPES = {"string": "string", "int64": "integer", "double": "number"}
 
 
-def meaning(file: str, column: str, own: Own | None = None) -> tuple[str, str | None]:
+def meaning(file: str, column: str, own: Own) -> tuple[str, str | None]:
     """What ``column`` of ``file`` means, and its unit, if it has one; a wide table's other columns are its cells."""
-    if own and file in own:
+    if file in own:
         return own[file].columns.get(column) or MEANINGS[column]
     table = file.split(".")[0].split("_")[0]
     if column == "value":
@@ -112,7 +114,17 @@ def meaning(file: str, column: str, own: Own | None = None) -> tuple[str, str | 
     return f"released count of {column!r}: whole, 0 or more, adding up", _COUNT
 
 
-def sparse_release(schema: Schema) -> Own:
+def own_tables(about: Description) -> Own:
+    """What a release says of tables that not every release has: of counts by attribute, and of answers."""
+    found = dict(_with_records(about.schema) if about.layout is WITH_RECORDS else {})
+    for table in about.tables:
+        found |= _counted_table(table)
+        if about.reach is not None:
+            found |= _estimated_table(table, about.linear_name, about.config.output.confidence, about.reach)
+    return found
+
+
+def _with_records(schema: Schema) -> Own:
     """What the rows of a release of several queries are."""
     columns: dict[str, tuple[str, str | None]] = {
         attribute.name: (f"the records' category, one of {len(attribute.categories)}", None)
@@ -123,7 +135,7 @@ def sparse_release(schema: Schema) -> Own:
     return {"release.parquet": Described(title, columns), "release.csv": Described(FILES["release.csv"], columns)}
 
 
-def counted_table(table: AnswerTable) -> Own:
+def _counted_table(table: AnswerTable) -> Own:
     """What the files of a table's counts are."""
     counts, _ = paths_of(table)
     columns: dict[str, tuple[str, str | None]] = {one.name: (one.meaning, _COUNT) for one in table.columns}
@@ -133,8 +145,10 @@ def counted_table(table: AnswerTable) -> Own:
     }
 
 
-def answer_table(table: AnswerTable, linear_name: str, confidence: float, reach: Reach) -> Own:
-    """What the files of a table of answers are, whose margins of error are at ``confidence``, as ``reach`` says."""
+def _estimated_table(table: AnswerTable, linear_name: str, confidence: float, reach: Reach) -> Own:
+    """What the files of the estimates beside a table are, whose margins of error are at ``confidence``, as ``reach``
+    says.
+    """
     counts, estimates = paths_of(table)
     beside: dict[str, tuple[str, str | None]] = {
         "column": (f"the column of {counts}.parquet that the row is about", None),
@@ -149,7 +163,6 @@ def answer_table(table: AnswerTable, linear_name: str, confidence: float, reach:
     }
     beside_them = Described(f"The estimates of table {table.name}, beside its released counts.", beside)
     return {
-        **counted_table(table),
         f"{estimates}.parquet": beside_them,
         f"{estimates}.csv": Described(f"{estimates}.parquet as text.", beside),
     }
@@ -161,16 +174,14 @@ def _titles(files: Mapping[str, Path], own: Own) -> dict[str, str]:
     return known | {name: one.title for name, one in own.items() if name in files}
 
 
-def data_package(
-    title: str, files: Mapping[str, Path], notices: Sequence[str], own: Own | None = None
-) -> dict[str, Any]:
+def data_package(about: Description, files: Mapping[str, Path], own: Own) -> dict[str, Any]:
     """The tables in ``files`` (name to path) as a Data Package: paths, digests, and every column with its meaning."""
-    own = own or {}
+    said = f"Counts with differential privacy; {README} says what the columns mean."
     return {
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": "release",
-        "title": title or "A release of counts",
-        "description": " ".join([*notices, f"Counts with differential privacy; {README} says what the columns mean."]),
+        "title": about.config.title or "A release of counts",
+        "description": " ".join([*about.origin.notices, said]),
         "resources": [_resource(name, said, files[name], own) for name, said in _titles(files, own).items()],
     }
 
@@ -218,21 +229,14 @@ def _text_schema(path: Path) -> pa.Schema:
         return pa.schema(field.with_name(name) for field, name in zip(reader.schema, names, strict=True))
 
 
-def in_words(
-    title: str,
-    plan: Plan | None,
-    measurements: Measurements | NotKept,
-    files: Mapping[str, Path],
-    notices: Sequence[str],
-    own: Own | None = None,
-    margins: Sequence[str] = (),
-) -> str:
-    """The codebook as Markdown: what has to be known first, the files, their columns, ``margins`` of error in
-    paragraphs, the noise, what is protected.
+def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
+    """The codebook as Markdown: what has to be known first, the files, their columns, margins of error in paragraphs,
+    the noise, what is protected.
     """
-    own = own or {}
-    lines = [f"# {_plain(title) or 'A release of counts'}", ""]
-    lines += [f"**{_plain(notice)}**\n" for notice in notices]
+    plan, measurements = about.plan, about.measurements
+    margins = [about.margins["statement"], *about.margins["rule"]]
+    lines = [f"# {_plain(about.config.title) or 'A release of counts'}", ""]
+    lines += [f"**{_plain(notice)}**\n" for notice in about.origin.notices]
     lines += [
         f"Counts with differential privacy, made by Topdown {version_of()}. `manifest.json` says how, with the SHA-256 "
         f"of every file; `{DATAPACKAGE}` (Frictionless Data), `{CSVW}` (CSV on the Web) and `{DCAT}` (catalogues) say "
@@ -252,7 +256,9 @@ def in_words(
         "|---|---|---|---|",
         *_column_rows(files, own),
         "",
-        *(["## Margins of error", "", *(f"{_plain(one)}\n" for one in margins)] if margins else []),
+        "## Margins of error",
+        "",
+        *(f"{_plain(one)}\n" for one in margins),
         "## Noise",
         "",
         "| level | query | law of the noise | variance |",
@@ -263,10 +269,7 @@ def in_words(
         "",
         "## What is protected",
         "",
-        *(
-            _plain(line)
-            for line in (STATEMENT if plan is None else plan.describe(measurements.geography.levels)).split("\n")
-        ),
+        *(_plain(line) for line in about.statement.split("\n")),
     ]
     return "\n".join(lines) + "\n"
 

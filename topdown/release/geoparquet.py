@@ -12,11 +12,12 @@ from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
-from topdown.release.histograms import HistogramRelease
+from topdown.release.layouts import EVERY_CELL
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.outlines import outlines_in
 from topdown.release.published import PublishedRelease
 from topdown.release.tabulated import tabulated_release
+from topdown.release.whole_counts import Release
 from topdown.tables.noisy_measurements import has_spine_codes
 from topdown.wording import FAILED, reason, shown_path
 from topdown.workload import Schema
@@ -38,7 +39,7 @@ def write_geoparquet(
     Raises `ConfigError` where geopandas is not installed, `DataError` for outlines that cannot be read, of which none
     is a unit's or two are of the same, and where the file cannot be written.
     """
-    released = _by_geoid(found)
+    released = tabulated_release(found.release) if has_spine_codes(found.geography) else found.release
     column, outlines = _outlines_of(released.geography, Path(geometry))
     counts = _counts(released, query)
     shapes = pd.DataFrame({"geoid": outlines[column].astype(str), "geometry": outlines.geometry})
@@ -73,29 +74,21 @@ def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
     return best, outlines
 
 
-def _counts(found: PublishedRelease | HistogramRelease, query: str | None) -> pd.DataFrame:
+def _counts(release: Release, query: str | None) -> pd.DataFrame:
     """A row per unit: `_KEYS` and the counts."""
-    if query is None and isinstance(found, PublishedRelease) and found.histograms is None:
-        return found.wide()
-    geography = found.geography
+    if query is None and release.layout is EVERY_CELL:
+        return release.wide()
+    geography = release.geography
     identifiers = geography.identifiers.to_pylist()
     frames = []
     for level in geography.levels:
         nodes = geography.level_slice(level)
         above = geography.parent[nodes]
-        table = found.table(level, query or "total")
+        table = release.table(level, query or "total")
         table.insert(1, "level", level)
         table.insert(2, "parent", [identifiers[one] if one >= 0 else None for one in above.tolist()])
         frames.append(table)
     return pd.concat(frames, ignore_index=True)
-
-
-def _by_geoid(found: PublishedRelease) -> PublishedRelease | HistogramRelease:
-    """``found``; where it is of the spine's units, its counts by the true ones, whose GEOIDs outlines have."""
-    if not has_spine_codes(found.geography):
-        return found
-    schema = found.measurements.schema
-    return tabulated_release(found.histograms or HistogramRelease.of_release(found.release, schema))
 
 
 def _write(frame: Any, path: Path) -> Path:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
@@ -19,12 +19,16 @@ from topdown.projection.cross_checks import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.histograms import HistogramRelease
-from topdown.release.known_variances import exact_in_words, privacy_record
-from topdown.release.release import Release
+from topdown.release.answer_files import Reach, paths_of
+from topdown.release.catalogue import Catalogue
+from topdown.release.known_variances import STATEMENT, exact_in_words, privacy_record
+from topdown.release.layouts import EVERY_CELL, LAYOUTS, Layout
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
 from topdown.wording import FETCH, shown, shown_path
-from topdown.workload import DETAILED
+from topdown.workload import DETAILED, Schema
+from topdown.workload.answer_tables import AnswerTable
+
+Projection: TypeAlias = Estimate | LinearAnswers | WholeProjection
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = "1.6"
@@ -46,17 +50,34 @@ LIMITS_STATEMENT = (
     "Every non-negative and every released number keeps them, and they cost no budget."
 )
 
-EVERY_CELL, WITH_RECORDS = "every cell", "cells with records"
-"""What the rows of release.parquet are."""
+NO_MARGINS: dict[str, Any] = {"confidence": None, "statement": "There are no margins of error.", "rule": []}
+"""The entry on margins of a release without any."""
 
 _SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "numba", "cvxpy", "osqp")
 
 
+class Output(Protocol):
+    """Which tables a configuration asks for beside the others, and the confidence of its margins of error."""
+
+    @property
+    def csv(self) -> bool: ...
+    @property
+    def wide(self) -> bool: ...
+    @property
+    def estimates_csv(self) -> bool: ...
+    @property
+    def confidence(self) -> float: ...
+
+
 class Configuration(Protocol):
-    """What a manifest says of the configuration that a release was made with; `topdown.config.RunConfig` is one."""
+    """What a release is published by, of the configuration that it was made with; `topdown.config.RunConfig` is one."""
 
     @property
     def title(self) -> str: ...
+    @property
+    def output(self) -> Output: ...
+    @property
+    def catalogue(self) -> Catalogue: ...
 
     def resolved(self) -> dict[str, Any]:
         """Every setting, defaults filled in, as a JSON-able value."""
@@ -119,36 +140,66 @@ def require_version(manifest: Mapping[str, Any]) -> None:
         raise DataError(f"is of version {shown(version[:20])}, and this version of Topdown knows {SCHEMA_VERSION}")
 
 
-def lists_records(manifest: Mapping[str, Any]) -> bool:
-    """Whether the rows of a release's counts are those with records, and not all, by its manifest. Raises `DataError`
-    for rows of a kind that is not known."""
-    said = manifest.get("release_rows", EVERY_CELL)  # before version 1.4 there were no others
-    if said not in (EVERY_CELL, WITH_RECORDS):
+def layout_of(manifest: Mapping[str, Any]) -> Layout:
+    """The layout of a release's counts, by its manifest. Raises `DataError` for rows of a kind that is not known."""
+    said = manifest.get("release_rows", EVERY_CELL.name)  # before version 1.4 there were no others
+    found = LAYOUTS.get(said) if isinstance(said, str) else None
+    if found is None:
         raise DataError(
             f"the rows of its counts are {shown(said)}, which is not known here; a newer Topdown wrote it: update"
         )
-    return bool(said == WITH_RECORDS)
+    return found
 
 
-def describe_release(
-    config: Configuration,
-    measurements: Measurements | NotKept,
-    plan: Plan | None,
-    estimates: Mapping[str, Estimate | LinearAnswers | WholeProjection],
-    checks: Mapping[str, CrossCheck],
-    release: Release | HistogramRelease | None,
-    files: Mapping[str, Mapping[str, Any]],
-    origin: Origin = Origin(),
-    tables: Mapping[str, str] | None = None,
-    margins: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Description:
+    """What describes a release: the ``config`` that it was made with, its ``measurements`` and where they come from
+    (``origin``), their ``plan``, None where it is not known, the ``projections`` by their names with what finds their
+    second solutions (``checks``), the ``layout`` of its counts, whether it is fit for release, its ``tables`` of
+    answers, how far the errors of the estimates beside these reach (None: there are none beside them), and the
+    manifest's entry on its ``margins`` of error.
+    """
+
+    config: Configuration
+    measurements: Measurements | NotKept
+    plan: Plan | None
+    origin: Origin
+    projections: Mapping[str, Projection]
+    layout: Layout
+    fit_for_release: bool
+    checks: Callable[[], Mapping[str, CrossCheck]] = dict
+    tables: Sequence[AnswerTable] = ()
+    reach: Reach | None = None
+    margins: Mapping[str, Any] = field(default_factory=lambda: NO_MARGINS)
+
+    @property
+    def linear_name(self) -> str:
+        """What the estimate by least squares is called."""
+        return next(
+            (name for name, one in self.projections.items() if not isinstance(one, WholeProjection)), "unbiased"
+        )
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells."""
+        known, cells = self.measurements.attributes, self.measurements.cells
+        return Schema.of_cells(cells) if known is None else known
+
+    @property
+    def statement(self) -> str:
+        """What is protected, in words."""
+        return STATEMENT if self.plan is None else self.plan.describe(self.measurements.geography.levels)
+
+
+def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The manifest as a JSON-able value: what has to be known before anything else, schema version, software,
     configuration as resolved, what is protected and how much of the budget every level and query takes (exact
     fractions), invariants in words, projections with their certificates, whether it is fit for release, where its
-    measurements come from (``origin``), what the rows of its counts are, the path of every one of its ``tables``, its
-    ``margins`` of error, and the SHA-256 and size of its ``files`` (`described_file`). Never a seed or a true count.
-    ``release``: None for histograms that lie in files, which were drawn by key.
+    measurements come from, what the rows of its counts are, the path of every one of its tables, its margins of error,
+    and the SHA-256 and size of its ``files`` (`described_file`). Never a seed or a true count.
     """
+    config, measurements, plan, origin = about.config, about.measurements, about.plan, about.origin
+    checks = about.checks()
     geography = measurements.geography
     return {
         "notices": list(origin.notices),
@@ -178,12 +229,12 @@ def describe_release(
                 "cross_check": asdict(checks[name]) if name in checks else None,
                 **_programs(estimate),
             }
-            for name, estimate in estimates.items()
+            for name, estimate in about.projections.items()
         },
-        "fit_for_release": release is None or release.fit_for_release,
-        "release_rows": EVERY_CELL if isinstance(release, Release) else WITH_RECORDS,
-        "tables": dict(tables or {}),
-        "margins": dict(margins or {"confidence": None, "statement": "There are no margins of error.", "rule": []}),
+        "fit_for_release": about.fit_for_release,
+        "release_rows": about.layout.name,
+        "tables": {table.name: f"{paths_of(table)[0]}.parquet" for table in about.tables},
+        "margins": dict(about.margins),
         "ledger": None if origin.ledger is None else asdict(origin.ledger),
         "noise": origin.noise,
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
@@ -278,19 +329,19 @@ def described_file(path: Path) -> dict[str, Any]:
     return facts | {"text": CSV_TEXT_RULE} if path.suffix == ".csv" else facts
 
 
-def _programs(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:
+def _programs(estimate: Projection) -> dict[str, Any]:
     """How many programs of families were solved, where that was counted."""
     programs = estimate.programs if isinstance(estimate, WholeProjection) else None
     return {} if programs is None else {"programs": programs._asdict()}
 
 
-def _order(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:
+def _order(estimate: Projection) -> dict[str, Any]:
     """The queries that were settled first, by level, where any were."""
     order = {} if isinstance(estimate, LinearAnswers) else estimate.order
     return {"order": {level: list(first) for level, first in order.items()}} if order else {}
 
 
-def _residuals(estimate: Estimate | LinearAnswers | WholeProjection) -> dict[str, Any]:
+def _residuals(estimate: Projection) -> dict[str, Any]:
     """The certificate without the size of the largest value, which under an invariant is a true count."""
     return {name: value for name, value in asdict(estimate.certificate).items() if name != "scale"}
 

@@ -1,4 +1,5 @@
-"""A large release of several queries in parts: a file for every unit of the first level below the root, and one for it.
+"""The files of a release, by name; a large one of several queries has many for its counts, a file for every unit of the
+first level below the root, and one for the root.
 
 `release.parquet` is then a folder of Parquet files with the same columns, which programs read as one table. A part has
 the rows of its unit and of all units in it, level by level; the root's own rows are in a part by themselves.
@@ -8,28 +9,33 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from topdown.geography.geography import Geography
-from topdown.release.sparse_rows import Sparse, row_batches
+from topdown.release.whole_counts import Release
 
 RELEASE = "release.parquet"
+RELEASE_CSV = "release.csv"
+WIDE = "release_wide.parquet"
+WIDE_CSV = "release_wide.csv"
+GEOGRAPHY = "geography.parquet"
+MEASUREMENTS = "measurements.parquet"
+ESTIMATES = "estimates.parquet"
+ESTIMATES_CSV = "estimates.csv"
+LIMITS = "limits.parquet"
+"""The tables of a release."""
 
 _ROWS_OF_ONE_FILE = 1 << 24
 
 
-def parts_of_release(release: Sparse) -> dict[str, Iterator[pa.RecordBatch]]:
-    """The batches of every file of ``release`` by its path: one file, or of many rows one per part."""
-    return {name: row_batches(release, nodes) for name, nodes in nodes_of_files(release).items()}
-
-
-def nodes_of_files(release: Sparse) -> dict[str, list[slice] | None]:
-    """The nodes whose rows are in every file of ``release``, by its path; None for all of them."""
-    if release.starts[-1] <= _ROWS_OF_ONE_FILE or len(release.geography.levels) == 1:
+def nodes_of_files(release: Release) -> dict[str, list[slice] | None]:
+    """The nodes whose rows are in every file of ``release``, by its path: one file of all of them (None), or of many
+    rows that its layout divides one per part.
+    """
+    undivided = not release.layout.divides or release.starts[-1] <= _ROWS_OF_ONE_FILE
+    if undivided or len(release.geography.levels) == 1:
         return {RELEASE: None}
     return {f"{RELEASE}/{name}": nodes for name, nodes in _parts(release.geography).items()}
 

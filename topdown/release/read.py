@@ -5,7 +5,8 @@ Reads the public directory alone. What is read is what was written (`verify_file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,15 +21,15 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
 from topdown.machine.memory import most_at_once, too_large
-from topdown.measurements.measurements import Answers, Measurements, none_measured
+from topdown.measurements.measurements import Answers, Measurements, NotKept, none_measured
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.release.manifest import LIMITS_STATEMENT, MALFORMED, MANIFEST, DerivedFrom, LedgerEntry, Origin
-from topdown.release.publication import GEOGRAPHY, LIMITS, MEASUREMENTS
-from topdown.release.verify import verify_files
-from topdown.release.verify_counts import level_sizes, released_limits, schema_of
+from topdown.release.partition import GEOGRAPHY, LIMITS, MEASUREMENTS
+from topdown.release.released_counts import as_described, level_sizes, released_limits, schema_of
+from topdown.release.verified import verify_files
 from topdown.tables.geography_table import read_geography
 from topdown.tables.parquet import longest_text, require_texts
 from topdown.wording import FETCH, reason, shown, shown_path
@@ -61,19 +62,48 @@ def read_measurements(public: str | Path) -> Published:
     a release of an earlier version, which has no table of units.
     """
     folder = Path(public)
-    manifest = verify_files(folder)
+    return measurements_of(folder, verify_files(folder))
+
+
+def geography_of(folder: Path, manifest: Mapping[str, Any]) -> Geography:
+    """The units of the release in ``folder``. Raises `DataError` where it has no table of them."""
     if GEOGRAPHY not in manifest["files"]:
         raise DataError(
             f"{shown_path(folder)}: has no {GEOGRAPHY}, as releases of earlier versions; make it again: the same run "
             "draws no noise"
         )
+    return read_geography(folder / GEOGRAPHY, level_sizes(folder, manifest))
+
+
+@contextmanager
+def _as_drawn(folder: Path) -> Iterator[None]:
+    """What comes of a manifest that does not describe measurements, as a `DataError`."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise DataError(
+            f"{shown_path(folder / MANIFEST)}: does not describe how the measurements were drawn: "
+            f"{error if isinstance(error, TopdownError) else reason(error)}"
+        ) from None
+
+
+def not_kept(folder: Path, manifest: Mapping[str, Any]) -> tuple[NotKept, Plan]:
+    """Of which units and cells a release is whose measurements were not kept, and their plan. Raises `DataError`."""
+    geography = geography_of(folder, manifest)
+    with _as_drawn(folder):
+        schema = schema_of(folder, manifest)
+        return NotKept(geography, schema.cells(), schema), Plan.from_dict(dict(manifest["privacy"]))
+
+
+def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
+    """As `read_measurements`, of a release that is whole by its ``manifest``."""
+    geography = geography_of(folder, manifest)
     if MEASUREMENTS not in manifest["files"]:
         raise DataError(
             f"{shown_path(folder)}: is a release in parts, without {MEASUREMENTS}: nothing can be derived from these; "
-            "verify, pandas and DuckDB read its counts"
+            "topdown verify, query and aggregate, pandas and DuckDB read its counts"
         )
-    geography = read_geography(folder / GEOGRAPHY, level_sizes(folder, manifest))
-    try:
+    with _as_drawn(folder):
         privacy = dict(manifest["privacy"])
         stated: Any = privacy.get("measured")  # without a plan
         plan = Plan.from_dict(privacy) if stated is None else None
@@ -88,21 +118,10 @@ def read_measurements(public: str | Path) -> Published:
         known = manifest.get("limits")  # since version 1.5
         limits_digest = None if known is None else str(known["sha256"])
         statement = LIMITS_STATEMENT if known is None else str(known["statement"])
-    except MALFORMED as error:
-        raise DataError(
-            f"{shown_path(folder / MANIFEST)}: does not describe how the measurements were drawn: "
-            f"{error if isinstance(error, TopdownError) else reason(error)}"
-        ) from None
-    try:
+    with as_described(folder / MEASUREMENTS):
         entries = list(_stated_entries(stated) if plan is None else _entries_of(plan, geography))
         found = _read(folder / MEASUREMENTS, geography, cells, schema, entries)
         measurements = replace(found, plan=plan, fit_for_release=fit, mechanism=mechanism)
-    except DataError:
-        raise
-    except (OSError, pa.ArrowException, *MALFORMED) as error:
-        raise DataError(
-            f"{shown_path(folder / MEASUREMENTS)}: cannot be read as the manifest describes it: {reason(error)}"
-        ) from None
     derived_from = DerivedFrom(file_digest(folder / MANIFEST), manifest["files"][MEASUREMENTS]["sha256"])
     origin = Origin(units, ledger, derived_from, notices, limits_digest, statement, noise)
     limits = None

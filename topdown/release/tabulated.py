@@ -6,13 +6,13 @@ import numpy as np
 
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
-from topdown.release.histograms import HistogramRelease
+from topdown.release.whole_counts import Release, SparseCounts
 from topdown.tables.noisy_measurements import WIDTHS, tabulation_units
 from topdown.wording import listed
 from topdown.workload.redistricting import SPINE
 
 
-def tabulated_release(release: HistogramRelease) -> HistogramRelease:
+def tabulated_release(release: Release) -> Release:
     """``release``, made from noisy measurement files, with its blocks under the tabulation units that they lie in.
 
     Blocks keep their counts; every unit above is their sum. Levels are state, county, tract, block group and block,
@@ -21,11 +21,9 @@ def tabulated_release(release: HistogramRelease) -> HistogramRelease:
     """
     lies_in = list(tabulation_units(release.geography, SPINE[-1]).values())
     geography = _by_geoid(lies_in)
-    tree, first = geography.tree, int(release.starts[release.geography.tree.leaves.start])
-    sizes = np.diff(release.starts[release.geography.tree.leaves.start :])
-    nodes = np.repeat(geography.index_of(lies_in), sizes)
-    cells, counts = release.cells[first:], release.counts[first:]
-    found = []
+    tree, found = geography.tree, []
+    blocks, cells, counts = release.entries_of(release.geography.tree.leaves)
+    nodes = geography.index_of(lies_in)[blocks]
     for _ in range(tree.n_levels):
         # The entries of one level, each node and cell once, nodes and cells in rising order.
         key, place = np.unique(nodes * release.schema.n_cells + cells, return_inverse=True)
@@ -34,9 +32,9 @@ def tabulated_release(release: HistogramRelease) -> HistogramRelease:
         found.append((nodes, cells, counts))
         nodes = tree.parent[nodes]
     nodes, cells, counts = (np.concatenate([one[k] for one in found[::-1]]) for k in range(3))
-    starts = np.searchsorted(nodes, np.arange(geography.n_nodes + 1))
-    return HistogramRelease(
-        geography, release.schema, starts, cells, counts, release.method, None, release.fit_for_release
+    entries = SparseCounts(np.searchsorted(nodes, np.arange(geography.n_nodes + 1)), cells, counts)
+    return Release.of_entries(
+        geography, release.schema, entries, method=release.method, fit_for_release=release.fit_for_release
     )
 
 

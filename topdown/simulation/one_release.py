@@ -14,8 +14,7 @@ from topdown.noise import SeededSource
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.project import project
-from topdown.release.histograms import HistogramRelease, project_whole
-from topdown.release.release import Release, round_counts
+from topdown.release.making import project_whole, round_counts
 from topdown.simulation.followed import Followed
 from topdown.simulation.methods import StudiedMethod
 from topdown.uncertainty.margins import margins
@@ -55,11 +54,8 @@ def one_release(
     projections = dict.fromkeys(m.projection for m in parsed if m.nonnegative)
     measurements = measure(counts, plan, SeededSource((seed, "one release")))
     if measurements.others or limits is not None:
-        nothing = np.zeros(counts.values.shape, np.bool_)
         return {
-            name: project_whole(measurements, name, limits=limits, source=SeededSource((seed, "ties", name)))
-            .dense(nothing)
-            .values
+            name: project_whole(measurements, name, limits=limits, source=SeededSource((seed, "ties", name))).values
             for name in projections
         }
     return {
@@ -85,7 +81,7 @@ def published_example(
     measurements = measure(counts, plan, SeededSource((seed, "one release")))
     ties = SeededSource((seed, "ties", projection))
     if not measurements.others and limits is None:
-        release: Release | HistogramRelease = round_counts(project(measurements, projection), source=ties)
+        release = round_counts(project(measurements, projection), source=ties)
     else:
         release = project_whole(measurements, projection, limits=limits, source=ties)
     queries = [Query.parse(DETAILED, measurements.schema)] if followed is None else list(followed.queries)

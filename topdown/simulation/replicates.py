@@ -21,7 +21,7 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Problem
 from topdown.projection.patterns import Patterns
 from topdown.projection.rounding_method import rounding_named
-from topdown.projection.statement import descent_of_answers
+from topdown.projection.solver_inputs import descent_of_answers
 from topdown.projection.whole import settler
 from topdown.simulation.coverage import FollowedIntervals
 from topdown.simulation.draws import Asked, draw_answers, measured_answers

@@ -19,13 +19,12 @@ from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.workload import Query
 
 if TYPE_CHECKING:
-    from topdown.release.histograms import HistogramRelease
-    from topdown.release.release import Release
+    from topdown.release.whole_counts import Release
 
 
 def answer_margins(
     measurements: Measurements,
-    release: Release | HistogramRelease | None,
+    release: Release | None,
     alpha: float,
     *,
     simultaneous: bool,
@@ -71,11 +70,10 @@ def answer_margins(
     return pd.concat([frame for _, frame in frames], ignore_index=True)
 
 
-def _require_alike(measurements: Measurements, release: Release | HistogramRelease | None) -> None:
+def _require_alike(measurements: Measurements, release: Release | None) -> None:
     if release is None:
         return
-    cells = release.schema.cells() if hasattr(release, "schema") else release.cells
-    if release.geography != measurements.geography or tuple(cells) != tuple(measurements.cells):
+    if release.geography != measurements.geography or tuple(release.cells) != tuple(measurements.cells):
         raise DataError("the release has other units or cells than the measurements; give the one made of them")
 
 

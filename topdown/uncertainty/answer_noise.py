@@ -13,7 +13,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import DiscreteGaussian, Law
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import groups, law_of, levels_taken
-from topdown.projection.statement import answers_by_level
+from topdown.projection.solver_inputs import answers_by_level
 from topdown.uncertainty.alike import Alike
 from topdown.uncertainty.known_noise import KindArray, KnownNoise, fourth_cumulant, require_pivot, require_variances
 from topdown.workload import Query, Schema

@@ -14,12 +14,10 @@ from topdown.uncertainty.margins import Margins, require_confidence
 from topdown.workload import DETAILED, Query
 
 if TYPE_CHECKING:
-    from topdown.release.histograms import HistogramRelease
+    from topdown.release.whole_counts import Release
 
 
-def cell_margins(
-    measurements: Measurements, linear: Estimate, release: HistogramRelease | None, confidence: float
-) -> Margins:
+def cell_margins(measurements: Measurements, linear: Estimate, release: Release | None, confidence: float) -> Margins:
     """Margins of every cell of every node from the least-squares estimate ``linear`` of histograms, whose variances it
     has; with ``release`` they hold the released counts. Raises `ConfigError` as `answer_noise` does.
     """

@@ -8,7 +8,7 @@ import numpy as np
 
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
-from topdown.projection.statement import stated
+from topdown.projection.solver_inputs import stated
 from topdown.uncertainty.alike import Alike
 from topdown.uncertainty.groups import Groups, groups
 from topdown.uncertainty.known_noise import KnownNoise

@@ -14,10 +14,9 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
-from topdown.machine.allocation import give_back
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
-from topdown.projection.statement import stated
+from topdown.projection.solver_inputs import stated
 from topdown.tables.tidy import tidy_batches, to_frame
 from topdown.uncertainty.known_noise import known_noise
 from topdown.uncertainty.laws import NodeLaws, laws_of_nodes
@@ -26,8 +25,7 @@ from topdown.wording import shown
 from topdown.workload import DETAILED
 
 if TYPE_CHECKING:
-    from topdown.release.histograms import HistogramRelease
-    from topdown.release.release import Release
+    from topdown.release.whole_counts import Release
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +60,7 @@ class Margins:
 
 def margins(
     measurements: Measurements,
-    release: Release | HistogramRelease | None = None,
+    release: Release | None = None,
     *,
     confidence: float = 0.9,
     simultaneous: bool = False,
@@ -82,12 +80,11 @@ def margins(
     confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and for an unknown query;
     `DataError` for a release of other units or cells.
     """
-    if measurements.others or queries is not None or hasattr(release, "schema"):
+    if measurements.others or queries is not None:
         from topdown.uncertainty.answer_margins import answer_margins  # with a compiler
 
         alpha = 1.0 - require_confidence(confidence)
-        asked = [DETAILED] if queries is None and not measurements.others else queries
-        asked = [asked] if isinstance(asked, str) else asked
+        asked = [queries] if isinstance(queries, str) else queries
         return answer_margins(measurements, release, alpha, simultaneous=simultaneous, queries=asked)
     found = node_margins(measurements, release, confidence=confidence, simultaneous=simultaneous)
     return to_frame(found.batches())
@@ -108,13 +105,12 @@ def node_margins(
     alpha = 1.0 - require_confidence(confidence)
     noise = known_noise(measurements)
     geography, cells = measurements.geography, measurements.cells
-    if release is not None and (release.geography != geography or release.cells != cells):
+    if release is not None and (release.geography != geography or tuple(release.cells) != tuple(cells)):
         raise DataError("the release has other units or cells than the measurements; give the one made of them")
     shape = (len(cells), geography.n_nodes)
     estimate = np.zeros(shape) if linear is None else linear.T
     variance, law = laws_of_nodes(measurements, noise) if laws is None else laws
     del noise  # It may have a number for every node.
-    give_back()  # What the laws were made from is as much as all that follows.
     lower, upper = (np.zeros(shape) for _ in range(2))
     impossible = measurements.schema.impossible_cells()
     if simultaneous:

@@ -18,7 +18,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
-from topdown.release.histograms import HistogramRelease
+from topdown.release.whole_counts import Release
 from topdown.tables.ppmf import BLOCK, PERSON_FILE, PLACES, UNIT_FILE, Microdata, coded, file_of_schema, records
 from topdown.wording import FAILED, listed, reason, shown_path
 from topdown.workload import Schema
@@ -27,7 +27,7 @@ _LARGEST_NUMBER = 999_999_999
 _ROWS_AT_ONCE = 1 << 18
 
 
-def write_ppmf(release: HistogramRelease, path: str | Path) -> Path:
+def write_ppmf(release: Release, path: str | Path) -> Path:
     """Write ``release``, of persons or housing units by the redistricting file's attributes in blocks, as one file;
     returns its path.
 
@@ -39,12 +39,9 @@ def write_ppmf(release: HistogramRelease, path: str | Path) -> Path:
     """
     path = Path(path)
     file, blocks = require_ppmf(release.geography, release.schema)
-    geography, leaves = release.geography, release.geography.tree.leaves
-    begin = int(release.starts[leaves.start])
-    counts = release.counts[begin:]
+    block, cells, counts = release.entries_of(release.geography.tree.leaves)
     if counts.sum() > _LARGEST_NUMBER + 1:
         raise DataError(f"{int(counts.sum()):,} {file.words} are more than the file's numbers reach; write it by state")
-    block = np.repeat(np.arange(geography.n_leaves), np.diff(release.starts[leaves.start :]))
     try:
         with whole_file(path) as partial:
             schema = pa.schema([(name, pa.string()) for name in file.columns])
@@ -52,9 +49,9 @@ def write_ppmf(release: HistogramRelease, path: str | Path) -> Path:
             with partial.open("wb") as stream:
                 stream.write((",".join(file.columns) + "\n").encode())  # Arrow would quote the names
                 with pacsv.CSVWriter(stream, schema, write_options=options) as writer:
-                    for batch in _batches(file, blocks, block, release.cells[begin:], counts):
+                    for batch in _batches(file, blocks, block, cells, counts):
                         writer.write_batch(batch)
-            keys = block * file.schema.n_cells + release.cells[begin:]
+            keys = block * file.schema.n_cells + cells
             _require_equal(file, partial, path, blocks, keys, counts)
     except (OSError, pa.ArrowException) as error:
         raise DataError(

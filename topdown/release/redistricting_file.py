@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.machine.files import whole_folder
-from topdown.release.histograms import HistogramRelease
+from topdown.release.whole_counts import Release
 from topdown.tables.pl94 import HEADER, LEVELS, LINK, SEGMENTS, read_header, require_text, write_member
 from topdown.wording import FAILED, listed, reason, shown, shown_path
 from topdown.workload import Query, Schema
@@ -51,10 +51,10 @@ class _Part(NamedTuple):
 
 
 def write_pl94(
-    release: HistogramRelease,
+    release: Release,
     folder: str | Path,
     *,
-    units: HistogramRelease | None = None,
+    units: Release | None = None,
     header: str | Path | None = None,
     state: str | None = None,
     year: int = 2020,
@@ -89,7 +89,7 @@ def require_pl94(
     geography: Geography,
     schema: Schema,
     *,
-    units: HistogramRelease | None = None,
+    units: Release | None = None,
     header: str | Path | None = None,
     state: str | None = None,
 ) -> None:
@@ -100,7 +100,7 @@ def require_pl94(
 def _header(
     geography: Geography,
     schema: Schema,
-    units: HistogramRelease | None,
+    units: Release | None,
     header: str | Path | None,
     state: str | None,
 ) -> tuple[str, list[_Part]]:
@@ -114,7 +114,7 @@ def _header(
     return abbreviation, _numbered(parts) if header is None else _with_header(geography, parts, Path(header))
 
 
-def _require_schemas(geography: Geography, schema: Schema, units: HistogramRelease | None) -> None:
+def _require_schemas(geography: Geography, schema: Schema, units: Release | None) -> None:
     if schema.attributes != PERSONS.attributes:
         raise DataError(
             f"the release's attributes are {listed(schema.names)}, and a redistricting file is made of "
@@ -215,7 +215,7 @@ def _with_header(geography: Geography, parts: list[_Part], path: Path) -> list[_
 
 
 def _batches(
-    release: HistogramRelease, units: HistogramRelease | None, parts: list[_Part], segment: str | None
+    release: Release, units: Release | None, parts: list[_Part], segment: str | None
 ) -> Iterator[dict[str, pa.Array]]:
     """The records of a segment, of the geographic header where it is None; texts, and counts as numbers."""
     for part in parts:
@@ -237,8 +237,8 @@ def _batches(
 
 
 def _tables(
-    release: HistogramRelease,
-    units: HistogramRelease | None,
+    release: Release,
+    units: Release | None,
     nodes: npt.NDArray[np.int64],
     names: tuple[str, ...],
 ) -> dict[str, npt.NDArray[np.int64]]:

@@ -16,11 +16,11 @@ GOOD = [[30, 7], [30, 3], [0, 4], [10, 1], [20, 2], [0, 4]]
 
 
 def made(geography: Geography, values: Any, exact: Any = False) -> td.Release:
-    return td.Release(
-        geography=geography,
-        cells=("adults", "children"),
-        values=np.asarray(values),
-        exact=np.broadcast_to(exact, (6, 2)),
+    return td.Release.of_values(
+        geography,
+        ("adults", "children"),
+        np.asarray(values),
+        np.broadcast_to(exact, (6, 2)),
         method="joint",
         fit_for_release=True,
     )
@@ -43,8 +43,8 @@ def test_a_release_is_tidy(geography: Geography) -> None:
     ("place", "value", "says"),
     [
         ((5, 0), -1, "county '02001', cell 'adults': -1 is negative"),
-        ((3, 1), 2, "state '01', cell 'children': its children add up to 1 more"),
-        ((0, 1), 8, "nation 'US', cell 'children': its children add up to -1 more"),
+        ((3, 1), 2, "state '01', cell 'children': it has 3, and its units of level 'county' add up to 4"),
+        ((0, 1), 8, "nation 'US', cell 'children': it has 8, and its units of level 'state' add up to 7"),
     ],
 )
 def test_what_is_no_release_is_refused(geography: Geography, place: tuple[int, int], value: int, says: str) -> None:

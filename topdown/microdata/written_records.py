@@ -21,7 +21,7 @@ from topdown.machine.files import file_digest, locked, make_folder, whole_folder
 from topdown.machine.progress import Silent, Stages
 from topdown.microdata.earlier import INVENTORY, aside, discard, settle, whole_microdata
 from topdown.microdata.leaves import Leaves, leaves_of, read_leaves
-from topdown.microdata.records import (
+from topdown.microdata.record_blocks import (
     PART,
     Layout,
     Order,
@@ -31,10 +31,10 @@ from topdown.microdata.records import (
     parts_shuffled,
     require_order,
 )
+from topdown.microdata.recount import as_schema, tabulate
 from topdown.microdata.space import require_countable, require_space
-from topdown.microdata.tabulation import as_schema, tabulate
 from topdown.noise import SecureSource, Source
-from topdown.release.release import Release
+from topdown.release.whole_counts import Release
 from topdown.tables.readers import require_encodable
 from topdown.tables.tidy import write_json
 from topdown.wording import FAILED, reason, shown, shown_path

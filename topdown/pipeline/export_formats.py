@@ -11,14 +11,14 @@ from topdown.errors import ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
 from topdown.machine.files import make_folder, whole_folder
 from topdown.release.geoparquet import require_outlines, write_geoparquet
-from topdown.release.histograms import HistogramRelease
+from topdown.release.microdata_file import require_ppmf, write_ppmf
 from topdown.release.noisy_write import write_noisy_measurements
-from topdown.release.pl94 import STATES, require_pl94, write_pl94
-from topdown.release.ppmf import require_ppmf, write_ppmf
 from topdown.release.published import read_release
 from topdown.release.read import read_measurements
+from topdown.release.redistricting_file import STATES, require_pl94, write_pl94
 from topdown.release.spine import spine_of
 from topdown.release.tabulated import tabulated_geography, tabulated_release
+from topdown.release.whole_counts import Release
 from topdown.tables.noisy_measurements import has_spine_codes, product_of
 from topdown.tables.readers import require_encodable
 from topdown.wording import FAILED, listed, reason, shown_path
@@ -82,13 +82,13 @@ def _require_noisy(geography: Geography, schema: Schema, options: ExportOptions)
 
 
 def _redistricting(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
-    units = None if options.units is None else _histograms(options.units)
-    folder = write_pl94(_histograms(public), output, units=units, header=options.header, state=options.state)
+    units = None if options.units is None else _counts(options.units)
+    folder = write_pl94(_counts(public), output, units=units, header=options.header, state=options.state)
     return sorted(folder.iterdir())
 
 
 def _require_redistricting(geography: Geography, schema: Schema, options: ExportOptions) -> None:
-    units = None if options.units is None else _histograms(options.units)
+    units = None if options.units is None else _counts(options.units)
     require_pl94(_by_geoid(geography), schema, units=units, header=options.header, state=options.state)
 
 
@@ -102,7 +102,7 @@ def _no_units(options: ExportOptions) -> Sequence[str]:
 
 
 def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
-    releases = [_histograms(one) for one in (public, options.units) if one is not None]
+    releases = [_counts(one) for one in (public, options.units) if one is not None]
     named = {_microdata_name(one): one for one in releases}
     if len(named) < len(releases):
         raise DataError(_SAME_RECORDS)
@@ -120,7 +120,7 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
 
 def _require_microdata(geography: Geography, schema: Schema, options: ExportOptions) -> None:
     require_ppmf(_by_geoid(geography), schema)
-    if options.units is not None and _histograms(options.units).schema.attributes == schema.attributes:
+    if options.units is not None and _counts(options.units).schema.attributes == schema.attributes:
         raise DataError(_SAME_RECORDS)
 
 
@@ -153,7 +153,7 @@ def _by_geoid(geography: Geography) -> Geography:
     return tabulated_geography(geography) if has_spine_codes(geography) else geography
 
 
-def _microdata_name(release: HistogramRelease) -> str:
+def _microdata_name(release: Release) -> str:
     """As the Census Bureau calls its own: 2020_ppmf_person_ri.csv, and _us.csv of several states."""
     geography = release.geography
     level = next((one for one in geography.levels if spine_level(one) == "state"), geography.levels[0])
@@ -164,12 +164,9 @@ def _microdata_name(release: HistogramRelease) -> str:
     return f"2020_ppmf_{kind}_{place.lower()}.csv"
 
 
-def _histograms(public: Path) -> HistogramRelease:
-    """The counts of a release by cell, of one query as of several; of the spine's blocks, by GEOID."""
-    found = read_release(public)
-    release = found.histograms
-    if release is None:
-        release = HistogramRelease.of_release(found.release, found.measurements.schema)
+def _counts(public: Path) -> Release:
+    """The counts of a release; of the spine's blocks, by GEOID."""
+    release = read_release(public).release
     return tabulated_release(release) if has_spine_codes(release.geography) else release
 
 

@@ -1,0 +1,309 @@
+"""About how much memory and disk a run takes, weighed when its units are read and before a count is.
+
+One formula a stage: tables of nodes x cells (8 bytes a number), and the arrays that a stage works with, as they were
+found by `benchmarks/memory.py` on trees from one wide family to chains of thirty levels, and for parts by
+`benchmarks/nation_histogram.py`. A run never takes twice what they say, and seldom half of it.
+
+A release of several queries that would not fit is made in parts, and parts that would not fit are made smaller. That
+is decided, and said, from units, cells and configuration alone: how many rows the table has is confidential.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from topdown.config import RunConfig, StudyConfig
+from topdown.errors import DataError
+from topdown.geography.geography import Geography
+from topdown.machine.memory import about, available_memory, gibibytes, held_memory
+from topdown.machine.parallel import available_workers
+from topdown.machine.progress import Stages
+from topdown.parts.cut import parts_of
+from topdown.parts.steps import FAMILIES_AT_ONCE
+from topdown.pipeline.part_plan import LEAVES_OF_A_PART, asked_in_parts, cut_for, reason_against_parts
+from topdown.pipeline.rehearsal import load_loops
+from topdown.tables.excel import excel_rows
+from topdown.tables.format import Format, kind_of
+from topdown.tables.parquet_folder import parts_of as files_of
+from topdown.wording import shown_path
+from topdown.workload import Query
+from topdown.workload.answer_tables import answer_tables
+
+_WORD = 8
+"""Bytes of a count, an estimate, a variance, a code."""
+
+_LOADED = 40 << 20
+"""What a run takes beside its arrays: libraries that are still to load, the rehearsal, solvers, files' buffers."""
+
+_LIBRARIES, _LOOPS, _COMPILING = 256 << 20, 96 << 20, 400 << 20
+"""What a process holds before it reads a table: libraries, and the loops that several queries need; what these take
+until they are compiled, at most."""
+
+_READING, _ABOVE, _WORKER = 512 << 20, 384 << 20, 320 << 20
+"""What processes of a run in parts take beside their arrays: the first while it reads, and then; a worker."""
+
+_AT_ONCE = 1 << 18
+"""Nodes, or rows of a file, that are worked on at once."""
+
+_SMALLEST_PART = 1_000
+"""Leaves of a part below which parts are not made smaller."""
+
+_RECORDS_AT_ONCE = 1 << 21
+"""Of records, or long rows, so many are held at once, at most."""
+
+_ROWS_OF_A_LEAF = {"leaves": 1, "pl94": 7}
+"""How many rows stand for a leaf where that is public: of a redistricting file the cells of a block that are not 0."""
+
+_TYPICAL_WIDTH = 16.0
+"""Bytes of a value in a column of counts, for who may not look at the file; and of a short text or a number in one."""
+
+_ROW, _ROW_ON_DISK, _ROW_AS_TEXT = 28, 13, 100
+"""Bytes of a row of the table in a run in parts: when it is read, in all files together, in a CSV."""
+
+_LARGEST_SAID = 1 << 40
+"""A figure beyond this is of all cells, of which but few can have records: it says nothing of a run."""
+
+
+class Extent(NamedTuple):
+    """About how many ``rows`` a table has, and how many bytes of it are held for a row once columns are read."""
+
+    rows: int
+    row_bytes: float
+
+    @classmethod
+    def of(cls, path: Path, columns: Sequence[str], form: Format) -> Extent:
+        """That of the table at ``path``, as far as can be seen without reading it."""
+        if kind_of(path) == ".xlsx":
+            return cls(excel_rows(path, form), _TYPICAL_WIDTH * len(columns))
+        if kind_of(path) == ".parquet":
+            parts = files_of(path)
+            schema = pq.read_schema(parts[0])
+            rows = sum(pq.read_metadata(part).num_rows for part in parts)
+            return cls(rows, sum(_width(schema.field(name).type) for name in columns))
+        size = path.stat().st_size
+        packed_by_gzip = path.suffix.lower() == ".gz"
+        if packed_by_gzip:
+            with path.open("rb") as packed:
+                packed.seek(-4, 2)
+                size = max(size, int.from_bytes(packed.read(4), "little"))  # the last thing that gzip writes
+        with gzip.open(path) if packed_by_gzip else path.open("rb") as file:
+            lines = file.readlines(1 << 16)
+        line = max(1.0, sum(map(len, lines)) / max(1, len(lines)))
+        return cls(int(size / line), line + 4 * len(columns))
+
+
+def _width(kind: pa.DataType) -> float:
+    """Bytes of a value in a column of counts."""
+    try:
+        return float(kind.bit_width) / 8
+    except ValueError:
+        return _TYPICAL_WIDTH  # a text of a number
+
+
+class InParts(NamedTuple):
+    """Bytes: what the process takes that gives out the work, before and then, what each worker takes, and what the
+    output directory takes on disk."""
+
+    reading: int
+    above: int
+    worker: int
+    disk: int
+
+    def memory(self, held: int, workers: int) -> int:
+        """The most that all processes hold, of which the first holds so much now."""
+        return held + max(self.reading, self.above + workers * self.worker)
+
+
+def weigh(
+    config: RunConfig,
+    stages: Stages,
+    geography: Geography,
+    read: int = 0,
+    *,
+    workers: int | None = None,
+    part_size: int | None = None,
+) -> int | None:
+    """How many leaves a part of the run has, None where the whole tree is made at once; refuse what needs more memory
+    than there is, and tell ``stages`` about how much a run takes.
+
+    ``read``: bytes that are held and go when the counts are. Of a study only what reading takes is known. Raises
+    `DataError`.
+    """
+    path, form, held = config.input_path, config.input.form, held_memory() - read
+    columns = [*config.counted_columns, *config.input.where]
+    # A redistricting file is read already, and weighed by whoever did it.
+    extent = Extent(0, 0.0) if config.input.rows == "pl94" else Extent.of(path, columns, form)
+    refused = f"{geography.n_nodes:,} units x {len(config.input.cells)} cells takes more than there is"
+    if isinstance(config, StudyConfig):
+        _refuse_beyond(of_reading(config, geography, extent), config, refused)
+        return None
+    count = available_workers() if workers is None else workers
+    leaves = _leaves_of_a_part(config, geography, part_size, count)
+    if leaves is None:
+        if config.by_family:
+            # Where an allocation fails within its compiler, nobody can say so: the process ends.
+            compiling = f"several queries takes, for its compiler alone, {gibibytes(_COMPILING)}"
+            _refuse_beyond(_COMPILING, config, compiling)
+            load_loops()
+            held = held_memory() - read
+        stages.say(f"memory    a run takes {_about(_held_before(config) + of_whole(config, geography))}")
+        peak = held + of_whole(config, geography, extent)
+    else:
+        stages.say(f"memory    a run in parts takes {_said_in_parts(config, geography, leaves, count)}")
+        peak = of_parts(config, geography, leaves, extent.rows).memory(held, count)
+    _refuse_beyond(peak - held, config, refused)
+    return leaves
+
+
+def require_memory_for_units(config: RunConfig, rows: int, n_levels: int) -> None:
+    """Refuse a table of so many ``rows``, one for every unit, in ``n_levels`` columns, whose units alone, however short
+    their names, need more memory than there is. Raises `DataError`."""
+    least = 13  # bytes of a row in a column of units while the tree is built: a text of one letter, and its number
+    _refuse_beyond(rows * least * n_levels, config, "so many rows takes more than there is")
+
+
+def require_disk(directory: Path, size: int) -> None:
+    """Refuse a release that does not fit where it is written. Raises `DataError`."""
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if size > free:
+        raise DataError(
+            f"{shown_path(directory)}: a release in parts takes more disk until it is made than the "
+            f"{gibibytes(free)} that are free; free some, give another --output, or leave out output.csv and "
+            "output.tables"
+        )
+
+
+def of_reading(config: RunConfig, geography: Geography, extent: Extent | None) -> int:
+    """Bytes that reading takes: the table's columns, a number for every row, units looked up, and the counts."""
+    if extent is None:
+        rows = {"leaves": geography.n_leaves, "pl94": 0}.get(config.input.rows, _RECORDS_AT_ONCE)
+        extent = Extent(rows, _TYPICAL_WIDTH * (len(config.counted_columns) + len(config.input.where)))
+    rows = extent.rows if config.input.rows == "leaves" else min(extent.rows, _RECORDS_AT_ONCE)
+    # Rows that are chosen are a copy beside the table; of a redistricting file fields and their differences are held.
+    row_bytes = extent.row_bytes * (1 + bool(config.input.where)) + _text(geography) / geography.n_nodes + 6 * _WORD
+    tables = 4 if config.input.rows == "pl94" else 1
+    values = tables * _WORD * geography.n_nodes * len(config.input.cells)
+    return int(values + rows * row_bytes + 72 * geography.n_nodes + _text(geography))
+
+
+def of_whole(config: RunConfig, geography: Geography, extent: Extent | None = None) -> int:
+    """Bytes that a run of the whole tree at once takes; ``extent``: of its table, None: as far as it is public."""
+    tree, cells, text = geography.tree, len(config.input.cells), _text(geography)
+    nodes, table = tree.n_nodes, _WORD * tree.n_nodes * cells
+    block = _WORD * nodes * int(next(tree.blocks(cells)).stop)
+    largest_family = int(np.diff(tree.child_offsets).max(initial=1))
+    columns = sum(len(one.columns) for one in answer_tables(config.output.tables, config.schema_of_cells))
+    margins = not config.by_family
+    projecting = 3 * table + 6 * block + 25 * _WORD * (min(nodes, _AT_ONCE) + largest_family + tree.n_families)
+    if config.by_family:
+        children = int(tree.families(0).sizes.max(initial=0)) if tree.n_levels > 1 else 0
+        projecting += _program(len(config.schema_of_cells.possible_cells()), children, 2) + 2 * _WORD * nodes * columns
+    writing = (4 + 2 * margins) * table + 40 * nodes + 4 * min(text, 1 << 24)
+    writing += 200 * min(nodes * max(cells, columns), _AT_ONCE)
+    return _LOADED + max(of_reading(config, geography, extent), int(1.1 * projecting), int(1.1 * writing))
+
+
+def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | None = None) -> InParts:
+    """What a run in parts of so many ``leaves`` takes; ``rows``: of the table, None: as far as they are public."""
+    schema, tree, levels = config.schema_of_cells, geography.tree, geography.levels
+    plan = config.plan().for_levels(levels).for_schema(schema)
+    level, _ = cut = cut_for(tree, leaves)
+    if rows is None or config.input.rows == "pl94":
+        rows = _ROWS_OF_A_LEAF.get(config.input.rows, 0) * tree.n_leaves
+    answers = [
+        sum(Query.parse(name, schema).n_answers for name in plan.queries(name_of_level)) or schema.n_cells
+        for name_of_level in levels
+    ]
+    largest = 0
+    for siblings in parts_of(tree, *cut):
+        lo, hi, numbers = siblings.start, siblings.stop, 0
+        for index in range(level, tree.n_levels):
+            numbers += (hi - lo) * answers[index]
+            if index < tree.n_levels - 1:
+                lo, hi = int(tree.child_offsets[lo]), int(tree.child_offsets[hi])
+        largest = max(largest, numbers)
+    possible, csv = len(schema.possible_cells()), config.output.csv
+    uppermost = _WORD * schema.n_cells * int(tree.level_offsets[level + 1])
+    families = [int(np.sort(tree.families(k).sizes)[-FAMILIES_AT_ONCE:].sum()) for k in range(tree.n_levels - 1)]
+    # One cell in so many has records in a child of the root, of another family above the parts, and anywhere, at most.
+    above = max(_program(possible, families[k], 4 if k else 2) for k in range(level))
+    below = max(_program(possible, families[k], 16) for k in range(level, tree.n_levels - 1))
+    entries = rows + int((np.diff(tree.level_offsets)[:-1] * (possible // 16 + 1)).sum())
+    columns = sum(len(one.columns) for one in answer_tables(config.output.tables, schema))
+    disk = rows * 5 + 2 * uppermost + entries * (8 + csv * _ROW_AS_TEXT) + (1 << 20)
+    disk += tree.n_nodes * (12 + columns * (1 + 2 * csv))
+    by_node = 60 * tree.n_nodes
+    return InParts(
+        reading=_READING + rows * _ROW + by_node,
+        above=_ABOVE + 6 * uppermost + FAMILIES_AT_ONCE * _program(possible, 0, 1) + above + by_node,
+        worker=_WORKER + int(6.5 * largest) + below,
+        disk=disk,
+    )
+
+
+def _program(possible: int, children: int, one_in: int) -> int:
+    """Bytes of a family's program of ``possible`` cells: tables of cells x cells, and of every child two of the cells
+    in which it has records, one in so many."""
+    return _WORD * (3 * possible**2 + 2 * children * (possible // one_in + 1) ** 2)
+
+
+def _text(geography: Geography) -> int:
+    """Bytes of the identifiers and names of all nodes."""
+    return int(geography.identifiers.nbytes + (0 if geography.names is None else geography.names.nbytes))
+
+
+def _leaves_of_a_part(config: RunConfig, geography: Geography, part_size: int | None, workers: int) -> int | None:
+    """As `weigh` returns; from public sizes alone."""
+    free, before = available_memory(), _held_before(config)
+    room = math.inf if free is None else free + held_memory()
+    if not asked_in_parts(config, geography.n_nodes, part_size):
+        if before + of_whole(config, geography) <= room:
+            return None
+        if reason_against_parts(config, config.plan().for_levels(geography.levels), geography.levels) is not None:
+            return None
+    if part_size is not None or len(geography.levels) < 3:
+        return part_size or LEAVES_OF_A_PART  # of fewer levels it is refused where that can be said
+    leaves = LEAVES_OF_A_PART
+    while leaves > _SMALLEST_PART and of_parts(config, geography, leaves).memory(before, workers) > room:
+        leaves //= 2
+    return leaves
+
+
+def _held_before(config: RunConfig) -> int:
+    """What a process holds before it reads a table."""
+    return _LIBRARIES + config.by_family * _LOOPS
+
+
+def _said_in_parts(config: RunConfig, geography: Geography, leaves: int, workers: int) -> str:
+    """How much memory and disk a run in parts takes, in words, and what every row of the table takes beside."""
+    found = of_parts(config, geography, leaves)
+    memory = _about(found.memory(_held_before(config), workers))
+    said = f"{memory}, {_about(found.worker)} a worker, and {_about(found.disk)} of disk"
+    if config.input.rows in _ROWS_OF_A_LEAF:
+        return said
+    on_disk = _ROW_ON_DISK + config.output.csv * _ROW_AS_TEXT
+    return f"{said}; beside that every row of the table takes {_ROW} bytes of memory and {on_disk} of disk"
+
+
+def _about(size: int) -> str:
+    return f"about {about(size)}" if size < _LARGEST_SAID else "as much as the number of cells with records asks for"
+
+
+def _refuse_beyond(needed: int, config: RunConfig, what: str) -> None:
+    """Refuse a run on ``what`` that needs more memory than there is; how much it needs, nobody is told."""
+    available = available_memory()
+    if available is not None and needed > available:
+        raise DataError(
+            f"{shown_path(config.input_path)}: a run on {what} of memory, and {gibibytes(available)} are free; free "
+            "some, use a larger machine, or publish fewer cells at once"
+        )

@@ -1,0 +1,136 @@
+"""What makes a release: rounding an estimate of the cells, or whole histograms from measurements of any queries."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import ProjectionError, require_known
+from topdown.measurements.measurements import Measurements
+from topdown.noise import SecureSource, Source
+from topdown.projection.certificate import require_certificate
+from topdown.projection.conditions import Conditions
+from topdown.projection.estimate import Estimate
+from topdown.projection.limits import AnswerLimits
+from topdown.projection.method import method_named, nonnegative_methods
+from topdown.projection.passes import Order
+from topdown.projection.project import WEIGHTS
+from topdown.projection.rounding_method import rounding_named
+from topdown.projection.whole import Histograms, histograms_down, require_whole
+from topdown.release.whole_counts import Release, SparseCounts
+from topdown.wording import shown
+
+
+def round_counts(
+    estimate: Estimate, *, method: str = "family", source: Source | None = None, executor: Executor | None = None
+) -> Release:
+    """The whole numbers nearest to ``estimate`` with which every family still adds up.
+
+    ``method``: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over whole
+    r_c >= 0 with the parent's sum (exact, by largest remainders); "joint", argmin of the sum of (r_i - x_i)^2 over all
+    nodes at once, every node weighing the same. ``source`` breaks ties, by default operating-system entropy.
+    ``executor``: threads that may work on it; the counts do not depend on them. Raises `ConfigError` for an unknown
+    method, `ProjectionError` for an estimate that may be negative, or whose exact values are not whole.
+    """
+    rounding = rounding_named(method).for_cells()
+    if not estimate.nonnegative:
+        raise ProjectionError(
+            f"the estimate by {shown(estimate.method)} may be negative, and a release may not; project with "
+            f"nonnegative=True (method {' or '.join(map(repr, nonnegative_methods()))})"
+        )
+    _require_whole(estimate)
+    source = SecureSource() if source is None else source
+    exact = estimate.exact.T if estimate.exact.any() else None
+    values = rounding(np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact, executor)
+    return Release.of_values(
+        estimate.geography,
+        estimate.cells,
+        values.T,
+        estimate.exact,
+        method=estimate.method,
+        fit_for_release=estimate.fit_for_release and source.fit_for_release,
+        schema=estimate.attributes,
+    )
+
+
+def _require_whole(estimate: Estimate) -> None:
+    for cell in range(len(estimate.cells)):
+        exact = np.flatnonzero(estimate.exact[:, cell])
+        values = estimate.values[exact, cell]
+        wrong = np.flatnonzero(np.abs(values - np.rint(values)) > 1e-6)
+        if len(wrong):
+            node = int(exact[wrong[0]])
+            raise ProjectionError(
+                f"{estimate.geography.describe(node)}, cell {shown(estimate.cells[cell])}: its exact value "
+                f"{values[wrong[0]]} is not whole, so no consistent whole numbers exist; correct it"
+            )
+
+
+def project_whole(
+    measurements: Measurements,
+    method: str = "gls-top-down",
+    *,
+    rounding: str = "nearest",
+    weights: str = "variance",
+    limits: AnswerLimits | None = None,
+    source: Source | None = None,
+    workers: int | None = None,
+    upward: str | None = None,
+    order: Order | None = None,
+) -> Release:
+    """Whole, non-negative, consistent histograms from the root down, from what was measured of any queries.
+
+    Every family is projected beneath its parent's whole histogram and then rounded: its cells to their floor or
+    ceiling, and so the child's total and its sums along a chain of nested queries in which every exact query is.
+    ``method``: "gls-top-down" (with what was measured below each node) or "top-down" (with what was measured at it).
+    ``rounding``: "nearest" (least sum of squares; ties by ``source``) or "unbiased" (random, with the mean of the
+    fractional solution). ``limits``: of queries' answers by node, kept exactly. ``source``: operating-system entropy
+    where it is left out. ``workers``: threads, by default one per processor; the release does not depend on it.
+    ``upward``: "from LEVEL", where the upward pass of "gls-top-down" starts: what is measured below that level shares
+    out its counts and tells nothing of them; from the leaves where it is left out. ``order``: the names of the queries
+    that are settled first, as `project` takes them.
+
+    Raises `ConfigError` for an unknown name or a method that has no solver of families, `ProjectionError` naming the
+    node where exact answers contradict each other or are not whole, or a certificate does not hold.
+    """
+    chosen = method_named(method)
+    rule = rounding_named(rounding)
+    require_known(weights, WEIGHTS, "weights")
+    source = SecureSource() if source is None else source
+    require_whole(measurements)
+    whole = histograms_down(
+        measurements, chosen, weights, limits, upward, order, whole=(rule, source), workers=workers
+    )
+    return release_of(measurements, method, whole, source)
+
+
+def release_of(measurements: Measurements, method: str, whole: Histograms, source: Source) -> Release:
+    """Whole histograms that were made by ``method`` and rounded by ``source``, as a release.
+
+    Raises `ProjectionError` where their certificate does not hold.
+    """
+    histograms, certificate, _ = whole
+    require_certificate(certificate, measurements.geography, method, "tree")
+    entries = SparseCounts(
+        np.concatenate([[0], np.cumsum([len(one.cells) for one in histograms])]),
+        np.concatenate([one.cells for one in histograms]),
+        np.concatenate([np.rint(one.values).astype(np.int64) for one in histograms]),
+    )
+    return Release.of_entries(
+        measurements.geography,
+        measurements.schema,
+        entries,
+        method=method,
+        fit_for_release=measurements.fit_for_release and source.fit_for_release,
+        exact=lambda: exact_cells(measurements),
+        certificate=certificate,
+    )
+
+
+def exact_cells(measurements: Measurements) -> npt.NDArray[np.bool_]:
+    """Which cells (nodes x cells) are known exactly from what was measured exactly."""
+    geography = measurements.geography
+    held = Conditions.of(geography.tree, [measurements.at(level) for level in geography.levels])
+    return held.exact(measurements.schema)

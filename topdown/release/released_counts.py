@@ -1,0 +1,312 @@
+"""The counts of a release read back, in any layout, and what its tables of cells hold beside them.
+
+Reads the public directory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from topdown.errors import DataError, TopdownError
+from topdown.geography.geography import LONGEST_TEXT, Geography
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.machine.memory import most_at_once, too_large
+from topdown.projection.limits import AnswerLimits
+from topdown.release.layouts import WITH_RECORDS, row_columns
+from topdown.release.manifest import MALFORMED, MANIFEST, layout_of, method_of
+from topdown.release.partition import GEOGRAPHY, RELEASE
+from topdown.release.whole_counts import Release, SparseCounts
+from topdown.tables.geography_table import read_geography
+from topdown.tables.parquet import longest_text, require_distinct, require_texts
+from topdown.tables.parquet_folder import parts_of
+from topdown.wording import FETCH, reason, shown_path
+from topdown.workload import DETAILED, Schema
+from topdown.workload.schema import TIMES
+
+_ROWS_AT_ONCE, _CELLS_AT_ONCE = 1 << 17, 1 << 16
+_WORD = 8
+"""Bytes of a count."""
+_NOT_IN_ORDER = "the rows do not go by unit and cell, each once"
+
+
+@contextmanager
+def as_described(path: Path) -> Iterator[None]:
+    """What comes of files that are not as the manifest describes them, as a `DataError` that names ``path``."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (pa.ArrowException, OSError, *MALFORMED) as error:
+        said = error if isinstance(error, TopdownError) else reason(error)
+        raise DataError(f"{shown_path(path)}: cannot be read as the manifest describes it: {said}; {FETCH}") from None
+
+
+@contextmanager
+def as_release(path: Path) -> Iterator[None]:
+    """What makes the counts at ``path`` no release, as a `DataError`."""
+    try:
+        yield
+    except DataError:
+        raise
+    except TopdownError as error:
+        raise DataError(f"{shown_path(path)}: {error}; {FETCH}") from None
+
+
+def read_counts(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    geography: Geography | None = None,
+    also: Sequence[str] = (),
+    exact: Callable[[], npt.NDArray[np.bool_]] | None = None,
+) -> Release:
+    """The release in ``folder``, whose ``manifest`` describes it, on its ``geography``, which is read where it is not
+    known. ``also``: columns beside its counts, of which it takes those that are there; ``exact``: finds which cells are
+    published exactly, where no column says it.
+
+    Raises `DataError` naming the file, and the unit where there is one, for rows that are not of its units and cells,
+    each once and in their order, for counts that are not whole, and where a family does not add up.
+    """
+    path, schema, sizes = folder / RELEASE, schema_of(folder, manifest), level_sizes(folder, manifest)
+    try:
+        layout = layout_of(manifest)
+    except DataError as error:
+        raise DataError(f"{shown_path(folder / MANIFEST)}: {error}") from None
+    if geography is None:
+        geography = read_geography(folder / GEOGRAPHY, sizes)
+    method, fit = method_of(folder, manifest), manifest["fit_for_release"] is True
+    if layout is WITH_RECORDS:
+        entries = _read_entries(path, geography, schema)
+        with as_release(path):
+            return Release.of_entries(geography, schema, entries, method=method, fit_for_release=fit, exact=exact)
+    cells = tuple(str(cell) for cell in manifest["cells"])
+    found = read_cells(path, sizes, cells, geography.identifiers, ["value"], also).columns
+    margins = {name: values for name, values in found.items() if name not in ("value", "variance")}
+    with as_release(path):
+        return Release.of_values(
+            geography,
+            cells,
+            found["value"],
+            found["variance"] == 0 if "variance" in found else None,
+            method=method,
+            fit_for_release=fit,
+            schema=None if manifest["schema"] is None else schema,
+            margins=margins,
+        )
+
+
+class Cells(NamedTuple):
+    """A table of every unit and cell: the ``units``, and ``columns`` by their names, each (units x cells)."""
+
+    units: pa.Array
+    columns: dict[str, npt.NDArray[Any]]
+
+
+def read_cells(
+    path: Path,
+    sizes: Mapping[str, int],
+    cells: Sequence[str],
+    known: pa.Array | None,
+    names: Sequence[str],
+    optional: Sequence[str] = (),
+) -> Cells:
+    """Columns of the table of cells at ``path``: ``names``, and of the ``optional`` ones those that are there; counts
+    are whole. Every unit is there with every cell.
+
+    ``sizes``: of the levels; ``known``: the units, where there is a table of them. Rows are compared some at a time, so
+    that a file that repeats its rows is not read to its end. Raises `DataError`.
+    """
+    n_nodes, n_cells = sum(sizes.values()), len(cells)
+    rows, most = n_nodes * n_cells, most_at_once()
+    texts = [LONGEST_TEXT if known is None else longest_text(known), longest_text(sizes), longest_text(cells)]
+    with pq.ParquetFile(path) as file:
+        if file.metadata.num_rows != rows:
+            raise DataError(
+                f"{shown_path(path)}: has {file.metadata.num_rows:,} rows, and the manifest {n_nodes:,} units x "
+                f"{n_cells:,} cells; {FETCH}"
+            )
+        names = [*names, *(name for name in optional if name in file.schema_arrow.names)]
+        if most is not None and rows * _WORD * len(names) > most:
+            raise too_large(path, f"as a table of {n_nodes:,} units x {n_cells:,} cells", most)
+        require_distinct(path, n_nodes)
+        require_texts(path, dict(zip(("geoid", "level", "cell"), texts, strict=True)))
+        torn = f"{shown_path(path)}: its rows are not the units of every level with their cells, in whole numbers"
+        if "value" in names and not pa.types.is_integer(file.schema_arrow.field("value").type):
+            raise DataError(f"{torn}; {FETCH}")
+        titles, named, ends = pa.array(list(sizes)), pa.array(list(cells)), np.cumsum(list(sizes.values()))
+        found = {name: np.empty(rows, np.int64 if name == "value" else np.float64) for name in names}
+        begin, units, last = 0, list[pa.Array](), pa.array([], pa.string())
+        for batch in file.iter_batches(_CELLS_AT_ONCE, columns=["geoid", "level", "cell", *names]):
+            node, cell = np.divmod(np.arange(begin, begin + len(batch)), n_cells)
+            geoid, level, title = (batch[name].cast(pa.string()) for name in ("geoid", "level", "cell"))
+            if known is None:
+                units.append(geoid.filter(pa.array(cell == 0)))
+                # The first unit may have begun in the rows before.
+                here = units[-1] if cell[0] == 0 else pa.concat_arrays([last, units[-1]])
+                expected, last = here.take(pa.array(node - node[0])), here.slice(len(here) - 1)
+            else:
+                expected = known.take(pa.array(node))
+            whole = np.array_equal(_numbers(level, titles), np.searchsorted(ends, node, side="right"))
+            whole = whole and np.array_equal(_numbers(title, named), cell)
+            if "value" in names:
+                whole = whole and batch["value"].null_count == 0
+            if not whole or (known is None and not expected.equals(geoid)):
+                raise DataError(f"{torn}; {FETCH}")
+            if not expected.equals(geoid):
+                raise DataError(
+                    f"{shown_path(path.with_name(GEOGRAPHY))}: its units are not those of {path.name}; {FETCH}"
+                )
+            for name, column in found.items():
+                column[begin : begin + len(batch)] = batch[name].to_numpy(zero_copy_only=False)
+            begin += len(batch)
+    columns = {name: column.reshape(n_nodes, n_cells) for name, column in found.items()}
+    return Cells(known if known is not None else pa.concat_arrays(units), columns)
+
+
+def _numbers(texts: pa.Array, known: pa.Array) -> FloatArray:
+    """The place of every text among those that are ``known``, NaN where it is none of them."""
+    return np.asarray(pc.index_in(texts, value_set=known).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def level_sizes(folder: Path, manifest: Mapping[str, Any]) -> dict[str, int]:
+    """The levels of a release, root first, each with its number of units, by its manifest. Raises `DataError`."""
+    try:
+        found = {str(level["level"]): level["nodes"] for level in manifest["levels"]}
+        if len(found) == len(manifest["levels"]) > 0 and all(type(one) is int and one > 0 for one in found.values()):
+            return found
+    except MALFORMED:
+        pass
+    raise DataError(f"{shown_path(folder / MANIFEST)}: does not say how many units every level has; {FETCH}")
+
+
+def schema_of(folder: Path, manifest: Mapping[str, Any]) -> Schema:
+    """What the cells of a release mean, by its manifest. Raises `DataError` where it lists others."""
+    said, cells = manifest["schema"], manifest["cells"]
+    try:
+        schema = Schema.of_cells([str(cell) for cell in cells]) if said is None else Schema.from_mapping(**said)
+    except MALFORMED as error:
+        why = f": {error}" if isinstance(error, TopdownError) else ""
+        raise DataError(f"{shown_path(folder / MANIFEST)}: its schema is none{why}; {FETCH}") from None
+    if schema.n_cells != len(cells):
+        raise DataError(
+            f"{shown_path(folder / MANIFEST)}: its schema has {schema.n_cells:,} cells, and it lists {len(cells):,}; "
+            f"{FETCH}"
+        )
+    return schema
+
+
+def released_limits(path: Path, geography: Geography, schema: Schema) -> AnswerLimits:
+    """The limits that a release keeps, in the table at ``path``. Raises `DataError` for one that is not of its units
+    and answers.
+    """
+    told = [[one.name, *one.categories] for one in schema.attributes]
+    told += [[one.name, *one.categories] for one in schema.recodes]
+    longest = max(len(DETAILED), sum(longest_text(names) + len(f" {TIMES} ") for names in told))
+    require_texts(path, {"geoid": longest_text(geography.identifiers), "query": longest, "answer": longest})
+    return AnswerLimits.from_table(path, geography, schema)
+
+
+def _read_entries(path: Path, geography: Geography, schema: Schema) -> SparseCounts:
+    """The cells that have records, in a Parquet file at ``path``, or a folder of its parts. Raises `DataError`."""
+    if geography.n_nodes * schema.n_cells >= 1 << 63:
+        raise DataError(
+            f"{shown_path(path)}: {geography.n_nodes:,} units x {schema.n_cells:,} cells are more than 2^63"
+        )
+    with as_described(path):
+        parts = [_Rows.read(part, geography, schema) for part in parts_of(path)]
+        texts = pa.concat_arrays([part.units for part in parts])
+        places = _places(texts, geography.identifiers, "a unit that the release does not have")
+        nodes = np.repeat(places, np.concatenate([part.sizes for part in parts]))
+        cells = np.concatenate([part.cells for part in parts]).astype(np.int64)
+        counts = np.concatenate([part.counts for part in parts])
+        del parts
+        key = nodes * schema.n_cells + cells
+        if path.is_dir():  # parts have the rows of their own units, level by level
+            order = np.argsort(key)
+            nodes, cells, counts, key = nodes[order], cells[order], counts[order], key[order]
+            del order
+        if (np.diff(key) <= 0).any():
+            raise ValueError(_NOT_IN_ORDER)
+        del key
+    return SparseCounts(np.searchsorted(nodes, np.arange(geography.n_nodes + 1)), cells, counts)
+
+
+class _Rows(NamedTuple):
+    """The rows of one file: its ``units``, each with so many rows after each other (``sizes``), and every row's cell
+    and count.
+    """
+
+    units: pa.Array
+    sizes: IntArray
+    cells: npt.NDArray[Any]
+    counts: IntArray
+
+    @classmethod
+    def read(cls, path: Path, geography: Geography, schema: Schema) -> _Rows:
+        """Some rows at a time, so that a file that repeats its rows is not read to its end.
+
+        Raises `ValueError` for a category that is not the schema's, for counts that are not whole, and for rows that
+        are not in order.
+        """
+        texts = ["geoid", *schema.names]
+        known = {attribute.name: pa.array(list(attribute.categories)) for attribute in schema.attributes}
+        require_texts(
+            path, {"geoid": longest_text(geography.identifiers)} | {k: longest_text(v) for k, v in known.items()}
+        )
+        n_units = 0
+        units, sizes, cells, counts = list[pa.Array](), list[IntArray](), list[npt.NDArray[Any]](), list[IntArray]()
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            kind = file.schema_arrow.field("count").type
+            if not pa.types.is_integer(kind):
+                raise ValueError(f"count holds {kind}, and not whole numbers")
+            row_columns(schema)
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=["geoid", *schema.names, "count"]):
+                coded = {name: _coded(batch[name]) for name in texts}
+                if any(code.null_count for code in coded.values()) or batch["count"].null_count:
+                    raise ValueError("a row without its unit, a category or its count")
+                cell = np.zeros(len(batch), np.int64)
+                for name, categories in known.items():
+                    places = _places(coded[name].dictionary, categories, f"a category that {name!r} does not have")
+                    cell = cell * len(categories) + places[coded[name].indices.to_numpy()]
+                unit = coded["geoid"].indices.to_numpy()
+                begins = np.concatenate([[0], 1 + np.flatnonzero(np.diff(unit))])
+                rises = np.diff(cell) > 0
+                rises[begins[1:] - 1] = True
+                if not rises.all() or len(np.unique(unit[begins])) < len(begins):
+                    raise ValueError(_NOT_IN_ORDER)
+                units.append(coded["geoid"].dictionary.take(pa.array(unit[begins])))
+                sizes.append(np.diff(begins, append=len(batch)))
+                cells.append(cell.astype(np.int32 if schema.n_cells < 1 << 31 else np.int64))
+                counts.append(batch["count"].to_numpy().astype(np.int64))
+                n_units += len(begins)
+                if n_units > geography.n_nodes + len(units):  # a unit's rows may go on in the next batch
+                    raise ValueError(_NOT_IN_ORDER)
+        none = np.zeros(0, np.int64)
+        return cls(
+            pa.concat_arrays([pa.array([], pa.string()), *units]),
+            np.concatenate([none, *sizes]),
+            np.concatenate([none.astype(np.int32), *cells]),
+            np.concatenate([none, *counts]),
+        )
+
+
+def _coded(column: pa.Array) -> pa.DictionaryArray:
+    """A column as an array that has each of its texts once."""
+    if not pa.types.is_dictionary(column.type):
+        return column.cast(pa.string()).dictionary_encode()
+    return column.cast(pa.dictionary(pa.int32(), pa.string()))
+
+
+def _places(texts: pa.Array, known: pa.Array, otherwise: str) -> IntArray:
+    place = pc.index_in(texts, value_set=known.cast(pa.string()))
+    if place.null_count:
+        raise ValueError(otherwise)
+    return np.asarray(place.to_numpy(), dtype=np.int64)

@@ -1,0 +1,295 @@
+"""Whether a release is the one that was written: its files against its manifest, and its counts against each other.
+
+Reads the public directory alone, so that whoever receives a release can do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from topdown.errors import DataError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import Tree
+from topdown.machine.files import file_digest
+from topdown.release.answer_files import FOLDER, paths_of, table_counts
+from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at, require_version
+from topdown.release.partition import GEOGRAPHY, LIMITS, RELEASE, is_part
+from topdown.release.released_counts import (
+    as_described,
+    as_release,
+    level_sizes,
+    read_cells,
+    read_counts,
+    released_limits,
+    schema_of,
+)
+from topdown.release.whole_counts import Release
+from topdown.tables.parquet import longest_text, require_texts
+from topdown.wording import FETCH, reason, shown, shown_path, unquoted
+from topdown.workload import Query, Schema
+from topdown.workload.answer_tables import AnswerTable, answer_tables, known_columns
+
+_ROWS_AT_ONCE, _ENTRIES_AT_ONCE = 1 << 16, 1 << 22
+"""Of a table, and of the cells that have records, when they are compared with what they should be."""
+_MOST_DEFECTS = 5
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A release that is whole: its directory, its ``files``, and the SHA-256 of its manifest.
+
+    The manifest vouches for the files, and nothing in the directory for the manifest: ``sha256`` is to be compared with
+    what the publisher states elsewhere.
+    """
+
+    public: Path
+    files: tuple[str, ...]
+    sha256: str
+
+
+def verify_release(public: str | Path) -> Verified:
+    """Make sure that the directory ``public`` holds a whole release and nothing else.
+
+    Every file that the manifest lists is there, with its size and its SHA-256, and no other. The whole, non-negative
+    counts of release.parquet have a row for every unit and cell, and every family of geography.parquet adds up to its
+    parent (in a release of an earlier version, which lacks it: every level to the root). Of several queries there is a
+    row for every cell that has records. No cell that the schema's zeros exclude has any. Every table is what the counts
+    add up to. Raises `DataError` that names the files, or the unit, at fault.
+    """
+    folder = Path(public)
+    manifest = verify_files(folder)
+    with as_described(folder / RELEASE):
+        _require_counts(folder, manifest)
+    return Verified(folder, tuple(sorted(manifest["files"])), file_digest(folder / MANIFEST))
+
+
+def verify_files(public: Path, remedy: str = FETCH) -> dict[str, Any]:
+    """The manifest of the release in ``public``, of which every file is what was written, and no other is there.
+
+    Raises `DataError` that names the files at fault and ends in ``remedy``.
+    """
+    try:
+        there = _present(public)
+        manifest = _read_manifest(there.get(MANIFEST))
+        defects = [] if isinstance(manifest, str) else _defects(there, manifest["files"])
+    except OSError as error:
+        raise DataError(
+            f"{shown_path(public)}: cannot be read as a release: {reason(error)}; correct the path or the permissions"
+        ) from None
+    if isinstance(manifest, str):
+        inside = public / "public"
+        if (inside / MANIFEST).is_file():
+            raise DataError(
+                f"{shown_path(public)}: it is what a run wrote; give the release in it, {shown_path(inside)}"
+            )
+        raise DataError(f"{shown_path(public / MANIFEST)}: {manifest}; {remedy}")
+    if defects:
+        more = f" and {len(defects) - _MOST_DEFECTS} more" if len(defects) > _MOST_DEFECTS else ""
+        raise DataError(f"{shown_path(public)}: {', '.join(defects[:_MOST_DEFECTS])}{more}; {remedy}")
+    return manifest
+
+
+def _read_manifest(path: Path | None) -> dict[str, Any] | str:
+    """The manifest at ``path``, or what is wrong with it."""
+    if path is None or not path.is_file():
+        return "is missing"
+    try:
+        manifest = manifest_at(path)
+        files = manifest["files"]
+        require_version(manifest)
+        entry = manifest["ledger"]
+        released = any(name == RELEASE or is_part(name) for name in files)
+        whole = released and (entry is None or isinstance(entry["record"], str)) and all(
+            _is_named(name)
+            and isinstance(file["sha256"], str) and isinstance(file["bytes"], int)
+            for name, file in files.items()
+        )  # fmt: skip
+    except DataError as error:
+        return str(error)
+    except MALFORMED:
+        return "is not what was written"
+    return manifest if whole else "does not list the release's files"
+
+
+def _is_named(name: str) -> bool:
+    """Whether a release may have a file of this name: in its directory, in that of its tables or of its parts."""
+    within = name.removeprefix(f"{RELEASE if is_part(name) else FOLDER}/")
+    return Path(within).name == within and within not in ("", ".", "..") and name not in (MANIFEST, FOLDER)
+
+
+def _present(public: Path) -> dict[str, Path]:
+    """What is in the directory by its path there: of its tables' and its parts' what is in them, others themselves."""
+    found = {path.name: path for path in public.iterdir()}
+    for name in (FOLDER, RELEASE):
+        within = found.get(name)
+        if within is not None and within.is_dir() and not within.is_symlink():
+            del found[name]
+            found |= {f"{name}/{path.name}": path for path in within.iterdir()}
+    return found
+
+
+def _defects(there: dict[str, Path], files: dict[str, dict[str, Any]]) -> list[str]:
+    """What is wrong with the files, one by one."""
+    found = [f"{unquoted(name)} is missing" for name in sorted(files) if name not in there]
+    for name in sorted(set(files) & set(there)):
+        path, known = there[name], files[name]
+        if path.is_symlink() or not path.is_file():
+            found.append(f"{unquoted(name)} is not a file")
+        elif path.stat().st_size != known["bytes"]:
+            found.append(f"{unquoted(name)} has {path.stat().st_size:,} bytes and not {known['bytes']:,}")
+        elif file_digest(path) != known["sha256"]:
+            found.append(f"{unquoted(name)} is not what was written (its SHA-256 is another)")
+    return found + [f"{shown(name)} is not of this release" for name in sorted(set(there) - set(files) - {MANIFEST})]
+
+
+def _require_counts(folder: Path, manifest: dict[str, Any]) -> None:
+    """Refuse counts that do not add up, and tables that are not their sums; `DataError` names the unit at fault."""
+    tables, limited = list(manifest.get("tables", {})), LIMITS in manifest["files"]  # since version 1.5
+    schema = schema_of(folder, manifest)
+    _require_columns(folder, manifest, tables, schema)
+    if GEOGRAPHY not in manifest["files"] and not (tables or limited):
+        for release in _levels_alone(folder, manifest, schema):
+            _require_possible(folder / RELEASE, release)
+        _require_named(folder, manifest, ())
+        return
+    release = read_counts(folder, manifest)
+    _require_possible(folder / RELEASE, release)
+    if limited:
+        _require_limits(folder / LIMITS, release, schema)
+    asked = answer_tables(tables, schema)
+    _require_named(folder, manifest, asked)
+    for table in asked:
+        for path, column in zip(paths_of(table), (None, "value"), strict=True):
+            if column is not None and f"{path}.parquet" not in manifest["files"]:
+                continue  # a release in parts has no estimates beside its tables
+            _require_table(folder / f"{path}.parquet", table, release, column)
+
+
+def _levels_alone(folder: Path, manifest: Mapping[str, Any], schema: Schema) -> Iterator[Release]:
+    """Of a release without a table of units, as earlier versions wrote them: every level beneath the root. This much is
+    known, that all units of a level are in the root.
+    """
+    path, sizes, cells = folder / RELEASE, level_sizes(folder, manifest), [str(cell) for cell in manifest["cells"]]
+    units, columns = read_cells(path, sizes, cells, None, ["value"])
+    ends = np.cumsum(list(sizes.values())).tolist()
+    root, *levels = sizes
+    for level, begin, end in zip(levels, ends, ends[1:], strict=False):
+        # Siblings go by their GEOIDs.
+        order = begin + pc.array_sort_indices(units[begin:end]).to_numpy().astype(np.int64)
+        there = np.concatenate([[0], order])
+        geography = Geography((root, level), Tree.from_family_sizes([[end - begin]]), units.take(pa.array(there)))
+        values = columns["value"][there]
+        with as_release(path):
+            yield Release.of_values(geography, cells, values, method="", fit_for_release=False, schema=schema)
+
+
+def _require_possible(path: Path, release: Release) -> None:
+    """Refuse records in a cell that the schema's zeros exclude."""
+    if not release.schema.zeros:
+        return
+    for begin in range(0, int(release.starts[-1]), _ENTRIES_AT_ONCE):
+        cells, counts = release.entries(slice(begin, min(begin + _ENTRIES_AT_ONCE, int(release.starts[-1]))))
+        seen = np.unique(cells)
+        wrong = np.flatnonzero(np.isin(cells, seen[release.schema.excluded(seen)]))
+        if len(wrong):
+            entry = int(wrong[0])
+            node = int(np.searchsorted(release.starts, begin + entry, side="right")) - 1
+            raise DataError(
+                f"{shown_path(path)}: {release.described(node, int(cells[entry]))}: it has {counts[entry]}, and no "
+                f"record can be in this cell (structural zero); {FETCH}"
+            )
+
+
+def _require_named(folder: Path, manifest: Mapping[str, Any], asked: Sequence[AnswerTable]) -> None:
+    """Refuse files of tables that the manifest does not name: nobody would compare them with the counts."""
+    named = {path for table in asked for path in paths_of(table)}
+    tables = [name for name in manifest["files"] if name.startswith(f"{FOLDER}/")]
+    others = [name for name in tables if name.rpartition(".")[0] not in named]
+    if others:
+        raise DataError(f"{shown_path(folder)}: {unquoted(others[0])} is of no table that the manifest names; {FETCH}")
+
+
+def _require_columns(folder: Path, manifest: Mapping[str, Any], tables: Sequence[str], schema: Schema) -> None:
+    """Refuse tables of more columns than their files can have, before the columns are named."""
+    size = sum(facts["bytes"] for name, facts in manifest["files"].items() if name.startswith(f"{FOLDER}/"))
+    queries = [Query.parse(name, schema) for name in tables if known_columns(name, schema) is None]
+    if sum(query.n_answers for query in queries) > size:
+        raise DataError(f"{shown_path(folder / MANIFEST)}: names tables of more columns than {FOLDER}/ has; {FETCH}")
+
+
+def _require_limits(path: Path, release: Release, schema: Schema) -> None:
+    """Refuse counts outside the limits that they keep."""
+    limits = released_limits(path, release.geography, schema)
+    for query, (low, high) in limits.by_query.items():
+        answers = release.answers_of(slice(0, release.geography.n_nodes), query)
+        wrong = np.argwhere((answers < low) | (answers > high))
+        if len(wrong):
+            node, answer = (int(k) for k in wrong[0])
+            raise DataError(
+                f"{shown_path(path)}: {release.geography.describe(node)}, query {shown(query.name)}, answer "
+                f"{shown(query.labels()[answer])}: {RELEASE} has {answers[node, answer]}, outside its limits; {FETCH}"
+            )
+
+
+def _require_table(path: Path, table: AnswerTable, release: Release, column: str | None) -> None:
+    """Refuse a table that is not of the release's counts; ``column``: where they stand, None where each has its own."""
+    names = [one.name for one in table.columns]
+    times = 1 if column is None else len(names)
+    longest = {"geoid": longest_text(release.geography.identifiers)}
+    require_texts(path, longest | ({} if column is None else {"column": longest_text(names)}))
+    with pq.ParquetFile(path) as file:
+        if file.metadata.num_rows != release.geography.n_nodes * times:
+            raise DataError(_not_its_units(path))
+        begin, wanted = 0, ["geoid", *(names if column is None else ["column", column])]
+        # Some rows at a time: of a nation the answers of every unit would fill the memory.
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=wanted):
+            _require_rows(path, table, release, column, begin, batch)
+            begin += len(batch)
+
+
+def _require_rows(
+    path: Path,
+    table: AnswerTable,
+    release: Release,
+    column: str | None,
+    begin: int,
+    rows: pa.RecordBatch,
+) -> None:
+    """`_require_table` of consecutive ``rows``, of which ``begin`` is the first's number."""
+    geography, names = release.geography, [one.name for one in table.columns]
+    times = 1 if column is None else len(names)
+    numbers = np.arange(begin, begin + len(rows))
+    if begin + len(rows) > geography.n_nodes * times:
+        raise DataError(_not_its_units(path))
+    first, stop = begin // times, -(-(begin + len(rows)) // times)
+    units = geography.identifiers.take(pa.array(numbers // times))
+    same = rows["geoid"].cast(pa.string()).equals(units.cast(pa.string()))
+    if same and column is not None:
+        same = rows["column"].cast(pa.string()).equals(pa.array(names).take(pa.array(numbers % times)))
+    if not same:
+        raise DataError(_not_its_units(path))
+    expected = table_counts(table, release, slice(first, stop))
+    if column is None:
+        given = np.stack([rows[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
+    else:
+        given, expected = rows[column].to_numpy(zero_copy_only=False), expected.reshape(-1)[numbers - first * times]
+    wrong = np.argwhere(given != expected)
+    if len(wrong):
+        place = tuple(int(one) for one in wrong[0])
+        row, k = begin + place[0], place[1] if column is None else (begin + place[0]) % times
+        raise DataError(
+            f"{shown_path(path)}: {geography.describe(row // times)}, column {shown(names[k])}: it has {given[place]}, "
+            f"and the cells of {RELEASE} add up to {expected[place]}; {FETCH}"
+        )
+
+
+def _not_its_units(path: Path) -> str:
+    return f"{shown_path(path)}: its rows are not the units of {RELEASE}; {FETCH}"
