@@ -25,9 +25,9 @@ from topdown.confidential.measure import measurable
 from topdown.config import load_config
 from topdown.pipeline.limit_reading import read_limits
 from topdown.pipeline.reading import read_input
+from topdown.projection.cvxpy_programs import solve_family
 from topdown.projection.families import Family, Sparse, solve_compiled
 from topdown.projection.method import METHODS, CvxpySolver
-from topdown.projection.reference import solve_family
 from topdown.projection.solver_inputs import descent_of
 from topdown.workload.redistricting import PERSONS
 

@@ -22,7 +22,7 @@ from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
-from topdown.projection import reference
+from topdown.projection import cvxpy_programs
 from topdown.projection.cross_checks import parts_again
 from topdown.projection.families import Family, Solved
 from topdown.projection.method import CvxpySolver
@@ -193,7 +193,7 @@ def test_the_key_chooses_the_parts_that_are_solved_again() -> None:
 def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Going down alone: above the parts both solutions are the same."""
     going_down = False
-    right = reference.solve_family
+    right = cvxpy_programs.solve_family
 
     def look(name: str, _: object) -> None:
         nonlocal going_down
@@ -203,7 +203,7 @@ def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, mon
         found = right(program, solver)
         return found._replace(x=found.x + 0.05 * going_down)
 
-    monkeypatch.setattr(reference, "solve_family", wrong)
+    monkeypatch.setattr(cvxpy_programs, "solve_family", wrong)
     with pytest.raises(ProjectionError, match=r"differ by 0\.05 on every family of part 0000.*nothing was released"):
         parted(folder, "other", 8, AtOnce(look))
     assert not (folder / "other" / "public").exists()

@@ -10,10 +10,10 @@ import pytest
 from support.histograms import RandomFamily, random_family
 from topdown.projection import family_kernel
 from topdown.projection.conditions import Rows
+from topdown.projection.cvxpy_programs import solve_family
 from topdown.projection.families import Family
 from topdown.projection.method import CvxpySolver
 from topdown.projection.precision_matrices import Gathered
-from topdown.projection.reference import solve_family
 
 
 def solve(family: RandomFamily, rows: Rows | None = None) -> tuple[Any, Any, Any, int, int]:

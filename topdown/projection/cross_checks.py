@@ -273,10 +273,10 @@ def _problem_of(part: Measurements, estimate: Estimate, nodes: IntArray, cells: 
 def _cells_apart(problem: Problem, values: FloatArray, method: Method, solver: str) -> Difference:
     """How far ``values`` (cells x nodes) are from a second solution at the node where that is most, beside what is
     accepted."""
-    from topdown.projection import reference
+    from topdown.projection import cvxpy_programs
 
     program = method.stated(method.for_cells().program, problem)
-    again = reference.solve_cells(program, CvxpySolver(solver, {}))
+    again = cvxpy_programs.solve_cells(program, CvxpySolver(solver, {}))
     rounding, deviation = resolution(
         values, problem.values, problem.variance, problem.tree, by_family=not method.upward
     )
@@ -395,13 +395,13 @@ def _program(descent: Descent, tree: Tree, parent: int, above: Sparse) -> _Progr
 
 def _family_apart(family: Family, first: Sequence[Query], whole_total: bool, method: Method, solver: str) -> Difference:
     """How far a child's two solutions are apart where that is most standard deviations, in the pass where it is."""
-    from topdown.projection import reference
+    from topdown.projection import cvxpy_programs
 
     own = method.for_families()
     passes, last, solved = in_order(family, first, own.solve, whole_total=whole_total)
     found = []
     for program, x in [*((classes.program, one.x) for classes, one in passes), (last, solved.x)]:
-        difference = reference.solve_family(method.stated(own.program, program), CvxpySolver(solver, {})).x - x
+        difference = cvxpy_programs.solve_family(method.stated(own.program, program), CvxpySolver(solver, {})).x - x
         information = program.known.table[:, program.pattern]
         distance = np.sqrt(np.maximum(np.einsum("ck,ckl,cl->c", difference, information, difference), 0.0))
         worst = int(np.argmax(distance))

@@ -214,7 +214,7 @@ class _Program:
 
     def by_cvxpy(self, solver: CvxpySolver) -> tuple[FloatArray, FloatArray]:
         """The same by a solver, which states the multipliers as well."""
-        from topdown.projection.reference import cp, run_solver
+        from topdown.projection.cvxpy_programs import cp, run_solver
 
         e = cp.Variable(len(self.y))
         kept = np.flatnonzero(np.asarray((abs(self.shared.rows)).sum(axis=1)).ravel() > 0)

@@ -157,7 +157,7 @@ def _of_cells(asked: _Asked) -> _Solution:
     for cells in blocks:
         problem = stated(measurements, asked.weights, nonnegative=asked.nonnegative, cells=cells)
         if asked.engine == "cvxpy":
-            from topdown.projection.reference import solve_cells
+            from topdown.projection.cvxpy_programs import solve_cells
 
             x = solve_cells(asked.method.stated(own.program, problem), asked.solver)
         else:
@@ -189,7 +189,7 @@ def _of_histograms(asked: _Asked) -> _Solution:
     components = Components(schema, queries_of(measured))
     x, covariance = own.solve(tree, components, weighted)
     if asked.engine == "cvxpy":
-        from topdown.projection.reference import solve_histograms
+        from topdown.projection.cvxpy_programs import solve_histograms
 
         x = solve_histograms(tree, schema, asked.method.stated(own.program, weighted), asked.solver)
     residuals = own.residuals(x, weighted, components, tree)
@@ -213,7 +213,7 @@ def _of_families(asked: _Asked, limits: AnswerLimits | None, upward: str | None,
     own, measurements, method = asked.method.for_families(), asked.measurements, asked.method
     program = own.program
     if asked.engine == "cvxpy":
-        from topdown.projection.reference import solve_family
+        from topdown.projection.cvxpy_programs import solve_family
 
         own = replace(own, solve=lambda family: solve_family(method.stated(program, family), asked.solver))
     tolerance = asked.tolerance(FAMILY_TOLERANCE)

@@ -100,9 +100,7 @@ def project_whole(
     require_known(weights, WEIGHTS, "weights")
     source = SecureSource() if source is None else source
     require_whole(measurements)
-    whole = histograms_down(
-        measurements, chosen, weights, limits, upward, order, whole=(rule, source), workers=workers
-    )
+    whole = histograms_down(measurements, chosen, weights, limits, upward, order, whole=(rule, source), workers=workers)
     return release_of(measurements, method, whole, source)
 
 

@@ -10,7 +10,7 @@ import pytest
 import topdown as td
 from support.histograms import random_tree
 from topdown.errors import ProjectionError
-from topdown.projection import cross_checks, reference
+from topdown.projection import cross_checks, cvxpy_programs
 from topdown.projection.cross_checks import cross_check_families
 from topdown.projection.families import LEAST_SQUARES, Descent, Family, Solved, Sparse, descend, solve_compiled
 from topdown.projection.method import METHODS, CvxpySolver, Method
@@ -59,20 +59,20 @@ def test_of_many_families_a_random_part_is_solved(
 def test_a_solver_that_gives_up_is_followed_by_others(
     solved: tuple[Descent, Method, list[Sparse]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = reference.solve_family
+    right = cvxpy_programs.solve_family
 
     def moody(program: Family, solver: CvxpySolver) -> Solved:
         if solver.name == "OSQP":
             raise ProjectionError("gave up")
         return right(program, solver)
 
-    monkeypatch.setattr(reference, "solve_family", moody)
+    monkeypatch.setattr(cvxpy_programs, "solve_family", moody)
     assert cross_check_families(*solved).solver == "CLARABEL"
 
     def sulky(program: Family, solver: CvxpySolver) -> Solved:
         raise ProjectionError(f"{solver.name} gave up")
 
-    monkeypatch.setattr(reference, "solve_family", sulky)
+    monkeypatch.setattr(cvxpy_programs, "solve_family", sulky)
     with pytest.raises(ProjectionError, match="OSQP gave up"):
         cross_check_families(*solved)
 
