@@ -14,7 +14,7 @@ import numpy as np
 from topdown.geography.tree import Families, FloatArray, Tree
 from topdown.projection.certificate import Residuals, off_sums
 from topdown.projection.equality import measured_or_zero, open_leaves, upward_gains
-from topdown.projection.multipliers import EPS, OWN, BoolArray, Conditions, InnerNodes, pool
+from topdown.projection.multipliers import EPS, OWN, BoolArray, InnerNodes, NodeConditions, pool
 
 FINE = 2e-11
 """The slack at which residuals are read at first: a solution to rounding is seen to be one."""
@@ -146,8 +146,8 @@ class _Own(NamedTuple):
             x, y = x - lower, y - lower
         return cls(x, y, variance, unit, rounding, np.sqrt(unit), np.zeros(x.shape, np.bool_))
 
-    def conditions(self) -> Conditions:
-        return Conditions.of(*self)
+    def conditions(self) -> NodeConditions:
+        return NodeConditions.of(*self)
 
 
 class _WholeTree(NamedTuple):
