@@ -11,10 +11,20 @@ import topdown as td
 from support.trees import Case, cases, measurements, trees, wide_trees
 from topdown.geography import tree as tree_module
 from topdown.geography.tree import FloatArray, Tree
-from topdown.projection.certificate import Certificate, Residuals, certify, off_sums
+from topdown.projection import project
+from topdown.projection.certificate import (
+    SOLVER_TOLERANCE,
+    TOLERANCE,
+    Certificate,
+    Residuals,
+    certify,
+    off_sums,
+    worst_of,
+)
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.method import METHODS as projection_methods
 from topdown.projection.optimality import FINE, family_optimality, tree_optimality
+from topdown.projection.project import certified
 from topdown.projection.solver_inputs import stated
 
 METHODS = [("top-down", True), ("top-down", False), ("gls", False), ("gls-top-down", True), ("joint", True)]
@@ -245,3 +255,36 @@ def test_what_is_judged_piece_by_piece_is_judged_as_a_whole(method: str, case: C
         one = next(one for one in whole if one.first <= at < one.first + one.gap.shape[-1])
         gap, rounding, deviation = (column[0, at - one.first] for column in one[:3])
         assert (gap - rounding) / deviation == pytest.approx(found.deviations, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["top-down", "gls", "gls-top-down", "joint"])
+@pytest.mark.parametrize("off", [0.0, 0.5])
+@pytest.mark.parametrize("solver", [False, True])
+def test_cells_together_have_the_certificate_of_the_worst_alone(
+    method: str, off: float, solver: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one of them is met to a solver's tolerance alone."""
+    rng = np.random.default_rng(11)
+    tree = Tree.from_family_sizes([[4], [5, 1, 3, 6]])
+    values = tree.aggregate(rng.poisson(5.0, (7, tree.n_leaves)).astype(float)) + 5 * rng.laplace(size=(7, 20))
+    variance = np.where(np.arange(20) == 2, 0.0, 50.0)
+    values[:, 2] = np.rint(np.abs(values[:, 2]))
+    own = projection_methods[method].for_cells()
+    problem = stated(measurements(tree, values.T, variance), "variance", nonnegative=method != "gls")
+    x = own.solve(problem)
+    x[3, 10] += off + 1e-6 * solver
+    tolerance = SOLVER_TOLERANCE if solver else TOLERANCE
+    together = certified(problem, x, own, tolerance)
+    monkeypatch.setattr(project, "_VALUES_AT_ONCE", 1)
+    alone = certified(problem, x, own, tolerance)
+    each = [certified(problem.of_cells(slice(k, k + 1)), x[k : k + 1], own, tolerance) for k in range(7)]
+    assert together == alone == worst_of(each)
+    assert together.holds() is (off == 0.0 and not solver)
+
+
+def test_pieces_that_follow_upon_each_other_are_one() -> None:
+    x = np.array([[24.0, 14, -1, 3, 11, 2, 1]])
+    tree = Tree.from_family_sizes([[2], [2, 2]])
+    v = np.full(7, 4.0)
+    pieces = list(family_optimality(x, x + 1.0, v, tree, None, nonnegative=True))
+    assert certify([Residuals.together(pieces)], v, nonnegative=True) == certify(pieces, v, nonnegative=True)

@@ -10,7 +10,8 @@ from support.histograms import QUERIES, SCHEMA, RandomTree, random_tree
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection.families import LEAST_SQUARES, dense, descend, solve_compiled
+from topdown.projection.certificate import certify
+from topdown.projection.families import LEAST_SQUARES, Solved, dense, descend, residuals_of, solve_compiled
 from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
 from topdown.projection.precision_matrices import Information, known, own
@@ -196,3 +197,18 @@ def test_histograms_as_an_array() -> None:
     for node, (cells, counts) in enumerate(found):
         assert (values[node, cells] == counts).all()
         assert np.isclose(values[node].sum(), counts.sum())
+
+
+def test_what_is_negative_has_no_certificate_whatever_a_method_says_of_it() -> None:
+    """Of a method of one's own, too, that finds nothing lacking."""
+    case = random_tree(np.random.default_rng(5), exact=False)
+    descent = descent_of(case.measurements(), METHODS["top-down"], "variance")
+    family = descent.family(0, slice(0, 1), None)
+    x = solve_compiled(family).x
+    nothing = np.zeros_like(x), np.zeros_like(x), np.ones_like(x)
+    for low, holds in ((0.0, True), (-1e-9, False)):
+        x[0, 0] = low
+        found = residuals_of(nothing, family, Solved(x, np.zeros(x.shape[1]), np.zeros((1, 0))))
+        certificate = certify([found], np.ones(1), nonnegative=True)
+        assert certificate.holds() is holds
+        assert certificate.most_negative == low

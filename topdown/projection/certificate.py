@@ -57,16 +57,18 @@ class Residuals(NamedTuple):
         lacking: tuple[FloatArray, FloatArray, FloatArray],
         *,
         nonnegative: bool,
-        sums: tuple[FloatArray, FloatArray, int] = (np.zeros(0), np.zeros(0), 0),
+        sums: tuple[FloatArray, FloatArray, int] | None = None,
     ) -> Residuals:
         """Of nodes with the values ``x`` (..., nodes), from what they are ``lacking`` (gap, rounding, deviation) and
         what sums are off, are allowed and begin with. What is negative and is not to be lacks as much."""
         gap, rounding, deviation = lacking
+        off, allowed, above = sums or (np.zeros((*gap.shape[:-1], 0)), np.zeros((*gap.shape[:-1], 0)), 0)
         smallest = float(x.min())
         if nonnegative and not smallest >= 0:
             # A sign that is off by more than rounding has no unit in which it might be small.
             gap, deviation = np.maximum(gap, -x), np.where(-x > rounding, 0.0, deviation)
-        return cls(gap, rounding, deviation, *sums[:2], smallest, float(max(x.max(), -smallest)), first, sums[2])
+        largest = float(max(x.max(), -smallest))
+        return cls(gap, rounding, deviation, off, allowed, smallest, largest, first, above)
 
     @classmethod
     def together(cls, pieces: Sequence[Residuals]) -> Residuals:
