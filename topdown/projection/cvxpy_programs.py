@@ -213,12 +213,9 @@ def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArra
 
 def consistency_matrix(tree: Tree) -> sp.csr_array:
     """A (families x nodes) with A x = 0 if and only if every family of x adds up."""
-    rows = np.repeat(np.arange(tree.n_families), np.diff(tree.child_offsets))
-    ones = np.ones(len(rows))
-    shape = (tree.n_families, tree.n_nodes)
-    children = sp.coo_array((ones, (rows, np.arange(1, tree.n_nodes))), shape)
-    parents = sp.coo_array((np.ones(shape[0]), (np.arange(shape[0]), np.arange(shape[0]))), shape)
-    return sp.csr_array(children - parents)
+    children = _sums(np.diff(tree.child_offsets))
+    beside_root = sp.hstack([sp.csr_array((tree.n_families, 1)), children])
+    return sp.csr_array(beside_root - sp.eye_array(tree.n_families, tree.n_nodes))
 
 
 def _sums(sizes: IntArray) -> sp.csr_array:
