@@ -78,9 +78,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     with thread_pool(workers) as pool, ExitStack() as held:
         folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))
         laws = None
-        tree = measurements.geography.tree
-        # One projection is made after the other, which leaves a processor idle; one leaf stands for many in the laws.
-        if pool is not None and _one_by_one(tree) and 8 * tree.n_families <= tree.n_nodes:
+        if pool is not None and finds_laws_early(measurements.geography.tree):
             laws = pool.submit(laws_beforehand, measurements, config.output.confidence)
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
@@ -207,6 +205,12 @@ def projected(
 def _one_by_one(tree: Tree) -> bool:
     """Whether a family, or the whole tree, is so large that two projections at once would take the most memory."""
     return tree.n_nodes > _LARGE_TREE or int(np.diff(tree.child_offsets).max(initial=1)) > _LARGE_FAMILY
+
+
+def finds_laws_early(tree: Tree) -> bool:
+    """Whether the laws of errors are found beside the projection: where one projection is made after the other, which
+    leaves a processor idle, and one leaf stands for many in the laws."""
+    return _one_by_one(tree) and 8 * tree.n_families <= tree.n_nodes
 
 
 def require_solver(config: DerivationConfig) -> None:
