@@ -19,7 +19,7 @@ from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
-from topdown.projection.project import stated
+from topdown.projection.solver_inputs import stated
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
 from topdown.uncertainty.laws.answer_forms import answer_rows
 from topdown.uncertainty.laws.error_law import Shape, quantile
