@@ -20,13 +20,13 @@ from topdown.tables.parquet_folder import PARQUET, parts_of
 from topdown.tables.text import TEXT, separator_meant
 from topdown.wording import NOT_UTF8, column_name, column_names, reason, shown, shown_path, unquoted
 
-KINDS = (PARQUET, TEXT, WORKBOOK)
+FILE_KINDS = (PARQUET, TEXT, WORKBOOK)
 """Every kind of file that tables are read from: the only place where the ending of a name becomes a reader."""
 
-ENDINGS = tuple(ending for kind in KINDS for ending in kind.endings)
+ENDINGS = tuple(ending for kind in FILE_KINDS for ending in kind.endings)
 """How the names of the files end that are read, in whatever case."""
 
-UNREADABLE = (pa.ArrowException, OSError, *(error for kind in KINDS for error in kind.unreadable))
+UNREADABLE = (pa.ArrowException, OSError, *(error for kind in FILE_KINDS for error in kind.unreadable))
 """What a file that is damaged or of another kind raises in the libraries that read it."""
 
 Watch = Callable[[int, int], None]
@@ -142,7 +142,7 @@ def kind_of(path: Path) -> FileKind:
     for an unknown one."""
     if path.is_dir():
         return PARQUET
-    for kind in KINDS:
+    for kind in FILE_KINDS:
         if path.name.lower().endswith(kind.endings):
             return kind
     what = "an old Excel's; save it as .xlsx, or" if path.suffix.lower() == ".xls" else f"give {', '.join(ENDINGS)}, or"

@@ -239,9 +239,10 @@ class AnswerErrors:
         if len(self.noise.queries) > 1 or len(self.components.blocks) > 1 or self.noise.schema.n_cells > 1:
             return None
         (query,) = self.noise.queries
-        kind, variance = (
-            np.concatenate([level[query] for level in levels]) for levels in (self.noise.kind, self.noise.variance)
-        )
+        kind, variance = np.full(self.tree.n_nodes, -1, np.int32), np.full(self.tree.n_nodes, np.inf)
+        for index, (kinds, variances) in enumerate(zip(self.noise.kind, self.noise.variance, strict=True)):
+            if query in kinds:
+                kind[self.tree.level(index)], variance[self.tree.level(index)] = kinds[query], variances[query]
         noise = self.noise.known.cumulants[kind]
         found, of_families = upward_moments(variance, noise, self.tree), np.zeros(self.tree.n_families)
         for families in self.tree.families_up():
