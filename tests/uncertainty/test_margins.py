@@ -15,6 +15,7 @@ from support.trees import geography
 from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
 from topdown.machine.parallel import thread_pool
+from topdown.release.whole_counts import DenseCounts
 from topdown.uncertainty import node_intervals
 from topdown.uncertainty.error_law import Shape
 from topdown.uncertainty.interval import interval
@@ -104,7 +105,7 @@ def test_the_table_has_the_released_count_within() -> None:
 def test_a_release_far_from_the_estimate_widens_the_interval_up_to_it() -> None:
     measurements = measured(3)
     release = td.round_counts(td.project(measurements, "gls-top-down"), source=td.SeededSource(1))
-    far = dataclasses.replace(release, values=release.values * 1000)
+    far = dataclasses.replace(release, held=DenseCounts(release.values * 1000))
     frame, plain = td.margins(measurements, far), td.margins(measurements)
     np.testing.assert_array_equal(frame["upper"], np.maximum(plain["upper"], far.values[:, 0]))
     np.testing.assert_array_equal(frame["lower"], np.minimum(plain["lower"], far.values[:, 0]))
@@ -243,7 +244,7 @@ def test_measurements_without_a_law_are_refused() -> None:
 
 def test_a_release_of_other_units_is_refused() -> None:
     release = td.round_counts(td.project(measured(0), "gls-top-down"), source=td.SeededSource(1))
-    other = dataclasses.replace(release, cells=("houses",))
+    other = dataclasses.replace(release, names=("houses",))
     with pytest.raises(DataError, match="other units or cells"):
         td.margins(measured(0), other)
 
