@@ -26,12 +26,11 @@ from record import RESULTS, machine
 import topdown as td
 from topdown.machine.files import whole_file
 from topdown.projection.linear_answers import linear_answers
-from topdown.uncertainty.answer_intervals import answer_intervals
-from topdown.uncertainty.answer_laws import AnswerLaws
-from topdown.uncertainty.error_law import quantile
-from topdown.uncertainty.fieller import fieller
-from topdown.uncertainty.histogram_regions import HistogramSums, Part
-from topdown.uncertainty.sums import sum_margin
+from topdown.uncertainty.intervals import intervals
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
+from topdown.uncertainty.laws.error_law import quantile
+from topdown.uncertainty.regions import Part, Regions
+from topdown.uncertainty.sum_intervals import fieller, sum_margin
 from topdown.workload import Query
 
 DATA = Path(__file__).parents[1] / "data"
@@ -147,13 +146,13 @@ class Case:
         known = AnswerLaws.of(first)
         self.columns = {q: known.of_columns([(q, k) for k in range(q.n_answers)]) for q in self.queries}
         self.truth = {q: q.answers(self.counts.values) for q in self.queries}
-        self.sums = list(self._sums(HistogramSums(first)))
+        self.sums = list(self._sums(Regions(first)))
 
     def measured(self, draw: int) -> td.Measurements:
         """One draw."""
         return td.measure(self.counts, self.plan, source=td.SeededSource((2027, self.name, draw)))
 
-    def _sums(self, known: HistogramSums) -> Iterator[Sum]:
+    def _sums(self, known: Regions) -> Iterator[Sum]:
         rng, leaves = np.random.default_rng(5), self.geography.tree.leaves
         n_leaves = leaves.stop - leaves.start
         nodes: dict[int, list[Nodes]] = {}
@@ -177,9 +176,9 @@ class Case:
                     yield self._share(known, Part(region, query, answers[-1]), Part(region, total, 0))
 
     def _plain(
-        self, known: HistogramSums, kind: str, regions: list[Nodes], query: Query, answers: list[int], *, signed: bool
+        self, known: Regions, kind: str, regions: list[Nodes], query: Query, answers: list[int], *, signed: bool
     ) -> Iterator[Sum]:
-        found = known.sums(regions, query, answers)
+        found = known.answers(regions, query, answers)
         for answer in answers:
             for number, region in enumerate(regions):
                 _, variance, shape = found[answer].row(number)
@@ -192,16 +191,18 @@ class Case:
                 part = Part(region, query, answer)
                 yield Sum(kind, part, None, self._true(part), bounds)
 
-    def _share(self, known: HistogramSums, part: Part, whole: Part) -> Sum:
-        ratio, shape = known.share(part, whole)
-        shape = cache(shape)
+    def _share(self, known: Regions, part: Part, whole: Part) -> Sum:
+        ratio, shapes = known.share(part, whole)
+        at = cache(lambda share: shapes(np.array([share]))[0])
 
         @cache
         def reach(share: float, alpha: float) -> float:
-            return quantile(shape(share), alpha / 2.0)
+            return quantile(at(share), alpha / 2.0)
 
         def bounds(a: float, b: float, alpha: float) -> tuple[float, float]:
-            return fieller(ratio._replace(part=a, whole=b), lambda share: reach(share, alpha))[2:4]
+            return fieller(
+                ratio._replace(part=a, whole=b), lambda shares: [reach(one, alpha) for one in shares.tolist()]
+            )[2:4]
 
         of_whole = self._true(whole)
         truth = self._true(part) / of_whole if of_whole else float("nan")
@@ -219,9 +220,8 @@ class Case:
             answer = linear.answers_of(everywhere, query)
             x[query] = answer.values
             for confidence in CONFIDENCES:
-                low, high = answer_intervals(
-                    answer.values, np.asarray(answer.variance), columns, self.geography.tree, 1.0 - confidence, None
-                )
+                variance = columns.settled(np.asarray(answer.variance))
+                low, high = intervals(answer.values, variance, columns, self.geography.tree, 1.0 - confidence)
                 truth = self.truth[query]
                 yield "answers", confidence, truth.reshape(-1), ((low <= truth) & (truth <= high)).reshape(-1)
         for confidence in CONFIDENCES:

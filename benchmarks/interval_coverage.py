@@ -24,8 +24,8 @@ from record import RESULTS, machine
 
 import topdown as td
 from topdown.machine.files import whole_file
-from topdown.uncertainty.error_law import NORMAL, tail
-from topdown.uncertainty.margins import node_margins
+from topdown.uncertainty.laws.error_law import NORMAL, tail
+from topdown.uncertainty.margins import margins_of
 
 DATA = Path(__file__).parents[1] / "data"
 EDGES = (1, 10, 100, 1_000)
@@ -70,7 +70,7 @@ def replicate(counts: td.Counts, plan: td.Plan, number: int, confidence: float) 
     many units (4 x classes), how many are covered, the lengths of the intervals and of those of least squares."""
     measurements = td.measure(counts, plan, source=td.SeededSource((2026, number)))
     release = td.round_counts(td.project(measurements, "gls-top-down"), source=td.SeededSource((2026, number, "ties")))
-    margins = node_margins(measurements, release, confidence=confidence)
+    margins = margins_of(measurements, release, confidence=confidence)
     truth, leaves = counts.values, counts.geography.tree.leaves
     holds = (margins.lower <= truth) & (truth <= margins.upper)
     normal = float(tail(NORMAL).quantile(np.array([(1.0 - confidence) / 2.0]))[0])

@@ -19,9 +19,8 @@ from record import peak_memory, save, timed
 from synthetic import BLOCKS, WIDTHS, nation
 
 import topdown as td
-from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.laws import laws_of_nodes
-from topdown.uncertainty.margins import node_margins
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
+from topdown.uncertainty.margins import margins_of
 from topdown.uncertainty.regions import Regions
 
 REGION_BLOCKS = 9_000_000
@@ -43,13 +42,13 @@ def nodes(blocks: int) -> dict[str, float]:
     release = td.round_counts(td.project(measurements, "gls-top-down"))
     before = peak_memory()
     with timed(figures, "laws of all nodes"):
-        laws = laws_of_nodes(measurements, known_noise(measurements))
-    print(f"  {len(laws[1].shapes):,} shapes of laws")
-    figures["shapes"] = float(len(laws[1].shapes))
+        laws = AnswerLaws.of(measurements)
+    print(f"  {len(laws.of_cells):,} shapes of laws")
+    figures["shapes"] = float(len(laws.of_cells))
     del laws
     begun = time.process_time()
     with timed(figures, "all margins"):
-        node_margins(measurements, release)
+        margins_of(measurements, release)
     figures["processor seconds, all margins"] = time.process_time() - begun
     figures["seconds per million nodes"] = figures["all margins"] / measurements.geography.n_nodes * 1e6
     figures["peak GiB before"], figures["peak GiB"] = before, peak_memory()

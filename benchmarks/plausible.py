@@ -22,8 +22,8 @@ from interval_coverage import CLASSES, DATA, EDGES
 from record import RESULTS, machine
 
 import topdown as td
-from topdown.uncertainty.margins import node_margins
-from topdown.uncertainty.plausible import BURN_IN
+from topdown.research.plausible_tables import BURN_IN
+from topdown.uncertainty.margins import margins_of
 
 WIDTHS = {"county": 5, "tract": 11, "block group": 12, "block": 15}
 
@@ -39,7 +39,7 @@ def held(blocks: Path, cell: str, tables: int, epsilon: str) -> dict[str, object
     made = td.plausible_tables(measurements, tables, td.SeededSource((2026, cell, "tables")))
     each = (time.process_time() - begun) / (tables + BURN_IN)
     middle = made.quantiles(0.9)
-    margins, truth = node_margins(measurements), counts.values[:, 0]
+    margins, truth = margins_of(measurements), counts.values[:, 0]
     within = {
         "tables": (middle["lower"].to_numpy() <= truth) & (truth <= middle["upper"].to_numpy()),
         "margins": (margins.lower[:, 0] <= truth) & (truth <= margins.upper[:, 0]),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
-    from topdown.pipeline.aggregate import Aggregation, aggregate
+    from topdown.pipeline.aggregation import Aggregation, aggregate
     from topdown.pipeline.tabulation import tabulate
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
@@ -36,15 +36,16 @@ if TYPE_CHECKING:
     from topdown.release.tabulated import tabulated_release
     from topdown.release.verified import verify_release
     from topdown.release.whole_counts import Release
+    from topdown.research.plausible_tables import PlausibleTables, plausible_tables
     from topdown.simulation import fairness
-    from topdown.simulation.coverage import CoverageOptions
     from topdown.simulation.errors_table import ErrorTable
+    from topdown.simulation.interval_coverage import CoverageOptions
     from topdown.simulation.rules import FundShare, Threshold
     from topdown.simulation.simulate import simulate
     from topdown.tables.noisy_measurements import tabulation_units
     from topdown.uncertainty.margins import margins
-    from topdown.uncertainty.plausible import PlausibleTables, plausible_tables
-    from topdown.uncertainty.regions import Region, region
+    from topdown.uncertainty.regions import region
+    from topdown.uncertainty.sum_intervals import Region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -123,11 +124,11 @@ _MODULES = {
     "theory": "topdown.theory",
 }
 _HOMES = {
-    "Aggregation": "topdown.pipeline.aggregate",
+    "Aggregation": "topdown.pipeline.aggregation",
     "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
     "Counts": "topdown.confidential.counts",
-    "CoverageOptions": "topdown.simulation.coverage",
+    "CoverageOptions": "topdown.simulation.interval_coverage",
     "ErrorTable": "topdown.simulation.errors_table",
     "Estimate": "topdown.projection.estimate",
     "FundShare": "topdown.simulation.rules",
@@ -137,11 +138,11 @@ _HOMES = {
     "Measurements": "topdown.measurements.measurements",
     "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
-    "PlausibleTables": "topdown.uncertainty.plausible",
+    "PlausibleTables": "topdown.research.plausible_tables",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
-    "Region": "topdown.uncertainty.regions",
+    "Region": "topdown.uncertainty.sum_intervals",
     "Release": "topdown.release.whole_counts",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
@@ -149,12 +150,12 @@ _HOMES = {
     "StatisticPlan": "topdown.privacy.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
-    "aggregate": "topdown.pipeline.aggregate",
+    "aggregate": "topdown.pipeline.aggregation",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.confidential.statistic",
-    "plausible_tables": "topdown.uncertainty.plausible",
+    "plausible_tables": "topdown.research.plausible_tables",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",

@@ -24,7 +24,6 @@ from topdown.geography.geography import Geography
 from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.confidential_folder import confidential_directory, writing
-from topdown.pipeline.followed_margins import followed_margins
 from topdown.pipeline.group_columns import read_groupings
 from topdown.pipeline.limit_reading import read_limits, require_kept
 from topdown.pipeline.memory_needed import weigh
@@ -34,7 +33,7 @@ from topdown.projection.limits import AnswerLimits
 from topdown.report.comparison import FILE as SUMMARY
 from topdown.report.comparison import kept
 from topdown.report.geometry import read_outlines
-from topdown.report.groupings import Groupings, group_means
+from topdown.report.groupings import SIZE_CLASS, Groupings, group_means
 from topdown.report.page import render
 from topdown.report.results import StudyResults
 from topdown.report.sections.record_quality import records_frame
@@ -43,6 +42,7 @@ from topdown.report.summary import summarise
 from topdown.report.words import many
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed
+from topdown.simulation.interval_coverage import CoverageOptions, no_coverage
 from topdown.simulation.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
 from topdown.simulation.one_release import one_release, published_example
 from topdown.simulation.rules import FundShare, Level, Rule, Threshold
@@ -113,7 +113,7 @@ def study(
         )
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
     rules = _rules(config, geography, followed, groupings)
-    coverage = followed_margins(config, geography, followed, groupings, plan)
+    coverage = _followed_margins(config, geography, followed, groupings, plan)
     wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
     if queries is not None:
@@ -234,6 +234,28 @@ def _variants(
             stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates under noise {variant.name}")
             break
     return found
+
+
+def _followed_margins(
+    config: StudyConfig,
+    geography: Geography,
+    followed: Followed,
+    groupings: Groupings,
+    plan: Plan,
+) -> CoverageOptions | None:
+    """The intervals of the release that ``config`` describes, told apart by the study's size classes and groups.
+
+    None where noise has a law that no margins are known for.
+    """
+    if no_coverage(plan, geography, followed.queries[0].schema) is not None:
+        return None
+    grouped = {name: one for name, one in groupings.items() if name != SIZE_CLASS}
+    return CoverageOptions(
+        config.projection.method,
+        config.output.confidence,
+        tuple(config.study.size_classes),
+        group_means(grouped, followed.labels, []),
+    )
 
 
 def _rules(

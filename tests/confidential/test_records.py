@@ -141,7 +141,7 @@ def test_a_second_row_is_found_across_batches(tmp_path: Path, monkeypatch: pytes
         (RUN_TOML.replace("[input]", '[input]\nrows = "records"'), r"needs a section \[schema\]"),
         (RECORDS.replace('"records"', '"long"'), "count names the column of counts"),
         (RECORDS.replace('rows = "records"', 'rows = "records"\ncount = "n"'), "count names the column of counts"),
-        (RECORDS.replace('rows = "records"', 'rows = "person"'), "input.rows: .*'leaves', 'records', 'long' or 'pl94'"),
+        (RECORDS.replace('rows = "records"', 'rows = "person"'), "input.rows: .*'leaves', 'records', 'long', 'pl94'"),
         (RUN_TOML.replace('cells = ["adults", "children"]', ""), "input.cells is missing"),
     ],
 )

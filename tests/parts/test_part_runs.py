@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from topdown.pipeline.query import query_release
 
 import topdown as td
 from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
@@ -22,11 +23,11 @@ from topdown.machine.progress import Silent
 from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.query import query_release
-from topdown.pipeline.second_solutions import parts_again
 from topdown.privacy.ledger import Ledger
-from topdown.projection import family_crosscheck
+from topdown.projection import cvxpy_programs
+from topdown.projection.cross_checks import parts_again
 from topdown.projection.families import Family, Solved
+from topdown.projection.method import CvxpySolver
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import NOT_KEPT
 from topdown.release.read import read_measurements
@@ -237,17 +238,17 @@ def test_the_key_chooses_the_parts_that_are_solved_again() -> None:
 def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Going down alone: above the parts both solutions are the same."""
     going_down = False
-    right = family_crosscheck.solve_by_cvxpy
+    right = cvxpy_programs.solve_family
 
     def look(name: str, _: object) -> None:
         nonlocal going_down
         going_down = name == "down"
 
-    def wrong(program: Family, **asked: Any) -> Solved:
-        found = right(program, **asked)
+    def wrong(program: Family, solver: CvxpySolver) -> Solved:
+        found = right(program, solver)
         return found._replace(x=found.x + 0.05 * going_down)
 
-    monkeypatch.setattr(family_crosscheck, "solve_by_cvxpy", wrong)
+    monkeypatch.setattr(cvxpy_programs, "solve_family", wrong)
     with pytest.raises(ProjectionError, match=r"differ by 0\.05 on every family of part 0000.*nothing was released"):
         parted(folder, "other", 8, AtOnce(look))
     assert not (folder / "other" / "public").exists()

@@ -16,7 +16,7 @@ from support.places import SEVERAL_TOML, Command
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.aggregate import AGGREGATE_COLUMNS
+from topdown.pipeline.aggregation import AGGREGATE_COLUMNS
 
 
 @pytest.fixture

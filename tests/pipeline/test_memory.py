@@ -18,7 +18,7 @@ from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.pipeline import memory_needed, part_plan, reading
+from topdown.pipeline import leaf_reading, memory_needed, part_plan
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.draw import check
 
@@ -106,13 +106,13 @@ def test_nothing_is_compiled_where_a_compiler_does_not_fit(monkeypatch: pytest.M
 
 def test_counts_are_not_read_where_the_run_will_not_fit(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    real = reading.read_table
+    real = leaf_reading.read_table
 
     def watched(path: Path, columns: list[str], **options: Any) -> Any:
         read.extend(columns)
         return real(path, columns, **options)
 
-    monkeypatch.setattr("topdown.pipeline.reading.read_table", watched)
+    monkeypatch.setattr("topdown.pipeline.leaf_reading.read_table", watched)
     monkeypatch.setattr("topdown.pipeline.memory_needed.available_memory", lambda: 1 << 20)
     with pytest.raises(
         DataError,

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+import threading
 from concurrent.futures import Future
 from fractions import Fraction
 from pathlib import Path
@@ -27,11 +28,11 @@ from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.made_margins import laws_beforehand, made_margins
 from topdown.pipeline.reading import read_input
-from topdown.projection import crosscheck
+from topdown.projection import cross_checks
 from topdown.release import publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
-from topdown.uncertainty.laws import NodeLaws
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
 
 FILES = sorted(PUBLIC)
 
@@ -236,8 +237,8 @@ def test_a_large_release_written_again_is_the_same_bytes(tmp_path: Path, monkeyp
         chosen.append(sample_roots(tree, rng))
         return chosen[-1]
 
-    sample_roots = crosscheck._sample_roots
-    monkeypatch.setattr(crosscheck, "_sample_roots", choose)
+    sample_roots = cross_checks._sample_roots
+    monkeypatch.setattr(cross_checks, "_sample_roots", choose)
     rng = np.random.default_rng(4)
     codes = [f"{state:02d}{county:03d}" for state in range(1, 41) for county in range(300)]
     table = pd.DataFrame(
@@ -356,7 +357,7 @@ def test_disagreement_with_the_second_solution_releases_nothing(
 ) -> None:
     config = load_config(toy_run)
     with monkeypatch.context() as patch:
-        patch.setattr("topdown.projection.crosscheck.TOLERANCE", -1.0)
+        patch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
         patch.setattr(draw, "rehearse", lambda *_: None)
         with pytest.raises(ProjectionError, match=r"unbiased: .* cvxpy with OSQP differ by .*nothing was"):
             pipeline.run(config, workers=workers)
@@ -443,14 +444,20 @@ def test_laws_that_are_found_beforehand_change_nothing(toy_run: Path, monkeypatc
     pipeline.run(config)
     first = contents(public)
     shutil.rmtree(public)
-    asked = []
+    asked, is_begun, projected = [], threading.Event(), derivation.projected
 
-    def laws(measurements: td.Measurements, confidence: float) -> NodeLaws | None:
+    def laws(measurements: td.Measurements, confidence: float) -> AnswerLaws | None:
         asked.append(confidence)
+        is_begun.set()
         return laws_beforehand(measurements, confidence)
+
+    def projected_meanwhile(*given: Any, **options: Any) -> Any:
+        assert is_begun.wait(60)
+        return projected(*given, **options)
 
     monkeypatch.setattr(derivation, "finds_laws_early", lambda _: True)
     monkeypatch.setattr(derivation, "laws_beforehand", laws)
+    monkeypatch.setattr(derivation, "projected", projected_meanwhile)
     pipeline.run(config, workers=2)
     assert contents(public) == first
     assert asked == [0.9]
@@ -464,7 +471,7 @@ def test_laws_that_nobody_has_begun_to_find_are_found_when_they_are_wanted() -> 
     measurements = td.measure(counted, plan, source=td.SeededSource(1))
     estimates = {"unbiased": td.project(measurements, "gls")}
     release = td.round_counts(td.project(measurements), source=td.SeededSource(2))
-    waiting: Future[NodeLaws | None] = Future()
+    waiting: Future[AnswerLaws | None] = Future()
     alone, found = (made_margins(measurements, estimates, release, 0.9, laws=laws) for laws in (None, waiting))
     assert waiting.cancelled()
     assert found.margins is not None

@@ -16,7 +16,7 @@ from topdown.errors import ConfigError, CountsError, DataError
 from topdown.machine.progress import Silent
 from topdown.pipeline.memory_needed import of_reading
 from topdown.pipeline.reading import input_digest, read_input
-from topdown.pipeline.redistricting_reading import counts_of, file_of
+from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
 from topdown.pipeline.run import run
 from topdown.workload.redistricting import PERSONS, VOTERS
 
@@ -120,7 +120,7 @@ def test_what_making_its_histograms_takes_is_weighed_before(file: Path, tmp_path
     held.persons()  # what is kept from the first time on
     tracemalloc.start()
     try:
-        counts_of(config, held, held.geography)
+        counts_of(config, units_of(config, held), held, Silent())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

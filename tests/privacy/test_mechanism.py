@@ -24,7 +24,7 @@ from topdown.pipeline import run as pipeline
 from topdown.privacy import plan as plans
 from topdown.privacy.accounting import Event, GaussianEvent, PureEvent
 from topdown.privacy.mechanism import EPSILON, MECHANISMS, RHO, Mechanism
-from topdown.uncertainty.reach import Reach
+from topdown.uncertainty.margins import Reach
 
 
 @dataclass(frozen=True)

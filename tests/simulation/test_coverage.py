@@ -13,12 +13,12 @@ from support.trees import geography
 from topdown.errors import ConfigError
 from topdown.projection.equality import least_squares
 from topdown.report.sections.coverage import coverage_findings, with_verdicts
-from topdown.simulation.coverage import CoverageOptions, FollowedIntervals, no_coverage
 from topdown.simulation.followed import Followed
+from topdown.simulation.interval_coverage import CoverageOptions, FollowedIntervals, no_coverage
 from topdown.simulation.one_release import published_example
 from topdown.simulation.rules import GroupMean
 from topdown.simulation.simulate import simulate
-from topdown.uncertainty.margins import node_margins
+from topdown.uncertainty.margins import margins_of
 
 SIZES = [[2], [3, 4]]
 COUNTS = counts_of([[0, 0, 4, 9, 30, 80, 0], [2, 5, 0, 0, 11, 7, 300]], SIZES)
@@ -41,7 +41,7 @@ def test_what_is_counted_is_what_one_release_after_the_other_publishes() -> None
     for seed in range(40):
         measurements = td.measure(COUNTS, PLAN, td.SeededSource(seed))
         release = td.round_counts(td.project(measurements, "gls-top-down"), source=td.SeededSource(seed))
-        margins = node_margins(measurements, release, confidence=0.9)
+        margins = margins_of(measurements, release, confidence=0.9)
         values.append(measurements.values.T.astype(float))
         released.append(release.values.T.astype(float))
         for one in intervals.classes:

@@ -47,6 +47,7 @@ ROOMS = {
     "simulation": 8,
     "microdata": 8,
     "pmse": 8,
+    "research": 8,
     "synthesis": 9,
     "config": 9,
     "report": 10,
@@ -65,6 +66,7 @@ SHUT_OUT = {
     "release",
     "parts",
     "microdata",
+    "research",
     "tables",
     "theory",
     "privacy",
@@ -73,13 +75,12 @@ SHUT_OUT = {
 DERIVES = {
     "pipeline.derive",
     "pipeline.rehearsal",
-    "pipeline.second_solutions",
     "pipeline.made_margins",
     "pipeline.project",
     "pipeline.part_gather",
     "pipeline.part_plan",
-    "pipeline.query",
-    "pipeline.aggregate",
+    "pipeline.release_query",
+    "pipeline.aggregation",
     "pipeline.export_formats",
     "pipeline.exports",
     "pipeline.tabulation",
@@ -243,7 +244,7 @@ def test_no_true_count_is_in_what_is_published_or_printed(
 def test_no_true_count_is_in_the_message_of_a_release_that_fails(
     planted: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topdown.projection.crosscheck.TOLERANCE", -1.0)
+    monkeypatch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
     assert topdown_command("run", planted, "--verbose") == 4
     monkeypatch.undo()
 

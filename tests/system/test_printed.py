@@ -39,7 +39,7 @@ ROUTES = {
     "tables/pl94.py": {"write_csv"},  # codes, numbers and names that `require_text` let pass
     "release/microdata_file.py": {"CSVWriter"},  # codes
     "planning/plan_toml.py": {"dumps"},
-    "pipeline/aggregate.py": {"to_json"},  # its own, which is `records_text`
+    "pipeline/aggregation.py": {"to_json"},  # its own, which is `records_text`
     "cli/answers.py": {"to_string"},  # for `answer`
     # JSON in a page, where it is escaped for HTML, or all in ASCII, as `json.dumps` has it where nothing else is said.
     "report/page.py": {"dumps"},

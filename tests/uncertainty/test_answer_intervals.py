@@ -9,8 +9,8 @@ import topdown as td
 from support.several_queries import LEAVES, SCHEMA, TREE, measured
 from support.trees import geography
 from topdown.errors import ConfigError, DataError
-from topdown.uncertainty import answer_intervals
-from topdown.uncertainty.node_intervals import rejected_up_to
+from topdown.uncertainty import intervals
+from topdown.uncertainty.intervals import rejected_up_to
 
 SHARES = {"level 0": "0.1", "level 1": "0.5", "level 2": "0.4"}
 
@@ -97,7 +97,7 @@ def test_nodes_in_small_parts_have_the_same_intervals(monkeypatch: pytest.Monkey
     for measurements in (of_cells(1), measured(1)):
         expected = td.margins(measurements, queries=["sex", "detailed"])
         with monkeypatch.context() as small:
-            small.setattr(answer_intervals, "_NUMBERS_AT_ONCE", 7)
+            small.setattr(intervals, "_NUMBERS_AT_ONCE", 7)
             found = td.margins(measurements, queries=["sex", "detailed"])
         assert found.equals(expected)
 

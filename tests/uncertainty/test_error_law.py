@@ -14,11 +14,11 @@ from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
 from topdown.noise.law import pitch_of
 from topdown.projection.equality import least_squares
-from topdown.uncertainty.error_law import Shape, Term, tail
-from topdown.uncertainty.groups import groups
-from topdown.uncertainty.known_noise import KnownNoise, fourth_cumulant
-from topdown.uncertainty.moments import main_terms, moments
-from topdown.uncertainty.posterior import noise_at
+from topdown.research.posterior import noise_at
+from topdown.uncertainty.laws.error_law import Shape, Term, tail
+from topdown.uncertainty.laws.error_moments import main_terms, moments
+from topdown.uncertainty.laws.known_noise import KnownNoise, fourth_cumulant
+from topdown.uncertainty.laws.shared_laws import groups
 
 ALPHAS = np.array([0.10, 0.05, 0.01])
 
@@ -60,7 +60,7 @@ def test_miss_rates_are_nominal_where_one_level_has_nearly_all_of_the_budget(mec
     cumulants = np.array([fourth_cumulant(law) for law in laws])
     variance = of_level[levels]
     found = moments(variance, cumulants[levels], TREE)
-    shapes = groups(found, main_terms(found, variance, of_level, TREE), KnownNoise(tuple(laws), cumulants))
+    shapes = groups(found, main_terms(found, variance, of_level, TREE), KnownNoise(tuple(laws)))
     weights = least_squares(np.eye(TREE.n_nodes), np.broadcast_to(variance, (TREE.n_nodes,) * 2), TREE).T
     seen = set()
     for node in range(TREE.n_nodes):

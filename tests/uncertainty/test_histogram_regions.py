@@ -12,7 +12,7 @@ from support.several_queries import LEAVES, SCHEMA, TREE, measured
 from support.trees import geography
 from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
-from topdown.uncertainty.histogram_regions import HistogramSums, Part
+from topdown.uncertainty.regions import Part, Regions
 
 PLACES = geography(TREE).geoid
 
@@ -146,9 +146,29 @@ def test_a_share_has_fiellers_set_of_dense_algebra(
     assert [found.lower, found.upper] == pytest.approx([kept.min(), kept.max()], abs=2e-4)
 
 
+@pytest.mark.parametrize("shares", [None, {"level 0": "0.1", "level 1": "0.5", "level 2": "0.4"}])
+@pytest.mark.parametrize(("part", "whole"), [(("detailed", 4), ("sex", 1)), (("sex", 0), ("total", 0))])
+def test_a_share_may_be_of_any_answer_that_holds_the_part(
+    shares: dict[str, str] | None, part: tuple[str, int], whole: tuple[str, int]
+) -> None:
+    plan = None if shares is None else td.Plan("discrete-gaussian", rho="0.1", shares=shares)
+    measurements = measured(4, plan=plan)
+    x, spread = dense(measurements)
+    nodes, amounts = np.array([1, 5, 6]), np.array([1.0, 2.0, 1.0])
+    asked = [Part((nodes, amounts), td.Query.parse(query, SCHEMA), answer) for query, answer in (part, whole)]
+    functionals = np.zeros((2, TREE.n_nodes, SCHEMA.n_cells))
+    for functional, one in zip(functionals, asked, strict=True):
+        functional[nodes] = amounts[:, None] * one.query.answers(np.eye(SCHEMA.n_cells))[:, one.answer]
+    both = functionals.reshape(2, -1)
+    errors = both @ spread @ both.T
+    ratio, shapes = Regions(measurements).share(*asked)
+    assert ratio == pytest.approx([*(both @ x), errors[0, 0], errors[1, 1], errors[0, 1]], rel=1e-8)
+    assert len(shapes(np.array([0.0, 0.3, 1.0]))) == 3
+
+
 def test_a_share_of_what_it_is_no_part_of_is_refused() -> None:
     with pytest.raises(ConfigError, match="a share is of the same answer at other units, or of the total"):
-        HistogramSums(measured(1)).share(*(
+        Regions(measured(1)).share(*(
             Part((np.array([node]), np.ones(1)), td.Query.parse(query, SCHEMA), 1)
             for node, query in ((3, "age"), (3, "sex"))
         ))  # fmt: skip

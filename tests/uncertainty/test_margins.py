@@ -16,11 +16,10 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
 from topdown.machine.parallel import thread_pool
 from topdown.release.whole_counts import DenseCounts
-from topdown.uncertainty import node_intervals
-from topdown.uncertainty.error_law import Shape
-from topdown.uncertainty.interval import interval
-from topdown.uncertainty.margins import node_margins
-from topdown.uncertainty.tail_share import tail_share
+from topdown.uncertainty import intervals
+from topdown.uncertainty.interval import interval, tail_share
+from topdown.uncertainty.laws.error_law import Shape
+from topdown.uncertainty.margins import margins_of
 
 TREE = Tree.from_family_sizes([[3], [4, 2, 6]])
 # Leaves from empty to large, and a family of empty units but one.
@@ -47,7 +46,7 @@ def test_every_node_is_covered_as_often_as_stated(mechanism: str, confidence: fl
     plan = td.Plan(mechanism, shares={"level 0": "0.2", "level 1": "0.3", "level 2": "0.5"}, **budget)
     truth, hits, times = TREE.aggregate(LEAVES), np.zeros(TREE.n_nodes), 250
     for seed in range(times):
-        found = node_margins(measured(seed, plan), confidence=confidence)
+        found = margins_of(measured(seed, plan), confidence=confidence)
         hits += (found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])
     # Five deviations below nominal, each node: a false alarm in 2e6 nodes.
     least = confidence - 5.0 * np.sqrt(confidence * (1 - confidence) / times)
@@ -59,9 +58,9 @@ def test_every_node_is_covered_as_often_as_stated(mechanism: str, confidence: fl
 def test_together_they_cover_as_often_as_stated() -> None:
     truth, joint, each = TREE.aggregate(LEAVES), 0, 0
     for seed in range(120):
-        found = node_margins(measured(seed), simultaneous=True)
+        found = margins_of(measured(seed), simultaneous=True)
         joint += bool(((found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])).all())
-        single = node_margins(measured(seed))
+        single = margins_of(measured(seed))
         each += bool(((single.lower[:, 0] <= truth) & (truth <= single.upper[:, 0])).all())
     assert joint >= 0.9 * 120 - 5 * np.sqrt(120 * 0.09)
     assert each < joint
@@ -76,12 +75,11 @@ def test_intervals_do_not_depend_on_who_works_on_which_nodes(monkeypatch: pytest
     counted = td.Counts.from_table(frame.assign(**cells), there, geoid="geoid", cells=list(cells))
     measurements = td.measure(counted, PLAN, source=td.SeededSource(5))
     release = td.round_counts(td.project(measurements), source=td.SeededSource(6))
-    alone = node_margins(measurements, release)
+    alone = margins_of(measurements, release)
     assert (alone.lower > 0).any()  # the guard let some zeros go
-    monkeypatch.setattr(node_intervals, "_NODES_AT_ONCE", 32)
-    monkeypatch.setattr(node_intervals, "_TESTED_AT_ONCE", 48)
+    monkeypatch.setattr(intervals, "_NUMBERS_AT_ONCE", 48)
     with thread_pool(3) as pool:
-        found = node_margins(measurements, release, executor=pool)
+        found = margins_of(measurements, release, executor=pool)
     np.testing.assert_array_equal(found.lower, alone.lower)
     np.testing.assert_array_equal(found.upper, alone.upper)
 
@@ -114,7 +112,7 @@ def test_a_release_far_from_the_estimate_widens_the_interval_up_to_it() -> None:
 def test_a_certain_parent_limits_its_children() -> None:
     plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 1": "0.49", "level 2": "0.01"})
     leaves = np.where(np.arange(12) == 9, 5, 0)
-    found = node_margins(measured(0, plan, leaves))
+    found = margins_of(measured(0, plan, leaves))
     assert found.sd[TREE.leaves].min() > 20
     assert found.upper[TREE.leaves].max() <= 5 + 4 * 10
     alone = interval(Shape((), 0.0), 0.1)
@@ -130,7 +128,7 @@ def test_few_empty_units_are_among_those_that_are_not_empty_for_certain() -> Non
     plan = td.Plan(epsilon="0.4", shares={"level 0": "0.5", "level 1": "0.5"})
     parts, found_large = [], 0
     for seed in range(60):
-        lower = node_margins(td.measure(counted, plan, source=td.SeededSource((9, seed)))).lower[tree.leaves, 0]
+        lower = margins_of(td.measure(counted, plan, source=td.SeededSource((9, seed)))).lower[tree.leaves, 0]
         parts.append((lower[leaves == 0] > 0).sum() / max(1, (lower > 0).sum()))
         found_large += (lower[leaves > 0] > 0).sum()
     # Each part lies in [0, 1] with a mean of .1 at most and a deviation of .06: five deviations of the mean.
@@ -141,7 +139,7 @@ def test_few_empty_units_are_among_those_that_are_not_empty_for_certain() -> Non
 
 def test_what_is_exact_has_no_margin() -> None:
     plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 2": "0.5"}, invariants=["level 1"])
-    found = node_margins(measured(0, plan))
+    found = margins_of(measured(0, plan))
     truth = TREE.aggregate(LEAVES)
     for nodes in (slice(0, 1), TREE.level(1)):
         assert found.lower[nodes, 0].tolist() == found.upper[nodes, 0].tolist() == truth[nodes].tolist()
@@ -151,7 +149,7 @@ def test_what_is_exact_has_no_margin() -> None:
 
 def test_leaves_that_were_not_measured_lie_between_0_and_their_parents_limit() -> None:
     plan = td.Plan(epsilon="1", shares={"level 0": "0.5", "level 1": "0.5", "level 2": "0"})
-    found = node_margins(measured(0, plan))
+    found = margins_of(measured(0, plan))
     assert np.isinf(found.sd[TREE.leaves]).all()
     assert (found.lower[TREE.leaves] == 0).all()
     assert np.isfinite(found.upper[TREE.leaves]).all()
@@ -177,7 +175,7 @@ def test_only_children_that_gave_their_share_have_their_parents_intervals() -> N
     plan = td.Plan(epsilon="1", shares=SHARES, only_child="move-up")
     truth, hits = tree.aggregate(np.array([300, 0, 90, 4])), np.zeros(tree.n_nodes)
     for seed in range(150):
-        found = node_margins(td.measure(counted, plan, source=td.SeededSource((8, seed))))
+        found = margins_of(td.measure(counted, plan, source=td.SeededSource((8, seed))))
         hits += (found.lower[:, 0] <= truth) & (truth <= found.upper[:, 0])
         assert found.upper[1, 0] == found.upper[3, 0]
         assert found.sd[1, 0] == pytest.approx(found.sd[3, 0])
@@ -244,7 +242,7 @@ def test_measurements_without_a_law_are_refused() -> None:
 
 def test_a_release_of_other_units_is_refused() -> None:
     release = td.round_counts(td.project(measured(0), "gls-top-down"), source=td.SeededSource(1))
-    other = dataclasses.replace(release, names=("houses",))
+    other = dataclasses.replace(release, schema=td.Schema.of_cells(["houses"]), names=("houses",))
     with pytest.raises(DataError, match="other units or cells"):
         td.margins(measured(0), other)
 
@@ -267,7 +265,7 @@ for geography, (mechanism, currency) in [(one, law) for one in (wide, chain) for
             plan = td.Plan(mechanism, shares=dict(zip(geography.levels, shares)), **{currency: budget})
             found = td.margins(td.measure(counts, plan, td.SeededSource(1)), confidence=0.99)
             assert (found["lower"] <= found["upper"]).all()
-from topdown.uncertainty.error_law import Shape, Term, tail
+from topdown.uncertainty.laws.error_law import Shape, Term, tail
 for scales in ((40, 30), (30, 40), (40, 5), (5, 40)):
     terms = tuple(Term(td.noise.DiscreteLaplace(Fraction(1, k)), 1, p) for k, p in zip(scales, (0.9, 0.1)))
     quantile = float(tail(Shape(terms, 0.0)).quantile(np.array([0.05]))[0])

@@ -15,13 +15,13 @@ from support.trees import geography
 from topdown.geography.tree import Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Law
 from topdown.projection.equality import least_squares
-from topdown.uncertainty import answer_laws
-from topdown.uncertainty.answer_laws import AnswerLaws, alike_nodes
-from topdown.uncertainty.answer_noise import answer_noise
-from topdown.uncertainty.combination import Pivots, combination, law_of
-from topdown.uncertainty.error_law import NORMAL, Shape, quantile
-from topdown.uncertainty.known_noise import KnownNoise, fourth_cumulant
-from topdown.uncertainty.moments import moments
+from topdown.uncertainty.laws import answer_laws
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.laws.answer_laws import AnswerLaws, alike_nodes
+from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
+from topdown.uncertainty.laws.known_noise import AnswerNoise, answer_noise
+from topdown.uncertainty.laws.sum_errors import Weighted
+from topdown.workload import Query, Schema
 
 TIMES = 20_000
 LEVELS = 3
@@ -118,27 +118,32 @@ def test_nodes_that_share_laws_are_covered_and_laws_are_not_many(most: int, monk
     assert differing > 0
 
 
-def noise_of(law: Law) -> tuple[Pivots, np.ndarray]:
+def noise_of(law: Law) -> tuple[AnswerErrors, np.ndarray]:
     """What is known of the errors where every node of `TREE` has noise of this law, and such errors (nodes, draws)."""
-    noise = KnownNoise((law,) * LEVELS, np.full(LEVELS, fourth_cumulant(law)))
+    query = Query.parse("detailed", Schema.of_cells(["people"]))
+    nodes = [TREE.level(level) for level in range(LEVELS)]
     variance = np.full(TREE.n_nodes, float(law.variance))
-    found = moments(variance, np.full(TREE.n_nodes, fourth_cumulant(law)), TREE)
+    kind = [{query: np.zeros(part.stop - part.start, np.int32)} for part in nodes]
+    noise = AnswerNoise(TREE, query.schema, (law,), [{query: variance[part]} for part in nodes], kind)
     drawn = law.sample((TIMES, TREE.n_nodes), td.SeededSource(7)).astype(np.float64)
-    return Pivots.of(TREE, noise, variance, found), least_squares(drawn, variance, TREE).T
+    return AnswerErrors(noise), least_squares(drawn, variance, TREE).T
 
 
 @pytest.mark.parametrize(
     "law", [DiscreteLaplace("0.34"), DiscreteLaplace("0.25"), DiscreteGaussian.from_variance("0.2")]
 )
 def test_sums_over_units_and_their_differences_are_covered(law: Law) -> None:
-    pivots, errors = noise_of(law)
+    known, errors = noise_of(law)
+    (query,) = known.noise.queries
     least = 1.0
     for nodes in ([4, 5, 6], [4, 10, 12], [5, 11, 20], [1], [2, 13], [4, 5, 6, 7, 12, 13, 14, 15, 16, 17]):
         for signs in ([1.0], [1.0, -1.0]):
             weights = np.resize(signs, len(nodes))
-            found = law_of(combination(np.array(nodes), weights[None], pivots), pivots, np.ones(1))
-            sd, error = float(np.sqrt(found.variance)), weights @ errors[nodes]
+            asked = Weighted.many([(np.array(nodes), weights)])
+            variance = known.variances(asked, query)[:, 0]
+            ((shape,),) = known.shapes(asked, [Mix.of(query, 0)], variance[None])
+            sd, error = float(np.sqrt(variance[0])), weights @ errors[nodes]
             for confidence in (0.9, 0.95, 0.99):
-                assert held(error, sd, found.shape, confidence) >= confidence - tolerance(confidence), (nodes, signs)
+                assert held(error, sd, shape, confidence) >= confidence - tolerance(confidence), (nodes, signs)
             least = min(least, held(error, sd, NORMAL, 0.9))
     assert least < 0.9 - 2.0 * tolerance(0.9)

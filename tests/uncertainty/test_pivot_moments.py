@@ -11,8 +11,8 @@ from support.trees import trees, wide_trees
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
 from topdown.projection.equality import least_squares, least_squares_variance
-from topdown.uncertainty.known_noise import fourth_cumulant
-from topdown.uncertainty.moments import main_terms, moments
+from topdown.uncertainty.laws.error_moments import main_terms, moments
+from topdown.uncertainty.laws.known_noise import fourth_cumulant
 
 
 def coefficients(variance: FloatArray, tree: Tree) -> FloatArray:

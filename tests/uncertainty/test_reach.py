@@ -12,10 +12,10 @@ from support.several_queries import measured as several
 from support.trees import geography
 from topdown.geography.tree import Tree
 from topdown.projection.equality import least_squares, least_squares_variance
-from topdown.uncertainty.answer_laws import sum_of
-from topdown.uncertainty.error_law import Shape
-from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.reach import Reach
+from topdown.uncertainty.laws.answer_laws import sum_of
+from topdown.uncertainty.laws.error_law import Shape
+from topdown.uncertainty.laws.known_noise import answer_noise
+from topdown.uncertainty.margins import Reach
 
 TREE = Tree.from_family_sizes([[2], [3, 5]])
 SCHEMA = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["young", "old", "oldest"]})
@@ -39,9 +39,10 @@ def of_cells(mechanism: str, **budget: str) -> td.Measurements:
 def test_of_sums_of_cells_under_geometric_noise_what_is_beyond_is_as_often_as_stated(confidence: float) -> None:
     times = 40_000
     measurements = of_cells("geometric", epsilon="0.3")
-    noise = known_noise(measurements)
+    noise = answer_noise(measurements)
+    kinds = np.concatenate([kind for level in noise.kind for kind in level.values()])
     source = td.SeededSource(9)
-    drawn = np.stack([noise.laws[k].sample((times, 6), source) for k in noise.kinds(TREE)], axis=-1)  # type: ignore[union-attr]
+    drawn = np.stack([noise.laws[k].sample((times, 6), source) for k in kinds], axis=-1)
     sums = np.stack([drawn[:, 0], drawn[:, 3:].sum(axis=1), drawn.sum(axis=1)]).astype(np.float64)
     variance = measurements.node_variance
     errors = least_squares(sums, variance, TREE)  # (columns, times, nodes)

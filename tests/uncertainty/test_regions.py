@@ -10,11 +10,10 @@ import topdown as td
 from support.trees import geography
 from topdown.errors import ConfigError, DataError
 from topdown.geography.tree import Tree
-from topdown.uncertainty.error_law import NORMAL
-from topdown.uncertainty.fieller import UNDETERMINED, Ratio, fieller
-from topdown.uncertainty.margins import node_margins
+from topdown.uncertainty.laws.error_law import NORMAL
+from topdown.uncertainty.margins import margins_of
 from topdown.uncertainty.regions import Regions
-from topdown.uncertainty.sums import sum_margin
+from topdown.uncertainty.sum_intervals import UNDETERMINED, Ratio, fieller, sum_margin
 
 TREE = Tree.from_family_sizes([[3], [4, 2, 6]])
 TRUTH = np.stack([[0, 1, 2, 500, 7, 30, 0, 0, 0, 60, 0, 0], [90, 40, 0, 9, 3, 30, 1, 5, 0, 20, 8, 2]], axis=1)
@@ -65,7 +64,7 @@ def test_what_is_asked_is_covered_as_often_as_stated(asked: dict[str, object], t
 
 def test_estimate_and_variance_of_a_node_are_those_of_the_whole_tree() -> None:
     measurements = measured(1)
-    margins = node_margins(measurements)
+    margins = margins_of(measurements)
     regions = Regions(measurements)
     for node, geoid in enumerate(measurements.geography.geoid):
         found = regions.region({str(geoid): 1}, cell="women")
@@ -160,7 +159,7 @@ def test_no_number_is_minus_zero() -> None:
     for estimate, variance in ((-1e-12, 0.0), (-0.0, 4.0), (-0.0, np.inf)):
         found = sum_margin(estimate, variance, NORMAL, ones, 0.1, signed=True)
         assert not np.signbit(found[0]), (estimate, variance)
-    assert not np.signbit(fieller(Ratio(-0.0, 5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[0])
+    assert not np.signbit(fieller(Ratio(-0.0, 5.0, 1.0, 1.0, 0.0), lambda shares: [1.6] * len(shares))[0])
 
 
 def test_weights_of_any_size_give_the_same_interval_in_their_unit() -> None:
@@ -174,5 +173,5 @@ def test_weights_of_any_size_give_the_same_interval_in_their_unit() -> None:
 
 
 def test_a_part_of_what_may_be_nothing_is_nearest_to_all_of_it() -> None:
-    assert fieller(Ratio(50.0, -5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[2:4] == (1.0, 1.0)
-    assert fieller(Ratio(-50.0, -5.0, 1.0, 1.0, 0.0), lambda share: 1.6)[2:4] == (0.0, 0.0)
+    assert fieller(Ratio(50.0, -5.0, 1.0, 1.0, 0.0), lambda shares: [1.6] * len(shares))[2:4] == (1.0, 1.0)
+    assert fieller(Ratio(-50.0, -5.0, 1.0, 1.0, 0.0), lambda shares: [1.6] * len(shares))[2:4] == (0.0, 0.0)

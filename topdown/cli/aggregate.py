@@ -45,7 +45,7 @@ def aggregate(
     error. Units without a district make a row of their own, and are said on standard error.
     """
     from topdown.errors import ConfigError
-    from topdown.pipeline.aggregate import aggregate as aggregated
+    from topdown.pipeline.aggregation import aggregate as aggregated
     from topdown.release.published import read_release
     from topdown.tables.noisy_measurements import tabulation_units
 

@@ -33,7 +33,7 @@ def query(
     Reads public files alone. Intervals cover the true count with the given confidence; margins of units must not be
     added up, which this does rightly.
     """
-    from topdown.pipeline.query import query_release
+    from topdown.pipeline.release_query import query_release
 
     found = query_release(
         public,

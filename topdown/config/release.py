@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from topdown.config.derivation import DerivationConfig, OutputWithRecords
 from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
-from topdown.config.table import BoundsOptions, GeographyOptions, Input
+from topdown.config.table import ROWS, BoundsOptions, GeographyOptions, Input, RowKind
 from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
@@ -34,12 +34,12 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
         for cell in table.cells
         if cell in taken
     ]
-    if table.rows != "leaves" and not has_attributes and (table.rows == "long" or len(table.cells) > 1):
+    if not (table.kind.cells_are_columns or has_attributes) and (table.kind.counted or len(table.cells) > 1):
         found.append(
             f'input.rows = "{table.rows}" needs a section [schema] with the columns that say which category a row is '
             "of, and all of their categories; where nothing but records is counted, give cells one name"
         )
-    if table.rows != "leaves" and geography.fill is not None:
+    if not table.kind.cells_are_columns and geography.fill is not None:
         found.append("geography.fill is for tables with a row per leaf; give records their units at every level")
     if geography.levels is not None and table.geoid not in (None, geography.levels[-1]):
         found.append(
@@ -51,11 +51,18 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
     return found
 
 
+def _rows_of(table: dict[str, Any]) -> RowKind:
+    """What the rows of a section [input] are; of an unknown kind, which is refused later, as of units."""
+    usual = ROWS["leaves"]
+    rows = table.get("rows")
+    return ROWS.get(rows, usual) if isinstance(rows, str) else usual
+
+
 def _with_spine(settings: Any) -> Any:
     """``settings`` with the levels and, where neither a preset nor they themselves have some, the attributes of the
     redistricting file that they name, if they do."""
     table = settings.get("input")
-    if not isinstance(table, dict) or table.get("rows") != "pl94":
+    if not isinstance(table, dict) or not _rows_of(table).known_layout:
         return settings
     own = settings.get("geography", {})
     if isinstance(own, dict) and "levels" not in own:
@@ -109,8 +116,9 @@ class RunConfig(DerivationConfig):
         if attributes is None and isinstance(privacy, dict) and privacy.get("preset") in PRESETS:
             attributes = PRESETS[privacy["preset"]].schema.to_mappings()["attributes"]
             settings = {**settings, "schema": attributes}
-        is_table = isinstance(table, dict) and table.get("rows") in ("records", "long", "pl94")
-        if not is_table or "cells" in table or not isinstance(attributes, dict):
+        if not isinstance(table, dict) or "cells" in table or not isinstance(attributes, dict):
+            return settings
+        if _rows_of(table).cells_are_columns:
             return settings
         try:
             schema = Schema.from_mapping(attributes)
@@ -160,7 +168,7 @@ class RunConfig(DerivationConfig):
     @property
     def counted_columns(self) -> list[str]:
         """The columns of the table that say what is counted."""
-        if self.input.rows == "leaves":
+        if self.input.kind.cells_are_columns:
             return list(self.input.cells)
         return [*(self.attributes or {}), *([] if self.input.count is None else [self.input.count])]
 

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import Field, StrictInt, field_validator, model_validator
 
 from topdown.config.section import Section
-from topdown.errors import suggest
+from topdown.errors import require_known, suggest
 from topdown.tables.format import PLAIN, Format
 from topdown.wording import shown
+
+
+class RowKind(NamedTuple):
+    """What the rows of a confidential table are.
+
+    ``of_leaf``: how many stand for a unit of the lowest level, about, where that is public; None where it is
+    confidential. ``cells_are_columns``: whether there is a column of counts for every cell; elsewhere the cells follow
+    from the attributes. ``counted``: whether one column says how many records a row stands for. ``known_layout``:
+    whether units and attributes are those of the file's kind. ``may_overlap``: whether a record may be in two cells or
+    units, as counts of sums beside their parts are.
+    """
+
+    of_leaf: int | None
+    cells_are_columns: bool = False
+    counted: bool = False
+    known_layout: bool = False
+    may_overlap: bool = False
+
+
+ROWS = {
+    "leaves": RowKind(1, cells_are_columns=True, may_overlap=True),
+    "records": RowKind(None),
+    "long": RowKind(None, counted=True, may_overlap=True),
+    "pl94": RowKind(7, known_layout=True),
+}
+"""What a row of the confidential table may be; how each is read `topdown.pipeline.reading` knows."""
 
 
 class Input(Section):
@@ -23,7 +49,7 @@ class Input(Section):
     """The encoding of a text file, such as "cp1252"."""
     sheet: str | None = None
     """The sheet of a workbook; the first one where it is left out."""
-    rows: Literal["leaves", "records", "long", "pl94"] = "leaves"
+    rows: str = Field(default="leaves", json_schema_extra={"enum": [*ROWS]})
     """What a row is. "leaves": a unit of the lowest level, with a column for every cell. "records": a person, or
     whatever the unit of privacy is. "long": a unit and a category, with a column of counts. "pl94": the table is a
     redistricting file (P.L. 94-171), its folder or ZIP, whose units and attributes are known."""
@@ -38,14 +64,25 @@ class Input(Section):
     assume_disjoint: bool = False
     """Take it on trust that every record is in one cell and one unit. The manifest says so."""
 
+    @field_validator("rows")
+    @classmethod
+    def _known(cls, rows: str) -> str:
+        require_known(rows, ROWS, "kind of rows")
+        return rows
+
     @model_validator(mode="after")
     def _readable(self) -> Input:
         self.form  # noqa: B018  # raises where it is none
-        if (self.rows == "long") != (self.count is not None):
+        if self.kind.counted != (self.count is not None):
             raise ValueError('count names the column of counts of rows = "long", and of no others; give both, or none')
-        if self.rows == "pl94" and (self.where or self.form != PLAIN):
+        if self.kind.known_layout and (self.where or self.form != PLAIN):
             raise ValueError('a redistricting file (rows = "pl94") is read as it is: leave where and the form out')
         return self
+
+    @property
+    def kind(self) -> RowKind:
+        """What a row is."""
+        return ROWS[self.rows]
 
     @property
     def form(self) -> Format:

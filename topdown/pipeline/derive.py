@@ -20,22 +20,22 @@ from topdown.measurements.measurements import Measurements
 from topdown.microdata.written_records import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
-from topdown.pipeline.second_solutions import families_again, say_agreement, solved_again
 from topdown.privacy.plan import Plan
-from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.cross_checks import CrossCheck, families_again, say_agreement, solved_again
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.method import method_named
 from topdown.projection.passes import order_by_level
 from topdown.projection.project import project
-from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, WholeProjection, require_whole, whole_histograms
+from topdown.projection.rounding_method import rounding_named
+from topdown.projection.whole import Histograms, WholeProjection, histograms_down, require_whole
 from topdown.release.answer_files import ESTIMATED, FOLDER
 from topdown.release.making import project_whole, release_of, round_counts
 from topdown.release.manifest import Description, Origin
 from topdown.release.publication import Made, begun, publish, tables_of
 from topdown.release.whole_counts import Release
-from topdown.uncertainty.answer_intervals import AnswerIntervals
+from topdown.uncertainty.intervals import Intervals
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
 
@@ -78,9 +78,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     with thread_pool(workers) as pool, ExitStack() as held:
         folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))
         laws = None
-        tree = measurements.geography.tree
-        # One projection is made after the other, which leaves a processor idle; one leaf stands for many in the laws.
-        if pool is not None and _one_by_one(tree) and 8 * tree.n_families <= tree.n_nodes:
+        if pool is not None and finds_laws_early(measurements.geography.tree):
             laws = pool.submit(laws_beforehand, measurements, config.output.confidence)
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
@@ -132,7 +130,7 @@ class Projected(NamedTuple):
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
     again: Future[dict[str, CrossCheck]]
     release: Release
-    of_tables: dict[str, AnswerIntervals] | None = None
+    of_tables: dict[str, Intervals] | None = None
 
 
 def projected(
@@ -156,7 +154,8 @@ def projected(
         with thread_pool(workers) as pool, stages.stage("projecting"):
             large = _one_by_one(measurements.geography.tree)
             estimates = estimated(config, measurements, None if large else pool, limits)
-        again = started(lambda: solved_again(config, measurements, estimates, ties, limits), meanwhile)
+        solver = config.projection.solver if config.projection.cross_check else None
+        again = started(lambda: solved_again(measurements, estimates, solver, ties, limits), meanwhile)
         with stages.stage("rounding"):
             release = made_whole(config, measurements, estimates["non_negative"], ties, limits, workers=workers)
         return Projected({**estimates}, again, release)
@@ -165,20 +164,20 @@ def projected(
     method = method_named(options.method)
     require_whole(measurements)
 
-    def whole_and_again() -> tuple[Whole, Future[dict[str, CrossCheck]]]:
-        rule = FAMILY_ROUNDINGS["nearest"]
-        found = whole_histograms(
-            measurements, method, rule, options.weights, ties, limits, workers, options.upward, options.order
+    def whole_and_again() -> tuple[Histograms, Future[dict[str, CrossCheck]]]:
+        rule = rounding_named("nearest"), ties
+        found = histograms_down(
+            measurements, method, options.weights, limits, options.upward, options.order, whole=rule, workers=workers
         )
         # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
         return found, started(lambda: again_beneath(found), meanwhile)
 
-    def again_beneath(found: Whole) -> dict[str, CrossCheck]:
+    def again_beneath(found: Histograms) -> dict[str, CrossCheck]:
         if not options.cross_check:
             return {}
         return {"non_negative": families_again(found.descent, method, found.histograms, options.solver, ties)}
 
-    intervals: dict[str, AnswerIntervals] = {}
+    intervals: dict[str, Intervals] = {}
     with thread_pool(workers) as pool, stages.stage("projecting"):
         solving = started(whole_and_again, pool)
         if tables:
@@ -206,6 +205,12 @@ def projected(
 def _one_by_one(tree: Tree) -> bool:
     """Whether a family, or the whole tree, is so large that two projections at once would take the most memory."""
     return tree.n_nodes > _LARGE_TREE or int(np.diff(tree.child_offsets).max(initial=1)) > _LARGE_FAMILY
+
+
+def finds_laws_early(tree: Tree) -> bool:
+    """Whether the laws of errors are found beside the projection: where one projection is made after the other, which
+    leaves a processor idle, and one leaf stands for many in the laws."""
+    return _one_by_one(tree) and 8 * tree.n_families <= tree.n_nodes
 
 
 def require_solver(config: DerivationConfig) -> None:

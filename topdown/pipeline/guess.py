@@ -15,7 +15,7 @@ from topdown.confidential.overlap import summed_cells
 from topdown.errors import DataError
 from topdown.geography.construction import as_text
 from topdown.geography.geography import Geography
-from topdown.tables.format import PLAIN, Format, kind_of
+from topdown.tables.format import PLAIN, Format
 from topdown.tables.readers import read_table, table_columns
 from topdown.wording import shown_path
 
@@ -229,7 +229,7 @@ def _leave_out_sums(found: Guess, table: pa.Table) -> None:
 
 def likely_form(path: Path, form: Format) -> Format:
     """``form``, with the delimiter that the first line of a text file shows where none was given."""
-    if form.delimiter is not None or not kind_of(path).startswith(".csv"):
+    if form.delimiter is not None or not path.name.lower().endswith((".csv", ".csv.gz")):
         return form
     header = table_columns(path, form)
     other = next((sign for sign in ";\t|" if len(header) == 1 and sign in header[0]), None)

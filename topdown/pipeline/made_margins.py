@@ -18,15 +18,12 @@ from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.release.answer_files import estimated
 from topdown.release.whole_counts import Release
-from topdown.uncertainty.answer_intervals import AnswerIntervals
-from topdown.uncertainty.answer_laws import AnswerLaws
 from topdown.uncertainty.interval import interval
-from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.laws import NodeLaws, laws_of_nodes
-from topdown.uncertainty.margins import Margins, node_margins
-from topdown.uncertainty.reach import Reach
-from topdown.uncertainty.regions import no_sums
-from topdown.uncertainty.words import OF_QUERIES, describe_margins
+from topdown.uncertainty.intervals import Intervals
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
+from topdown.uncertainty.laws.known_noise import no_margins
+from topdown.uncertainty.margin_words import OF_CELLS, OF_QUERIES, describe_margins
+from topdown.uncertainty.margins import Margins, Reach, margins_of
 from topdown.workload.answer_tables import AnswerTable
 
 _ELSEWHERE = (
@@ -41,7 +38,7 @@ class MadeMargins(NamedTuple):
     ``reach``: of the answers in tables; ``said``: the manifest's entry on margins."""
 
     margins: Margins | None
-    of_tables: dict[str, AnswerIntervals]
+    of_tables: dict[str, Intervals]
     reach: Reach
     said: dict[str, Any]
 
@@ -54,8 +51,8 @@ def made_margins(
     tables: Sequence[AnswerTable] = (),
     executor: Executor | None = None,
     *,
-    of_tables: dict[str, AnswerIntervals] | None = None,
-    laws: Future[NodeLaws | None] | None = None,
+    of_tables: dict[str, Intervals] | None = None,
+    laws: Future[AnswerLaws | None] | None = None,
 ) -> MadeMargins:
     """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without, by threads of
     ``executor``; ``of_tables``: what `table_intervals` found, ``laws``: what `laws_beforehand` is finding, where that
@@ -64,39 +61,36 @@ def made_margins(
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
     """
-    reach = Reach.of(measurements, confidence) if tables else Reach(1.0 - confidence)
-    reason = no_sums(measurements)
+    reason = no_margins(measurements)
     linear = estimates.get("unbiased")
     if reason is not None:
+        reach = Reach.of(measurements, confidence) if tables else Reach(1.0 - confidence)
         return MadeMargins(None, {}, reach, describe_margins(confidence, reason))
+    # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
+    found = None if laws is None or laws.cancel() else laws.result()
+    known = AnswerLaws.of(measurements) if found is None else found
+    reach = Reach.of(measurements, confidence, known) if tables else Reach(1.0 - confidence)
     if of_tables is None:
-        of_tables = table_intervals(measurements, linear, confidence, tables, executor)
-    if not measurements.others:
-        values = linear.values if isinstance(linear, Estimate) else None
-        # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
-        known = None if laws is None or laws.cancel() else laws.result()
-        margins = node_margins(
-            measurements, release, confidence=confidence, linear=values, executor=executor, laws=known
-        )
-        return MadeMargins(margins, of_tables, reach, describe_margins(confidence))
-    if not isinstance(linear, Estimate) or linear.variance is None:
+        of_tables = table_intervals(measurements, linear, confidence, tables, executor, known)
+    several = bool(measurements.others)
+    if several and (not isinstance(linear, Estimate) or linear.variance is None):
         said = describe_margins(confidence, None, OF_QUERIES) if of_tables else describe_margins(confidence, _ELSEWHERE)
         return MadeMargins(None, of_tables, reach, said)
-    from topdown.uncertainty.cell_margins import cell_margins  # with a compiler
+    cells = linear if isinstance(linear, Estimate) else None
+    margins = margins_of(measurements, release, confidence=confidence, linear=cells, laws=known, executor=executor)
+    said = describe_margins(confidence, None, OF_QUERIES if several else OF_CELLS)
+    return MadeMargins(margins, of_tables, reach, said)
 
-    of_cells = cell_margins(measurements, linear, release, confidence)
-    return MadeMargins(of_cells, of_tables, reach, describe_margins(confidence, None, OF_QUERIES))
 
-
-def laws_beforehand(measurements: Measurements, confidence: float) -> NodeLaws | None:
+def laws_beforehand(measurements: Measurements, confidence: float) -> AnswerLaws | None:
     """The laws of the cells' errors, with the tables by which their intervals are found: they follow from variances
     alone, and can be had before there is an estimate. None where there are none, or others."""
-    if measurements.others or no_sums(measurements) is not None:
+    if measurements.others or no_margins(measurements) is not None:
         return None
-    variance, laws = laws_of_nodes(measurements, known_noise(measurements))
-    for shape in laws.shapes:
+    laws = AnswerLaws.of(measurements)
+    for shape in laws.of_cells:
         interval(shape, 1.0 - confidence)
-    return variance, laws
+    return laws
 
 
 def table_intervals(
@@ -105,15 +99,16 @@ def table_intervals(
     confidence: float,
     tables: Sequence[AnswerTable],
     executor: Executor | None = None,
-) -> dict[str, AnswerIntervals]:
+    laws: AnswerLaws | None = None,
+) -> dict[str, Intervals]:
     """The intervals of ``tables`` about the estimates ``linear``, by the tables' names, several at once by threads of
-    ``executor``; none where there cannot be any."""
-    if not tables or not isinstance(linear, Estimate | LinearAnswers) or no_sums(measurements) is not None:
+    ``executor``; none where there cannot be any. ``laws``: of the errors, where they are known."""
+    if not tables or not isinstance(linear, Estimate | LinearAnswers) or no_margins(measurements) is not None:
         return {}
-    laws, tree = AnswerLaws.of(measurements), measurements.geography.tree
+    known, tree = AnswerLaws.of(measurements) if laws is None else laws, measurements.geography.tree
 
-    def found(table: AnswerTable) -> AnswerIntervals:
-        columns = laws.of_columns([(column.query, column.answer) for column in table.columns])
-        return AnswerIntervals.of(partial(estimated, table, linear), columns, tree, 1.0 - confidence)
+    def found(table: AnswerTable) -> Intervals:
+        columns = known.of_columns([(column.query, column.answer) for column in table.columns])
+        return Intervals.of(partial(estimated, table, linear), columns, tree, 1.0 - confidence)
 
     return {table.name: one for table, one in zip(tables, map_ordered(found, tables, executor), strict=True)}

@@ -10,16 +10,12 @@ is decided, and said, from units, cells and configuration alone: how many rows t
 
 from __future__ import annotations
 
-import gzip
 import math
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import DataError
@@ -31,9 +27,8 @@ from topdown.parts.cut import parts_of
 from topdown.parts.steps import FAMILIES_AT_ONCE
 from topdown.pipeline.part_plan import LEAVES_OF_A_PART, asked_in_parts, cut_for, reason_against_parts
 from topdown.pipeline.rehearsal import load_loops
-from topdown.tables.excel import excel_rows
-from topdown.tables.format import Format, kind_of
-from topdown.tables.parquet_folder import parts_of as files_of
+from topdown.tables.format import Extent
+from topdown.tables.readers import extent_of
 from topdown.wording import shown_path
 from topdown.workload import Query
 from topdown.workload.answer_tables import answer_tables
@@ -60,53 +55,14 @@ _SMALLEST_PART = 1_000
 _RECORDS_AT_ONCE = 1 << 21
 """Of records, or long rows, so many are held at once, at most."""
 
-_ROWS_OF_A_LEAF = {"leaves": 1, "pl94": 7}
-"""How many rows stand for a leaf where that is public: of a redistricting file the cells of a block that are not 0."""
-
 _TYPICAL_WIDTH = 16.0
-"""Bytes of a value in a column of counts, for who may not look at the file; and of a short text or a number in one."""
+"""Bytes of a value in a column of counts, for who may not look at the file."""
 
 _ROW, _ROW_ON_DISK, _ROW_AS_TEXT = 28, 13, 100
 """Bytes of a row of the table in a run in parts: when it is read, in all files together, in a CSV."""
 
 _LARGEST_SAID = 1 << 40
 """A figure beyond this is of all cells, of which but few can have records: it says nothing of a run."""
-
-
-class Extent(NamedTuple):
-    """About how many ``rows`` a table has, and how many bytes of it are held for a row once columns are read."""
-
-    rows: int
-    row_bytes: float
-
-    @classmethod
-    def of(cls, path: Path, columns: Sequence[str], form: Format) -> Extent:
-        """That of the table at ``path``, as far as can be seen without reading it."""
-        if kind_of(path) == ".xlsx":
-            return cls(excel_rows(path, form), _TYPICAL_WIDTH * len(columns))
-        if kind_of(path) == ".parquet":
-            parts = files_of(path)
-            schema = pq.read_schema(parts[0])
-            rows = sum(pq.read_metadata(part).num_rows for part in parts)
-            return cls(rows, sum(_width(schema.field(name).type) for name in columns))
-        size = path.stat().st_size
-        packed_by_gzip = path.suffix.lower() == ".gz"
-        if packed_by_gzip:
-            with path.open("rb") as packed:
-                packed.seek(-4, 2)
-                size = max(size, int.from_bytes(packed.read(4), "little"))  # the last thing that gzip writes
-        with gzip.open(path) if packed_by_gzip else path.open("rb") as file:
-            lines = file.readlines(1 << 16)
-        line = max(1.0, sum(map(len, lines)) / max(1, len(lines)))
-        return cls(int(size / line), line + 4 * len(columns))
-
-
-def _width(kind: pa.DataType) -> float:
-    """Bytes of a value in a column of counts."""
-    try:
-        return float(kind.bit_width) / 8
-    except ValueError:
-        return _TYPICAL_WIDTH  # a text of a number
 
 
 class InParts(NamedTuple):
@@ -141,7 +97,7 @@ def weigh(
     path, form, held = config.input_path, config.input.form, held_memory() - read
     columns = [*config.counted_columns, *config.input.where]
     # A redistricting file is read already, and weighed by whoever did it.
-    extent = Extent(0, 0.0) if config.input.rows == "pl94" else Extent.of(path, columns, form)
+    extent = Extent(0, 0.0) if config.input.kind.known_layout else extent_of(path, columns, form)
     refused = f"{geography.n_nodes:,} units x {len(config.input.cells)} cells takes more than there is"
     if isinstance(config, StudyConfig):
         _refuse_beyond(of_reading(config, geography, extent), config, refused)
@@ -185,13 +141,14 @@ def require_disk(directory: Path, size: int) -> None:
 
 def of_reading(config: RunConfig, geography: Geography, extent: Extent | None) -> int:
     """Bytes that reading takes: the table's columns, a number for every row, units looked up, and the counts."""
+    kind = config.input.kind
     if extent is None:
-        rows = {"leaves": geography.n_leaves, "pl94": 0}.get(config.input.rows, _RECORDS_AT_ONCE)
+        rows = _RECORDS_AT_ONCE if kind.of_leaf is None else geography.n_leaves * kind.cells_are_columns
         extent = Extent(rows, _TYPICAL_WIDTH * (len(config.counted_columns) + len(config.input.where)))
-    rows = extent.rows if config.input.rows == "leaves" else min(extent.rows, _RECORDS_AT_ONCE)
+    rows = extent.rows if kind.cells_are_columns else min(extent.rows, _RECORDS_AT_ONCE)
     # Rows that are chosen are a copy beside the table; of a redistricting file fields and their differences are held.
     row_bytes = extent.row_bytes * (1 + bool(config.input.where)) + _text(geography) / geography.n_nodes + 6 * _WORD
-    tables = 4 if config.input.rows == "pl94" else 1
+    tables = 4 if kind.known_layout else 1
     values = tables * _WORD * geography.n_nodes * len(config.input.cells)
     return int(values + rows * row_bytes + 72 * geography.n_nodes + _text(geography))
 
@@ -218,8 +175,8 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     schema, tree, levels = config.schema_of_cells, geography.tree, geography.levels
     plan = config.plan().for_levels(levels).for_schema(schema)
     level, _ = cut = cut_for(tree, leaves)
-    if rows is None or config.input.rows == "pl94":
-        rows = _ROWS_OF_A_LEAF.get(config.input.rows, 0) * tree.n_leaves
+    if rows is None or config.input.kind.known_layout:
+        rows = (config.input.kind.of_leaf or 0) * tree.n_leaves
     answers = [
         sum(Query.parse(name, schema).n_answers for name in plan.queries(name_of_level)) or schema.n_cells
         for name_of_level in levels
@@ -289,7 +246,7 @@ def _said_in_parts(config: RunConfig, geography: Geography, leaves: int, workers
     found = of_parts(config, geography, leaves)
     memory = _about(found.memory(_held_before(config), workers))
     said = f"{memory}, {_about(found.worker)} a worker, and {_about(found.disk)} of disk"
-    if config.input.rows in _ROWS_OF_A_LEAF:
+    if config.input.kind.of_leaf is not None:
         return said
     on_disk = _ROW_ON_DISK + config.output.csv * _ROW_AS_TEXT
     return f"{said}; beside that every row of the table takes {_ROW} bytes of memory and {on_disk} of disk"

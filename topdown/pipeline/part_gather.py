@@ -21,7 +21,7 @@ from topdown.parts.filed import filed_release, write_starts
 from topdown.parts.job import Folder, Record, held, take_bound
 from topdown.pipeline.part_plan import Cut
 from topdown.projection.certificate import Certificate, worst_of
-from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.cross_checks import CrossCheck
 from topdown.projection.families import Programs
 from topdown.projection.method import method_named
 from topdown.projection.passes import order_by_level, order_of_plan
@@ -32,7 +32,7 @@ from topdown.release.manifest import Description, Origin
 from topdown.release.partition import GEOGRAPHY, RELEASE_CSV, nodes_of_files
 from topdown.release.publication import begun, publish
 from topdown.release.whole_counts import Release
-from topdown.uncertainty.words import describe_margins
+from topdown.uncertainty.margin_words import describe_margins
 from topdown.workload.answer_tables import answer_tables
 
 

@@ -12,7 +12,21 @@ from topdown.confidential.records import count_records
 from topdown.config import RunConfig
 from topdown.errors import DataError, GeographyError
 from topdown.geography.construction import as_strings, as_text, plain, with_rows
-from topdown.geography.geography import Geography
+from topdown.machine.progress import Stages
+from topdown.pipeline.unit_reading import (
+    InputShape,
+    Units,
+    file_or_folder_digest,
+    geography_of,
+    identifier_columns,
+    name_columns,
+    path_columns,
+    present,
+    require_input_columns,
+    require_memory_for_units_of,
+    root_column,
+    rows_by_line,
+)
 from topdown.tables.readers import require_file, table_batches
 from topdown.wording import listed, shown, shown_path, unquoted
 
@@ -56,8 +70,17 @@ def _each_once(table: pa.Table) -> pa.Table:
     raise GeographyError(f"columns {listed(table.column_names)} cannot be compared; give text")
 
 
-def counts_of_records(config: RunConfig, geography: Geography, path: Sequence[str]) -> Counts:
-    """The counts of the table's records, or of its long rows; ``path``: the columns that identify a row's leaf."""
+def _units(config: RunConfig, _: None) -> Units:
+    require_memory_for_units_of(config.input_path, config)
+    units = present(config, config.input_path, [root_column(config), *identifier_columns(config)])
+    table = unit_rows(config, units, name_columns(config.geography))
+    with rows_by_line(config, of_file=False):
+        geography = geography_of(table, config)
+    return Units(geography, path_columns(config, table.column_names), pa.table({}))
+
+
+def _counts(config: RunConfig, units: Units, _: None, __: Stages) -> Counts:
+    geography, path, _ = units
     wanted = list(dict.fromkeys([*path, *config.counted_columns]))
     schema = config.schema_of_cells if config.has_schema else None
     held = count_records(
@@ -87,3 +110,7 @@ def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.Reco
     if where and not rows:
         said = " and ".join(f"{unquoted(name)} = {shown(value)}" for name, value in where.items())
         raise DataError(f"{shown_path(path)}: no row has {said}; correct input.where")
+
+
+RECORDS = InputShape(require_input_columns, _units, _counts, file_or_folder_digest)
+"""A row for every record, or, with a column of counts, for every unit and category; its batches read twice."""

@@ -13,8 +13,9 @@ from topdown.confidential.pl94 import Redistricting, read_pl94
 from topdown.confidential.records import count_records
 from topdown.config import RunConfig
 from topdown.errors import ConfigError, CountsError, DataError
-from topdown.geography.geography import Geography
 from topdown.machine.progress import Stages
+from topdown.pipeline.unit_reading import InputShape, Units
+from topdown.tables import pl94
 from topdown.wording import listed, shown, shown_path
 from topdown.workload import Schema
 from topdown.workload.redistricting import PERSONS, VOTERS
@@ -35,7 +36,7 @@ def file_of(config: RunConfig, stages: Stages) -> Redistricting:
     return file
 
 
-def units_of(config: RunConfig, file: Redistricting) -> Geography:
+def units_of(config: RunConfig, file: Redistricting) -> Units:
     """The file's own units. Raises `DataError` where they have other levels than the configuration says."""
     levels = config.geography.level_names
     if list(file.geography.levels) != levels:
@@ -43,16 +44,16 @@ def units_of(config: RunConfig, file: Redistricting) -> Geography:
             f"{shown_path(config.input_path)}: it has the levels {listed(file.geography.levels)}, and geography "
             f"{listed(levels)}; give geography.widths without the levels that the file does not have"
         )
-    return file.geography
+    return Units(file.geography, levels[-1:], pa.table({}))
 
 
-def counts_of(config: RunConfig, file: Redistricting, geography: Geography) -> Counts:
-    """The file's counts for the units of ``geography``, which are its own or a public list's, where it may lack some.
+def counts_of(config: RunConfig, units: Units, file: Redistricting, _: Stages) -> Counts:
+    """The file's counts for ``units``, which are its own or a public list's, where it may lack some.
 
     Of all attributes the 2,016 cells of `Redistricting.persons`, of voting age, Hispanic origin and race the 252 of
     `Redistricting.histogram`. Raises `CountsError` for a file that contradicts itself, or a unit that is not listed.
     """
-    schema, cells = config.schema_of_cells, tuple(config.input.cells)
+    schema, cells, geography = config.schema_of_cells, tuple(config.input.cells), units.geography
     counts = _histogram_of(schema)(file)
     if geography is file.geography:
         return Counts(geography, cells, counts.values, schema)
@@ -86,3 +87,7 @@ def _rows(counts: Counts, schema: Schema) -> pa.RecordBatch:
         columns[attribute.name] = pa.array(list(attribute.categories)).take(pa.array(place))
     columns[_COUNT] = pa.array(counts.values[leaves][unit, cell])
     return pa.RecordBatch.from_pydict(columns)
+
+
+REDISTRICTING = InputShape(file_of, units_of, counts_of, pl94.digest)
+"""A redistricting file, whose units and attributes are known."""

@@ -21,8 +21,8 @@ from topdown.tables.tidy import levels_of, text_of
 from topdown.workload.answer_tables import AnswerTable
 
 if TYPE_CHECKING:
-    from topdown.uncertainty.answer_intervals import AnswerIntervals
-    from topdown.uncertainty.reach import Reach
+    from topdown.uncertainty.intervals import Intervals
+    from topdown.uncertainty.margins import Reach
 
 FOLDER = "tables"
 """Where a release's tables are, beneath its public directory."""
@@ -57,7 +57,7 @@ def estimate_batches(
     linear_name: str,
     linear: Estimate | LinearAnswers,
     reach: Reach,
-    intervals: AnswerIntervals | None = None,
+    intervals: Intervals | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name, column, value, LINEAR, sd, moe[, lower, upper]`` for every unit and column of the
     table.

@@ -31,7 +31,7 @@ from topdown.workload import Schema
 from topdown.workload.answer_tables import AnswerTable
 
 if TYPE_CHECKING:
-    from topdown.uncertainty.reach import Reach
+    from topdown.uncertainty.margins import Reach
 
 README = "README.md"
 DATAPACKAGE = "datapackage.json"

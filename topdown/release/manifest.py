@@ -15,7 +15,7 @@ from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements, NotKept
 from topdown.privacy.plan import Plan
-from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.cross_checks import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
@@ -29,7 +29,7 @@ from topdown.workload.answer_tables import AnswerTable
 
 if TYPE_CHECKING:
     from topdown.config import DerivationConfig
-    from topdown.uncertainty.reach import Reach
+    from topdown.uncertainty.margins import Reach
 
 Projection: TypeAlias = Estimate | LinearAnswers | WholeProjection
 

@@ -21,7 +21,7 @@ from topdown.measurements.measurements import Answers, Measurements
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.projection.conditions import Limits
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.several import answers_by_level
+from topdown.projection.solver_inputs import answers_by_level
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.spine import Spine, spine_of
 from topdown.tables import noisy_measurements as layout

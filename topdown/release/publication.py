@@ -52,7 +52,7 @@ from topdown.workload.answer_tables import AnswerTable
 _AGAIN = "free the space or correct the path, and run again: the noise will be the same"
 
 if TYPE_CHECKING:
-    from topdown.uncertainty.answer_intervals import AnswerIntervals
+    from topdown.uncertainty.intervals import Intervals
     from topdown.uncertainty.margins import Margins
 
 
@@ -128,7 +128,7 @@ class Made(NamedTuple):
     release: Release
     estimates: Mapping[str, Projection]
     margins: Margins | None
-    intervals: Mapping[str, AnswerIntervals]
+    intervals: Mapping[str, Intervals]
 
 
 def publish(folder: Begun, files: Mapping[str, Callable[[], object]], about: Description) -> None:

@@ -21,11 +21,11 @@ from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.passes import order_of_plan
 from topdown.projection.patterns import Patterns
-from topdown.simulation.coverage import CoverageOptions, FollowedIntervals
 from topdown.simulation.draws import asked_queries, drawn_law
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed, followed_noise
 from topdown.simulation.histogram import BINS
+from topdown.simulation.interval_coverage import CoverageOptions, FollowedIntervals
 from topdown.simulation.linear import bin_widths, linear_variances
 from topdown.simulation.methods import RAW, StudiedMethod, parse_methods
 from topdown.simulation.moments import (

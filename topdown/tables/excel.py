@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from topdown.errors import DataError
 from topdown.machine.memory import most_at_once, too_large
-from topdown.tables.format import Format
+from topdown.tables.format import Extent, FileKind, Format
 from topdown.wording import listed, shown, shown_path
 
 _PER_BYTE = 3
@@ -28,8 +28,8 @@ _MOST_ROWS = 1 << 20
 
 _ROW = re.compile(rb"<(?:\w+:)?row[ />]")
 
-UNREADABLE_WORKBOOK = (zipfile.BadZipFile, KeyError, ValueError, TypeError, SyntaxError)
-"""What a damaged workbook raises beside `OSError`."""
+_WIDTH = 16.0
+"""Bytes of a value, a short text or a number."""
 
 
 def excel_header(path: Path, form: Format) -> list[str]:
@@ -38,13 +38,13 @@ def excel_header(path: Path, form: Format) -> list[str]:
         return _header(path, _rows(path, sheet))
 
 
-def excel_rows(path: Path, form: Format) -> int:
-    """About how many rows the sheet holds, without reading them."""
+def _extent(path: Path, columns: Sequence[str], form: Format) -> Extent:
     with _sheet(path, form) as sheet, sheet._get_source() as content:
-        return sum(len(_ROW.findall(piece)) for piece in iter(lambda: content.read(1 << 20), b""))
+        rows = sum(len(_ROW.findall(piece)) for piece in iter(lambda: content.read(1 << 20), b""))
+    return Extent(rows, _WIDTH * len(columns))
 
 
-def excel_batches(path: Path, names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
+def excel_batches(path: Path, _: Sequence[str], names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
     """The columns called ``names`` of the sheet, to its last row that is not empty; the first batch has no rows.
 
     Raises `DataError` for rows and cells that are not in order: nobody knows where they belong.
@@ -142,3 +142,14 @@ def _sheet(path: Path, form: Format) -> Iterator[Any]:
         yield book[names[0] if form.sheet is None else form.sheet]
     finally:
         book.close()
+
+
+WORKBOOK = FileKind(
+    (".xlsx",),
+    ("sheet",),
+    excel_header,
+    excel_batches,
+    _extent,
+    lambda _, row, __: f"row {row + 2:,} of the sheet",
+    unreadable=(zipfile.BadZipFile, KeyError, ValueError, TypeError, SyntaxError),
+)

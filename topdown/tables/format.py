@@ -1,16 +1,17 @@
-"""How a table's file is written, as far as the file does not say so itself."""
+"""How a table's file is written, as far as the file does not say so itself, and what a kind of file is to readers."""
 
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
 
 from topdown.errors import ConfigError
 from topdown.wording import shown
-
-READ = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".xlsx")
-"""How the names of the files end that are read, in whatever case."""
 
 
 @dataclass(frozen=True)
@@ -43,29 +44,38 @@ class Format:
         name = codecs.lookup(self.encoding).name
         return "utf-8-sig" if name == "utf-8" else name
 
-    def said_in_vain(self, kind: str) -> str:
-        """What is said of a file of the ``kind`` (`kind_of`) that files of it say themselves, or have not; "" for
-        nothing."""
-        known = {".parquet": (), ".xlsx": ("sheet",)}.get(kind, ("delimiter", "encoding"))
+    def idle_setting(self, settings: Sequence[str]) -> str:
+        """What is said of a file of a kind that takes ``settings`` alone, and is none of these; "" for nothing."""
         said = {"delimiter": self.delimiter, "encoding": self.codec != PLAIN.codec, "sheet": self.sheet}
-        return next((name for name, value in said.items() if value and name not in known), "")
+        return next((name for name, value in said.items() if value and name not in settings), "")
 
-    def separator(self, path: Path) -> str:
-        """What stands between the columns of the text file at ``path``."""
-        if self.delimiter is not None:
-            return self.delimiter
-        return _SEPARATORS[kind_of(path)]
-
-
-_SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t", ".txt": "|"}
-"""By what a text's name ends in; "|" as in the Census Bureau's text files."""
 
 PLAIN = Format()
 
 
-def kind_of(path: Path) -> str:
-    """Which of `READ` the name of ``path`` ends in; "" for another. A folder is one of Parquet files."""
-    if path.is_dir():
-        return ".parquet"
-    name = path.name.lower()
-    return next((kind for kind in sorted(READ, key=len, reverse=True) if name.endswith(kind)), "")
+class Extent(NamedTuple):
+    """About how many ``rows`` a table has, and how many bytes of it are held for a row once columns are read."""
+
+    rows: int
+    row_bytes: float
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file that tables are read from.
+
+    ``endings``: of its files' names, in lower case. ``settings``: what of a `Format` it takes. ``header``: the names of
+    the columns. ``batches``: columns of the file whose header is given, batch by batch, the first of them without rows.
+    ``extent``: that of some columns, as far as it can be seen without reading them. ``row_named``: what whoever looks
+    into the file calls its row number so and so (from 0), its line for one. ``unreadable``: what its libraries raise
+    for a damaged file, beside `OSError` and Arrow's errors. ``separators``: what its columns may be separated by.
+    """
+
+    endings: tuple[str, ...]
+    settings: tuple[str, ...]
+    header: Callable[[Path, Format], list[str]]
+    batches: Callable[[Path, Sequence[str], Sequence[str], Format], Iterator[pa.RecordBatch]]
+    extent: Callable[[Path, Sequence[str], Format], Extent]
+    row_named: Callable[[Path, int, Format], str]
+    unreadable: tuple[type[Exception], ...] = ()
+    separators: str = ""

@@ -1,4 +1,4 @@
-"""A table in many Parquet files: a folder of them, read one after the other in the order of their names."""
+"""A table in Parquet files: one, or a folder of them, read one after the other in the order of their names."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from topdown.errors import DataError
 from topdown.machine.files import file_digest
+from topdown.tables.format import Extent, FileKind, Format
 from topdown.tables.parquet import parquet_batches, parquet_columns
 from topdown.wording import shown, shown_path
 
@@ -58,8 +59,8 @@ def table_digest(path: Path) -> str:
     return hashlib.sha256(os.fsencode(told)).hexdigest()  # names may be no text
 
 
-def folder_columns(path: Path) -> list[str]:
-    """The columns of all files of a folder. Raises `DataError` naming one that has others than the first."""
+def folder_columns(path: Path, _: Format) -> list[str]:
+    """The columns of all files. Raises `DataError` naming one that has others than the first."""
     first, *rest = parts_of(path)
     known = parquet_columns(first)
     for part in rest:
@@ -74,8 +75,8 @@ def folder_columns(path: Path) -> list[str]:
     return known
 
 
-def folder_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The batches of all files of a folder, as `parquet_batches` gives those of each; the first has no rows.
+def folder_batches(path: Path, _: Sequence[str], names: Sequence[str], __: Format) -> Iterator[pa.RecordBatch]:
+    """The batches of all files, as `parquet_batches` gives those of each; the first has no rows.
 
     Raises `DataError` naming a file whose columns are of another kind than the first's.
     """
@@ -95,12 +96,32 @@ def folder_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]
         yield from batches
 
 
-def part_and_row(path: Path, row: int) -> tuple[Path, int]:
-    """The file of a folder that the row number ``row`` of its table is in, and the row's number in it."""
+def _extent(path: Path, columns: Sequence[str], _: Format) -> Extent:
+    parts = parts_of(path)
+    schema = pq.read_schema(parts[0])
+    rows = sum(pq.read_metadata(part).num_rows for part in parts)
+    return Extent(rows, sum(_width(schema.field(name).type) for name in columns))
+
+
+def _width(kind: pa.DataType) -> float:
+    """Bytes of a value in a column of counts."""
+    try:
+        return float(kind.bit_width) / 8
+    except ValueError:
+        return 16.0  # a text of a number
+
+
+def _row_named(path: Path, row: int, _: Format) -> str:
+    """The number of a row, from 1, in its file, which is named where there are several."""
+    if not path.is_dir():
+        return f"row {row + 1:,} (counted from 1)"
     part = path
     for part in parts_of(path):
         rows = pq.read_metadata(part).num_rows
         if row < rows:
-            return part, row
+            break
         row -= rows
-    return part, row
+    return f"row {row + 1:,} (counted from 1) of {shown_path(part.relative_to(path))}"
+
+
+PARQUET = FileKind((".parquet",), (), folder_columns, folder_batches, _extent, _row_named)

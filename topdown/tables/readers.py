@@ -6,8 +6,6 @@ So every batch is weighed as it is read.
 
 from __future__ import annotations
 
-import csv
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,12 +14,20 @@ import pyarrow as pa
 
 from topdown.errors import ConfigError, DataError
 from topdown.machine.memory import most_at_once, too_large
-from topdown.tables import excel
-from topdown.tables.format import PLAIN, READ, Format, kind_of
-from topdown.tables.parquet import parquet_batches, parquet_columns
-from topdown.tables.parquet_folder import folder_batches, folder_columns, part_and_row, parts_of
-from topdown.tables.text import line_of, separator_meant, text_batches, text_header
+from topdown.tables.excel import WORKBOOK
+from topdown.tables.format import PLAIN, Extent, FileKind, Format
+from topdown.tables.parquet_folder import PARQUET, parts_of
+from topdown.tables.text import TEXT, separator_meant
 from topdown.wording import NOT_UTF8, column_name, column_names, reason, shown, shown_path, unquoted
+
+KINDS = (PARQUET, TEXT, WORKBOOK)
+"""Every kind of file that tables are read from: the only place where the ending of a name becomes a reader."""
+
+ENDINGS = tuple(ending for kind in KINDS for ending in kind.endings)
+"""How the names of the files end that are read, in whatever case."""
+
+UNREADABLE = (pa.ArrowException, OSError, *(error for kind in KINDS for error in kind.unreadable))
+"""What a file that is damaged or of another kind raises in the libraries that read it."""
 
 Watch = Callable[[int, int], None]
 """Told how many rows were read so far and how many bytes they take; raises where that is too much."""
@@ -68,21 +74,9 @@ def table_batches(
     raise _unreadable(path, said)
 
 
-UNREADABLE = (
-    pa.ArrowException,
-    OSError,
-    UnicodeDecodeError,
-    EOFError,
-    zlib.error,
-    csv.Error,
-    *excel.UNREADABLE_WORKBOOK,
-)
-"""What a file that is damaged or of another kind raises in the libraries that read it."""
-
-
 def _said(error: Exception, path: Path, form: Format) -> str:
     said = reason(error)
-    if kind_of(path) not in (".parquet", ".xlsx") and said == NOT_UTF8:
+    if said == NOT_UTF8 and "encoding" in kind_of(path).settings:
         if form.codec != PLAIN.codec:
             return f"it is not text in {unquoted(form.encoding)}; correct input.encoding"
         return f'{said}, or say what it is, such as input.encoding = "windows-1252" (as Excel writes in many countries)'
@@ -111,10 +105,8 @@ def separated(path: str | Path) -> Format:
     Of a table that is no text, what its file says itself. Raises `DataError` as `table_columns` does.
     """
     path = require_file(path)
-    if kind_of(path) in (".parquet", ".xlsx"):
-        return PLAIN
-    forms = [Format(delimiter=sign) for sign in ",|\t;"]
-    return max(forms, key=lambda form: len(table_columns(path, form)))
+    forms = [Format(delimiter=sign) for sign in kind_of(path).separators]
+    return max(forms, key=lambda form: len(table_columns(path, form)), default=PLAIN)
 
 
 def require_columns(path: str | Path, columns: Sequence[str], form: Format = PLAIN) -> None:
@@ -124,30 +116,36 @@ def require_columns(path: str | Path, columns: Sequence[str], form: Format = PLA
 
 def row_named(path: Path, row: int, form: Format = PLAIN) -> str:
     """What whoever looks into the file calls its row number ``row`` (from 0): its line, its row in the sheet."""
-    kind = kind_of(path)
-    if kind == ".xlsx":
-        return f"row {row + 2:,} of the sheet"
-    if path.is_dir():
-        part, row = part_and_row(path, row)
-        return f"row {row + 1:,} (counted from 1) of {shown_path(part.relative_to(path))}"
-    line = None if kind == ".parquet" else line_of(path, row, form)
-    return f"row {row + 1:,} (counted from 1)" if line is None else f"line {line:,}"
+    return kind_of(path).row_named(path, row, form)
+
+
+def extent_of(path: Path, columns: Sequence[str], form: Format) -> Extent:
+    """About how large the table at ``path`` is in some columns, as far as can be seen without reading it. Raises
+    `UNREADABLE` errors, and `DataError` for an unknown kind of file."""
+    return kind_of(path).extent(path, columns, form)
 
 
 def _columns(path: Path, form: Format) -> list[str]:
     kind = kind_of(path)
-    idle = form.said_in_vain(kind)
-    if kind and idle:
+    idle = form.idle_setting(kind.settings)
+    if idle:
+        ending = next(one for one in kind.endings if path.is_dir() or path.name.lower().endswith(one))
         raise DataError(
-            f"{shown_path(path)}: input.{idle} is said of it, which a {kind} file has not or says itself; leave it out"
+            f"{shown_path(path)}: input.{idle} is said of it, which a {ending} file has not or says itself; leave it "
+            "out"
         )
-    if kind == ".parquet":
-        return folder_columns(path) if path.is_dir() else parquet_columns(path)
-    if kind == ".xlsx":
-        return excel.excel_header(path, form)
-    if kind:
-        return text_header(path, form)
-    what = "an old Excel's; save it as .xlsx, or" if path.suffix.lower() == ".xls" else f"give {', '.join(READ)}, or"
+    return kind.header(path, form)
+
+
+def kind_of(path: Path) -> FileKind:
+    """The kind of the file at ``path``, by what its name ends in; a folder is one of Parquet files. Raises `DataError`
+    for an unknown one."""
+    if path.is_dir():
+        return PARQUET
+    for kind in KINDS:
+        if path.name.lower().endswith(kind.endings):
+            return kind
+    what = "an old Excel's; save it as .xlsx, or" if path.suffix.lower() == ".xls" else f"give {', '.join(ENDINGS)}, or"
     raise DataError(f"{shown_path(path)}: unknown kind of file: {what} save it as CSV (UTF-8)")
 
 
@@ -166,7 +164,7 @@ def require_file(path: str | Path) -> Path:
     if not found and not require_regular(path).is_file():
         folder = " (it is a directory without Parquet files)" if path.is_dir() else ""
         raise DataError(f"{shown_path(path)}: no such file{folder}; correct the path{_of_backslashes(path)}")
-    return require_encodable(path) if kind_of(path) == ".parquet" else path
+    return require_encodable(path) if path.is_dir() or path.name.lower().endswith(PARQUET.endings) else path
 
 
 def require_regular(path: Path) -> Path:
@@ -202,12 +200,9 @@ def require_encodable(path: Path) -> Path:
 
 
 def _batches(path: Path, columns: Sequence[str] | None, form: Format) -> Iterator[pa.RecordBatch]:
-    known, kind = _columns(path, form), kind_of(path)
+    known = _columns(path, form)
     _require(columns, known, path, form)
-    names = list(columns) if columns is not None else known
-    if kind == ".parquet":
-        return folder_batches(path, names) if path.is_dir() else parquet_batches(path, names)
-    return excel.excel_batches(path, names, form) if kind == ".xlsx" else text_batches(path, known, names, form)
+    return kind_of(path).batches(path, known, known if columns is None else list(columns), form)
 
 
 def _watched(batches: Iterator[pa.RecordBatch], path: Path, watch: Watch | None) -> Iterator[pa.RecordBatch]:
@@ -229,5 +224,5 @@ def _require(columns: Sequence[str] | None, known: Sequence[str], path: Path, fo
     there = set(known)
     for name in columns or ():
         if name not in there:
-            meant = "" if kind_of(path) in (".parquet", ".xlsx") else separator_meant(known, path, form)
+            meant = separator_meant(known, path, form) if kind_of(path).separators else ""
             raise DataError(f"{shown_path(path)}: no column {shown(name)}; it has {column_names(known)}{meant}")

@@ -6,6 +6,7 @@ import codecs
 import csv
 import gzip
 import io
+import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ import pyarrow.csv as pacsv
 
 from topdown.errors import DataError
 from topdown.machine.memory import available_memory, too_large
-from topdown.tables.format import Format
+from topdown.tables.format import Extent, FileKind, Format
 from topdown.wording import shown_path
 
 _LONGEST_HEADER = 1 << 20
@@ -29,6 +30,8 @@ _OTHERS = {
     b"PAR1": "is a Parquet file; name it .parquet",
 }
 _GZIP = b"\x1f\x8b"
+_SEPARATORS = {".csv": ",", ".tsv": "\t", ".txt": "|"}
+"""By what a text's name ends in; "|" as in the Census Bureau's text files."""
 _END = "\ue001"
 """A letter for private use, in every column of the row after the last."""
 
@@ -54,7 +57,7 @@ def text_batches(path: Path, header: Sequence[str], names: Sequence[str], form: 
 
 
 def _rows(path: Path, header: Sequence[str], names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
-    delimiter = form.separator(path)
+    delimiter = _separator(path, form)
     with (
         _plain_bytes(path, form) as stream,
         _parsed(_Ended(stream, header, delimiter), header, names, delimiter) as found,
@@ -84,7 +87,7 @@ def text_header(path: Path, form: Format) -> list[str]:
     if not head.strip():
         raise DataError(f"{shown_path(path)}: the file is empty; it needs a header line and rows")
     text = codecs.getincrementaldecoder(form.codec)().decode(head)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=form.separator(path))
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(path, form))
     return next((row for row in rows if row), [])
 
 
@@ -102,17 +105,30 @@ def _require_text(path: Path, head: bytes, form: Format) -> None:
         raise DataError(f"{shown_path(path)}: {what}")
 
 
-def line_of(path: Path, row: int, form: Format) -> int | None:
-    """The line, from 1, on which row number ``row`` (from 0, below the header) begins; None where it is not found."""
+def _row_named(path: Path, row: int, form: Format) -> str:
+    """The line, from 1, on which row number ``row`` (from 0, below the header) begins; its number where none does."""
     for number, (line, _) in enumerate(_records(path, form)):
         if number == row + 1:
-            return line
-    return None
+            return f"line {line:,}"
+    return f"row {row + 1:,} (counted from 1)"
+
+
+def _extent(path: Path, columns: Sequence[str], form: Format) -> Extent:
+    """By the size of the file and of its first lines."""
+    size = path.stat().st_size
+    if path.suffix.lower() == ".gz":
+        with path.open("rb") as packed:
+            packed.seek(-4, 2)
+            size = max(size, int.from_bytes(packed.read(4), "little"))  # the last thing that gzip writes
+    with _unpacked(path) as stream:
+        lines = stream.read(1 << 16).splitlines(keepends=True)
+    line = max(1.0, sum(map(len, lines)) / max(1, len(lines)))
+    return Extent(int(size / line), line + 4 * len(columns))
 
 
 def separator_meant(header: Sequence[str], path: Path, form: Format) -> str:
     """What to say where a header is one name with the signs in it that separate columns elsewhere; else nothing."""
-    found = [sign for sign in ";\t|," if sign != form.separator(path) and len(header) == 1 and sign in header[0]]
+    found = [sign for sign in ";\t|," if sign != _separator(path, form) and len(header) == 1 and sign in header[0]]
     if not found:
         return ""
     sign = "\\t" if found[0] == "\t" else found[0]
@@ -143,7 +159,7 @@ def _records(path: Path, form: Format) -> Iterator[tuple[int, int | None]]:
         _unpacked(path) as stream,
         io.TextIOWrapper(io.BufferedReader(_Readable(stream)), form.codec, errors="replace", newline="") as text,
     ):
-        reader = csv.reader(_lines(text), delimiter=form.separator(path))
+        reader = csv.reader(_lines(text), delimiter=_separator(path, form))
         try:
             for record in reader:
                 if record:
@@ -260,3 +276,22 @@ def _parsed(stream: _Stream, header: Sequence[str], columns: Sequence[str], deli
             strings_can_be_null=True,
         ),
     )
+
+
+def _separator(path: Path, form: Format) -> str:
+    """What stands between the columns of the file at ``path``."""
+    if form.delimiter is not None:
+        return form.delimiter
+    return next(sign for ending, sign in _SEPARATORS.items() if path.name.lower().removesuffix(".gz").endswith(ending))
+
+
+TEXT = FileKind(
+    (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"),
+    ("delimiter", "encoding"),
+    text_header,
+    text_batches,
+    _extent,
+    _row_named,
+    unreadable=(UnicodeDecodeError, EOFError, zlib.error, csv.Error),
+    separators=",|\t;",
+)

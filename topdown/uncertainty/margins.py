@@ -1,11 +1,15 @@
-"""td.margins(): an interval for every count, from measurements alone, that covers what it says."""
+"""td.margins(): an interval for every count, from measurements alone, that covers what it says.
+
+Margins are those of the answers to one query at all nodes, measured or not; of the cells these are the answers to the
+query "detailed". What a run publishes, what `margins` tells and what a study counts are made by `margins_of`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -15,33 +19,50 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
+from topdown.privacy.plan import Plan
 from topdown.projection.equality import least_squares
-from topdown.projection.project import stated
+from topdown.projection.estimate import Estimate
+from topdown.projection.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.solver_inputs import stated
 from topdown.tables.tidy import tidy_batches, to_frame
-from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.laws import NodeLaws, laws_of_nodes
-from topdown.uncertainty.node_intervals import Bounds, node_intervals
+from topdown.uncertainty.intervals import intervals
+from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws
+from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
+from topdown.uncertainty.laws.known_noise import no_margins
+from topdown.uncertainty.margin_words import statement
 from topdown.wording import shown
-from topdown.workload import DETAILED
+from topdown.workload import DETAILED, Query
 
 if TYPE_CHECKING:
     from topdown.release.whole_counts import Release
 
 
+_NORMAL = "by the normal law"
+_GAUSSIAN = f"{_NORMAL}; by the law of its error where that falls in steps, as sums of few draws of narrow noise do"
+_UNKNOWN = "not known, and missing, as the law of the noise is not known"
+_OWN = "by the law of its error, which has a number of its own for every unit and column"
+
+
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """Intervals of every node and cell, each (nodes x cells): the least-squares ``estimate``, its standard deviation
-    ``sd``, and ``lower`` and ``upper``, whole numbers, at ``confidence`` each, or together where ``simultaneous``.
+    """Intervals of the answers to ``query`` at every node, each (nodes x answers): the least-squares ``estimate``, its
+    standard deviation ``sd``, and ``lower`` and ``upper``, whole numbers, at ``confidence`` each, or together where
+    ``simultaneous``.
     """
 
     geography: Geography
-    cells: Sequence[str]
+    query: Query
     estimate: FloatArray = field(repr=False)
     sd: FloatArray = field(repr=False)
     lower: FloatArray = field(repr=False)
     upper: FloatArray = field(repr=False)
     confidence: float
-    simultaneous: bool
+    simultaneous: bool = False
+
+    @property
+    def statement(self) -> str:
+        """What the intervals promise, in words."""
+        return statement(self.confidence, simultaneous=self.simultaneous)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -52,10 +73,14 @@ class Margins:
     def _lengths(self, nodes: Any) -> FloatArray:
         return np.asarray(self.upper[nodes] - self.lower[nodes])
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """The tidy table ``geoid, level, query, cell, estimate, sd, lower, upper`` in Arrow batches."""
-        columns: dict[str, Any] = {"query": DETAILED, "estimate": self.estimate, "sd": self.sd}
-        return tidy_batches(self.geography, self.cells, columns | {"lower": self.lower, "upper": self.upper})
+    def batches(self, level: str | None = None) -> Iterator[pa.RecordBatch]:
+        """The tidy table ``geoid, level, query, cell, estimate, sd, lower, upper`` in Arrow batches; of the nodes of
+        ``level``, or of all."""
+        columns: dict[str, Any] = {"query": self.query.name, "estimate": self.estimate, "sd": self.sd}
+        rows = np.full(self.geography.n_nodes, level is None)
+        rows[slice(None) if level is None else self.geography.level_slice(level)] = True
+        columns |= {"lower": self.lower, "upper": self.upper}
+        return tidy_batches(self.geography, self.query.labels(), columns, rows=rows)
 
 
 def margins(
@@ -80,53 +105,179 @@ def margins(
     confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and for an unknown query;
     `DataError` for a release of other units or cells.
     """
-    if measurements.others or queries is not None:
-        from topdown.uncertainty.answer_margins import answer_margins  # with a compiler
+    require_confidence(confidence)
+    laws, geography = AnswerLaws.of(measurements), measurements.geography
+    _require_alike(measurements, release)
+    asked = _asked(measurements, [queries] if isinstance(queries, str) else queries)
+    linear, together = least_squares_of(measurements, asked), None
+    known = {query: _estimated(laws, linear, query) for query in asked}
+    if simultaneous:
+        nodes = {level: geography.level_slice(level) for level in geography.levels}
+        together = sum(one.noisy(nodes[level]) for query, one in known.items() for level in asked[query])
+    found = {query: one.margins(geography, confidence, together, release) for query, one in known.items()}
+    if len(found) == 1 and all(asked[query] == list(geography.levels) for query in found):
+        return to_frame(batch for one in found.values() for batch in one.batches())
+    frames = [
+        to_frame(one.batches(level)) for level in geography.levels for query, one in found.items()
+        if level in asked[query]
+    ]  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
 
-        alpha = 1.0 - require_confidence(confidence)
-        asked = [queries] if isinstance(queries, str) else queries
-        return answer_margins(measurements, release, alpha, simultaneous=simultaneous, queries=asked)
-    found = node_margins(measurements, release, confidence=confidence, simultaneous=simultaneous)
-    return to_frame(found.batches())
+
+def _asked(measurements: Measurements, queries: Sequence[str] | None) -> dict[Query, list[str]]:
+    """The queries whose margins are asked for, with the levels where they are."""
+    levels, found = measurements.geography.levels, dict[Query, list[str]]()
+    if queries is not None and not queries:
+        raise ConfigError("no query is asked; name at least one, or leave queries out for what was measured")
+    if queries is None and not measurements.others:
+        queries = [DETAILED]
+    for name in queries or ():
+        found[Query.parse(name, measurements.schema)] = list(levels)
+    for level in levels if queries is None else ():
+        for query in measurements.at(level):
+            found.setdefault(query, []).append(level)
+    return found
 
 
-def node_margins(
+def _require_alike(measurements: Measurements, release: Release | None) -> None:
+    if release is None:
+        return
+    if release.geography != measurements.geography or tuple(release.cells) != tuple(measurements.cells):
+        raise DataError("the release has other units or cells than the measurements; give the one made of them")
+
+
+Linear: TypeAlias = Estimate | LinearAnswers | FloatArray
+"""Least squares over the whole tree; where the cells alone were measured also a table of these (nodes x cells)."""
+
+
+def least_squares_of(measurements: Measurements, queries: Iterable[Query]) -> Linear:
+    """Least squares over the whole tree of the answers to ``queries``."""
+    if measurements.others:
+        return linear_answers(measurements, queries)
+    tree = measurements.geography.tree
+    found = np.zeros((len(measurements.cells), tree.n_nodes))
+    for block in measurements.blocks():  # of an impossible cell all is 0
+        problem = stated(measurements, "variance", nonnegative=False, cells=block)
+        found[block] = least_squares(problem.values, problem.variance, tree)
+    return found.T
+
+
+class _Estimated(NamedTuple):
+    """The answers to ``query`` by least squares at all nodes: their values ``x`` and the ``variance`` of their errors,
+    both (nodes x answers), and the ``laws`` of these."""
+
+    query: Query
+    laws: ColumnLaws
+    x: FloatArray
+    variance: FloatArray
+
+    def noisy(self, nodes: slice) -> int:
+        """How many intervals there are at ``nodes`` of what is not exact."""
+        return int((self.variance[nodes] > 0).sum())
+
+    def margins(
+        self,
+        geography: Geography,
+        confidence: float,
+        together: int | None = None,
+        release: Release | None = None,
+        executor: Executor | None = None,
+    ) -> Margins:
+        """Their margins, each at ``confidence`` or so many ``together``; with ``release`` they hold the released
+        counts."""
+        alpha = (1.0 - confidence) / max(1, together or 1)
+        released = None if release is None else lambda nodes: release.answers_of(nodes, self.query)
+        bounds = intervals(self.x, self.variance, self.laws, geography.tree, alpha, released, executor)
+        of_all = self.variance.strides[-1] == 0  # the same number
+        sd = np.broadcast_to(np.sqrt(self.variance[:, :1] if of_all else self.variance), self.x.shape)
+        return Margins(geography, self.query, self.x, sd, *bounds, confidence, together is not None)
+
+
+def _estimated(laws: AnswerLaws, linear: Linear, query: Query) -> _Estimated:
+    """The answers to ``query`` of ``linear``, whose errors have ``laws``."""
+    columns = [(query, k) for k in range(query.n_answers)]
+    of_columns, variance = laws.of_columns(columns), laws.variances(columns)
+    if isinstance(linear, LinearAnswers) or variance is None:
+        assert not isinstance(linear, np.ndarray)  # nosec B101 # narrows a type: a table is of cells alone
+        found = linear.answers_of(slice(0, linear.geography.n_nodes), query)
+        return _Estimated(query, of_columns, found.values, of_columns.settled(np.asarray(found.variance)))
+    cells = linear.values if isinstance(linear, Estimate) else linear
+    return _Estimated(query, of_columns, cells if query.name == DETAILED else query.answers(cells), variance)
+
+
+def margins_of(
     measurements: Measurements,
     release: Release | None = None,
     *,
+    query: str = DETAILED,
     confidence: float = 0.9,
     simultaneous: bool = False,
-    linear: FloatArray | None = None,
+    linear: Linear | None = None,
+    laws: AnswerLaws | None = None,
     executor: Executor | None = None,
-    laws: NodeLaws | None = None,
 ) -> Margins:
-    """What `margins` gives, as arrays; ``linear`` (nodes x cells): least squares' values, ``laws``: those of
-    `laws_of_nodes`, both where they are known. ``executor``: threads that may work on it."""
-    alpha = 1.0 - require_confidence(confidence)
-    noise = known_noise(measurements)
-    geography, cells = measurements.geography, measurements.cells
-    if release is not None and (release.geography != geography or tuple(release.cells) != tuple(cells)):
-        raise DataError("the release has other units or cells than the measurements; give the one made of them")
-    shape = (len(cells), geography.n_nodes)
-    estimate = np.zeros(shape) if linear is None else linear.T
-    variance, law = laws_of_nodes(measurements, noise) if laws is None else laws
-    del noise  # It may have a number for every node.
-    lower, upper = (np.zeros(shape) for _ in range(2))
-    impossible = measurements.schema.impossible_cells()
-    if simultaneous:
-        alpha /= max(1, int((variance > 0).sum()) * (len(cells) - len(impossible)))
-    for block in measurements.blocks():  # of an impossible cell all is 0
-        if linear is None:
-            problem = stated(measurements, "variance", nonnegative=False, cells=block)
-            estimate[block] = least_squares(problem.values, problem.variance, geography.tree)
-        released = None if release is None else release.values.T[block]
-        found = Bounds(lower[block], upper[block])
-        node_intervals(estimate[block], variance, law, geography.tree, alpha, released, executor, found)
-    sd = np.broadcast_to(np.sqrt(variance)[:, None], shape[::-1])
-    if len(impossible):
-        sd = np.array(sd)
-        sd[:, impossible] = 0.0
-    return Margins(geography, cells, estimate.T, sd, lower.T, upper.T, confidence, simultaneous)
+    """What `margins` gives of the answers to one ``query``, as arrays. ``linear``: least squares, ``laws``: of its
+    errors, both where they are known. ``executor``: threads that may work on it."""
+    require_confidence(confidence)
+    laws, geography = AnswerLaws.of(measurements) if laws is None else laws, measurements.geography
+    _require_alike(measurements, release)
+    asked = Query.parse(query, measurements.schema)
+    known = _estimated(laws, least_squares_of(measurements, [asked]) if linear is None else linear, asked)
+    together = known.noisy(slice(0, geography.n_nodes)) if simultaneous else None
+    return known.margins(geography, confidence, together, release, executor)
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """``alpha``: how often errors may go beyond. ``laws``: theirs; None where they are taken to be normal, or are not
+    known (``is_known``).
+
+    Under noise within bounds the normal law is an assumption and no known law: that noise's depends on the true count,
+    and no coverage is promised.
+    """
+
+    alpha: float
+    laws: AnswerLaws | None = None
+    is_gaussian: bool = False
+    is_known: bool = True
+
+    @classmethod
+    def of(cls, measurements: Measurements, confidence: float, laws: AnswerLaws | None = None) -> Reach:
+        """Of least squares of ``measurements``, with the ``laws`` of its errors where they are known beforehand; normal
+        where noise is within bounds, or comes without a plan."""
+        alpha, plan = 1.0 - confidence, measurements.plan
+        if laws is None and no_margins(measurements) is not None:
+            return cls(alpha, is_known=plan is None or plan.bounds.any or _is_normal(plan))
+        return cls(alpha, laws or AnswerLaws.of(measurements), is_gaussian=plan is None or not plan.is_pure)
+
+    def multiples(self, nodes: slice, columns: list[tuple[Query, int]]) -> FloatArray:
+        """Standard deviations (nodes x columns) of the errors at ``nodes`` of these answers to queries."""
+        found = np.full((nodes.stop - nodes.start, len(columns)), self._quantile(NORMAL))
+        if self.laws is not None:
+            known = np.broadcast_to(self.laws.group[nodes, None] >= 0, found.shape)
+            for shape, places in self.laws.of_columns(columns).places(nodes, known):
+                found.reshape(-1)[places] = self._quantile(shape)
+        return found
+
+    @property
+    def in_words(self) -> str:
+        """By which law."""
+        if self.laws is not None and not self.is_gaussian:
+            return _OWN
+        if not self.is_known:
+            return _UNKNOWN
+        return f"{self._quantile(NORMAL):.4g} sd, {_NORMAL if self.laws is None else _GAUSSIAN}"
+
+    def _quantile(self, shape: Shape) -> float:
+        return quantile(shape, self.alpha / 2.0) if self.is_known else float("nan")
+
+
+def _is_normal(plan: Plan) -> bool:
+    """Whether the noise of a plan is Gaussian; not where its law is not known."""
+    try:
+        return bool(plan.noise.is_normal())
+    except ConfigError:
+        return False
 
 
 def require_confidence(confidence: float) -> float:

@@ -1,49 +1,42 @@
-"""td.region(): a sum over any nodes, a difference, a share, each with its margin of error."""
+"""td.region(): a sum over any nodes, a difference, a share, each with its margin of error.
+
+A sum of an answer to a query is a sum of independent errors of one kind, so many ``copies`` of them: one, or where the
+cells alone were measured as many as cells are summed, of which each has noise of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from topdown.errors import ConfigError, DataError, ProjectionError
+from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
-from topdown.geography.tree import FloatArray, IntArray
+from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
-from topdown.projection.invariants import Contradiction, settle
-from topdown.uncertainty.combination import Pivots, combination, law_of
-from topdown.uncertainty.error_law import quantile
-from topdown.uncertainty.fieller import fieller, ratio_of
-from topdown.uncertainty.known_noise import known_noise
-from topdown.uncertainty.laws import pivots
+from topdown.projection.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.solver_inputs import stated
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.laws.answer_forms import answer_rows
+from topdown.uncertainty.laws.error_law import Shape, quantile
+from topdown.uncertainty.laws.known_noise import answer_noise
+from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.uncertainty.margins import require_confidence
-from topdown.uncertainty.sums import sum_margin
+from topdown.uncertainty.sum_intervals import Ratio, Region, fieller, sum_margin
 from topdown.wording import shown
-from topdown.workload import Schema
+from topdown.workload import Query, Schema
 from topdown.workload.answer_tables import Column, answer_column
 
-if TYPE_CHECKING:
-    from topdown.uncertainty.histogram_regions import HistogramSums
-
 Weights = Mapping[str, float]
+Sum = tuple[IntArray, FloatArray]
+"""Nodes, each once, and their amounts."""
 
 _LEAST_WEIGHT = 1e-50
-
-
-class Region(NamedTuple):
-    """A number with its margin: the unbiased ``estimate``, its standard deviation ``sd``, ``lower`` and ``upper``, and
-    in words what has to be known of it (``note``, empty where nothing has).
-    """
-
-    estimate: float
-    sd: float
-    lower: float
-    upper: float
-    note: str = ""
+_NUMBERS_AT_ONCE = 1 << 22
 
 
 def region(
@@ -64,8 +57,8 @@ def region(
     set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
     exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
     ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval covers with probability
-    ``confidence``. Where several queries were measured a share is of the same answer at other units, or of the total at
-    the same units. Raises `ConfigError` as `margins` does, and `DataError` for units that are not there.
+    ``confidence``. A share is of the same answer at other units, or of an answer that holds it at the same units.
+    Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that are not there.
 
     Source: docs/margins.md; Fieller 1954 for shares.
     """
@@ -74,25 +67,46 @@ def region(
     )
 
 
-def no_sums(measurements: Measurements) -> str | None:
-    """Why margins of sums of ``measurements`` cannot be known; None where they can."""
-    try:
-        if measurements.others:
-            from topdown.uncertainty.answer_noise import answer_noise  # with a compiler
+class Part(NamedTuple):
+    """The sum of one answer to a query: ``sum``, its nodes and amounts."""
 
-            answer_noise(measurements)
-        else:
-            known_noise(measurements)
-    except ConfigError as error:
-        return str(error)
-    return None
+    sum: Sum
+    query: Query
+    answer: int
+
+
+class _Kind(NamedTuple):
+    """The errors of an answer: so many independent ``copies`` of those of ``answer`` to ``query`` in `AnswerErrors`."""
+
+    query: Query
+    answer: int
+    copies: int
+
+
+class Sums(NamedTuple):
+    """Of sums the ``values`` of one answer by least squares, the ``variance`` of their errors, inf where they are not
+    determined, both (sums,), and the ``shapes`` of the laws of these."""
+
+    values: FloatArray
+    variance: FloatArray
+    shapes: list[Shape]
+
+    def row(self, number: int) -> tuple[float, float, Shape]:
+        """Those of one sum."""
+        return float(self.values[number]), float(self.variance[number]), self.shapes[number]
 
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """Many regions of the same measurements: what all have in common is computed once."""
+    """Many regions of the same measurements: what all have in common is computed once.
+
+    Raises `ConfigError` as `answer_noise` does.
+    """
 
     measurements: Measurements
+    _columns: dict[tuple[str, str | None], Column] = field(default_factory=dict, repr=False)
+    _of_cells: dict[tuple[int, ...], FloatArray] = field(default_factory=dict, repr=False)
+    _of_queries: dict[Query, LinearAnswers] = field(default_factory=dict, repr=False)
 
     @property
     def geography(self) -> Geography:
@@ -105,30 +119,9 @@ class Regions:
         return self.measurements.schema
 
     @cached_property
-    def pivots(self) -> Pivots:
-        """The moments of every node's error."""
-        noise = known_noise(self.measurements)
-        found, variance = pivots(self.measurements, noise)
-        return Pivots.of(self.measurements.geography.tree, noise, variance, found)
-
-    @cached_property
-    def _estimates(self) -> dict[tuple[int, ...], FloatArray]:
-        return {}
-
-    def estimates(self, cells: IntArray) -> FloatArray:
-        """Least squares of the sum over ``cells`` at every node (nodes,)."""
-        key = tuple(cells.tolist())
-        if key not in self._estimates:
-            tree = self.measurements.geography.tree
-            values = self.measurements.values[:, cells].sum(axis=1).astype(np.float64)
-            node_variance = self.measurements.node_variance
-            try:
-                values, variance = settle(values, node_variance, tree, nonnegative=False)
-            except Contradiction as contradiction:
-                place = self.measurements.geography.describe(contradiction.node)
-                raise ProjectionError(f"{place}: {contradiction}; correct the exact values") from None
-            self._estimates[key] = least_squares(values, variance, tree)
-        return self._estimates[key]
+    def errors(self) -> AnswerErrors:
+        """The errors of least squares."""
+        return AnswerErrors(answer_noise(self.measurements))
 
     def region(
         self,
@@ -142,27 +135,25 @@ class Regions:
     ) -> Region:
         """As the function `region`."""
         alpha = 1.0 - require_confidence(confidence)
-        self.column(query, cell)
+        column = self.column(query, cell)
         whole = dict(weights)
         for geoid, weight in ({} if minus is None else minus).items():
             whole[geoid] = _number(geoid, whole.get(geoid, 0.0)) - _number(geoid, weight)
-        nodes, amounts = self._nodes(whole)
-        if self.measurements.others:
-            if share_of is not None:
-                return self._share_of_answers((nodes, amounts), query, cell, share_of, alpha)
-            (row,) = self._sums_of_answers([(nodes, amounts)], query, [cell], alpha, signed=minus is not None)
-            return row[0]
-        cells = self.cells(query, cell)
-        if share_of is not None:
-            return self._share(nodes, amounts, cells, share_of, alpha)
-        found = combination(nodes, amounts[None], self.pivots)
-        law = law_of(found, self.pivots, np.ones(1), len(cells))
-        value = float(amounts @ self.estimates(cells)[nodes])
-        return Region(*sum_margin(value, *law, amounts, alpha, signed=minus is not None))
+        asked = self._nodes(whole)
+        if share_of is None:
+            found = self.answers([asked], column.query, [column.answer])[column.answer]
+            return sum_margin(*found.row(0), asked[1], alpha, signed=minus is not None)
+        own = Part(asked, column.query, column.answer)
+        if isinstance(share_of, str):
+            of = self.column(share_of, None)
+            ratio, shapes = self.share(own, Part(asked, of.query, of.answer))
+        else:
+            ratio, shapes = self.share(own, own._replace(sum=self._whole_of(share_of)))
+        return fieller(ratio, lambda shares: [quantile(shape, alpha / 2.0) for shape in shapes(shares)])
 
     def sums(
         self,
-        sums: Sequence[tuple[IntArray, FloatArray]],
+        sums: Sequence[Sum],
         *,
         query: str = "total",
         cells: Sequence[str | None] = (None,),
@@ -170,70 +161,81 @@ class Regions:
     ) -> list[list[Region]]:
         """Of every one of ``sums``, each over some nodes with their amounts, the `region` of every cell."""
         alpha = 1.0 - require_confidence(confidence)
-        if self.measurements.others:
-            return self._sums_of_answers(sums, query, cells, alpha)
-        summed = [self.cells(query, cell) for cell in cells]
-        found = []
-        for nodes, amounts in sums:
-            together = combination(nodes, amounts[None], self.pivots)
-            laws = {n: law_of(together, self.pivots, np.ones(1), n) for n in {len(one) for one in summed}}
-            found.append(
-                [
-                    Region(*sum_margin(float(amounts @ x[nodes]), *laws[len(one)], amounts, alpha, signed=False))
-                    for one, x in zip(summed, map(self.estimates, summed), strict=True)
-                ]
-            )
-        return found
-
-    def _sums_of_answers(
-        self,
-        sums: Sequence[tuple[IntArray, FloatArray]],
-        query: str,
-        cells: Sequence[str | None],
-        alpha: float,
-        *,
-        signed: bool = False,
-    ) -> list[list[Region]]:
-        """`sums` where several queries were measured."""
         columns = [self.column(query, cell) for cell in cells]
         known = {
-            asked: self._histograms.sums(sums, asked, [column.answer for column in columns if column.query == asked])
+            asked: self.answers(sums, asked, [column.answer for column in columns if column.query == asked])
             for asked in dict.fromkeys(column.query for column in columns)
         }
-        found: list[list[Region]] = []
-        for row, (_, amounts) in enumerate(sums):
-            found.append([])
-            for column in columns:
-                of_sum = known[column.query][column.answer].row(row)
-                found[-1].append(Region(*sum_margin(*of_sum, amounts, alpha, signed=signed)))
-        return found
+        return [
+            [sum_margin(*known[one.query][one.answer].row(row), amounts, alpha, signed=False) for one in columns]
+            for row, (_, amounts) in enumerate(sums)
+        ]
 
-    def _share_of_answers(
-        self,
-        part: tuple[IntArray, FloatArray],
-        query: str,
-        cell: str | None,
-        share_of: Weights | str,
-        alpha: float,
-    ) -> Region:
-        """As `_share`, where several queries were measured."""
-        from topdown.uncertainty.histogram_regions import Part  # with a compiler
+    def answers(self, sums: Sequence[Sum], query: Query, answers: Sequence[int]) -> dict[int, Sums]:
+        """Some ``answers`` to ``query`` of all ``sums``."""
+        asked, errors = Weighted.many(sums), self.errors
+        kinds = {answer: self._kind(query, answer) for answer in answers}
+        values, variances = self._values(asked, query, [*kinds]), self._variances(asked, [*kinds.values()])
+        alike: dict[tuple[int, int], int] = {}
+        of_class = [
+            alike.setdefault((int(errors.components.classes(kind.query).place[kind.answer]), kind.copies), place)
+            for place, kind in enumerate(kinds.values())
+        ]
+        first = [[*kinds.values()][place] for place in alike.values()]
+        mixes = [Mix.of(kind.query, kind.answer) for kind in first]
+        shapes = errors.shapes(asked, mixes, variances[:, [*alike.values()]].T, [kind.copies for kind in first])
+        known = dict(zip(alike.values(), shapes, strict=True))
+        return {
+            answer: Sums(values[:, place], variances[:, place], known[of_class[place]])
+            for place, answer in enumerate(kinds)
+        }
 
-        column = self.column(query, cell)
-        own = Part(part, column.query, column.answer)
-        if isinstance(share_of, str):
-            of = self.column(share_of, None)
-            whole = Part(part, of.query, of.answer)
+    def share(self, part: Part, whole: Part) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
+        """``part`` beside ``whole``: two sums of answers, by least squares, with their variances and covariance; and,
+        of shares, the shapes of the laws of the errors of the part less these shares of the whole.
+
+        Raises `ConfigError` unless both are of one answer of one query, or over the same nodes with the part's answer
+        within the whole's.
+        """
+        same = (part.query, part.answer) == (whole.query, whole.answer)
+        if not same and not (np.array_equal(whole.sum[0], part.sum[0]) and self._is_within(part, whole)):
+            raise ConfigError(
+                f"query {shown(part.query.name)}: a share is of the same answer at other units, or of the total, or of "
+                f"another answer that holds it, at the same units; ask for the two sums"
+            )
+        errors, mine, theirs = self.errors, *(self._kind(one.query, one.answer) for one in (part, whole))
+        a, b = (float(self._values(Weighted.many([one.sum]), one.query, [one.answer])[0, 0]) for one in (part, whole))
+        of_a, of_b = (self._variance(one.sum, kind) for one, kind in ((part, mine), (whole, theirs)))
+        if same:
+            more, less = (self._variance(_combined(part.sum, whole.sum, sign), mine) for sign in (1.0, -1.0))
+            of_both = 0.25 * (more - less)
         else:
-            whole = own._replace(sum=self._whole_of(share_of))
-        ratio, shape = self._histograms.share(own, whole)
-        return Region(*fieller(ratio, lambda share: quantile(shape(share), alpha / 2.0)))
+            of_both = mine.copies * errors.covariance(Weighted.many([part.sum]), mine[:2], theirs[:2])
 
-    def cells(self, query: str, cell: str | None) -> IntArray:
-        """The possible cells that the answer ``cell`` of ``query`` is the sum of. Raises `ConfigError` as `column`
-        does."""
-        column, possible = self.column(query, cell), self.measurements.schema.possible_cells()
-        return np.asarray(possible[column.query.answers_of(possible) == column.answer])
+        def shapes(shares: FloatArray) -> list[Shape]:
+            variance, mix = of_a - 2.0 * shares * of_both + shares**2 * of_b, Mix.of(*mine[:2])
+            if not same and mine[:2] != theirs[:2]:
+                mixes = [Mix([*mix.answers, theirs[:2]], np.array([1.0, -share])) for share in shares]
+                found = errors.made(Weighted.many([part.sum]), mixes)
+                return [errors.shapes_of(one, variance[k : k + 1])[0] for k, one in enumerate(found)]
+            # Of the whole's copies the part has some, each less that share of it; of the others there is the share.
+            nodes, amounts = part.sum
+            less = [_combined(part.sum, whole.sum, -s) if same else (nodes, (1.0 - s) * amounts) for s in shares]
+            made = next(errors.made(Weighted.many(less), [mix])).times(mine.copies)
+            if not same:
+                beside = next(errors.made(Weighted.many([(nodes, share * amounts) for share in shares]), [mix]))
+                made = made.and_also(beside.times(theirs.copies - mine.copies))
+            return errors.shapes_of(made, variance)
+
+        return Ratio(a, b, of_a, of_b, of_both), shapes
+
+    def _is_within(self, part: Part, whole: Part) -> bool:
+        """Whether whoever is counted in the part's answer is in the whole's."""
+        if not self.measurements.others:
+            cells = [self._cells(one.query, one.answer) for one in (part, whole)]
+            return bool(np.isin(cells[0], cells[1]).all())
+        mine, theirs = (answer_rows(self.errors.components, one.query, one.answer) for one in (part, whole))
+        return all((a <= b).all() for a, b in zip(mine, theirs, strict=True))
 
     def column(self, query: str, cell: str | None) -> Column:
         """The answer that ``query`` and ``cell`` mean. Raises `ConfigError` as `answer_column` does."""
@@ -241,17 +243,59 @@ class Regions:
             self._columns[query, cell] = answer_column(query, cell, self.measurements.schema)
         return self._columns[query, cell]
 
-    @cached_property
-    def _columns(self) -> dict[tuple[str, str | None], Column]:
-        return {}
+    def _cells(self, query: Query, answer: int) -> IntArray:
+        """The possible cells that an answer is the sum of."""
+        possible = self.measurements.schema.possible_cells()
+        return np.asarray(possible[query.answers_of(possible) == answer])
 
-    @cached_property
-    def _histograms(self) -> HistogramSums:
-        from topdown.uncertainty.histogram_regions import HistogramSums  # with a compiler
+    def _kind(self, query: Query, answer: int) -> _Kind:
+        if self.measurements.others:
+            return _Kind(query, answer, 1)
+        return _Kind(self.errors.noise.queries[0], 0, len(self._cells(query, answer)))
 
-        return HistogramSums(self.measurements)
+    def _variance(self, one: Sum, kind: _Kind) -> float:
+        """The variance of a sum."""
+        return float(self._variances(Weighted.many([one]), [kind])[0, 0])
 
-    def _nodes(self, weights: Mapping[str, float]) -> tuple[IntArray, FloatArray]:
+    def _variances(self, asked: Weighted, kinds: Sequence[_Kind]) -> FloatArray:
+        """The variances (sums x kinds) of sums; 0 of what no cell is summed of, even where nothing determines one."""
+        known = {query: self.errors.variances(asked, query) for query in dict.fromkeys(kind.query for kind in kinds)}
+        found = np.zeros((asked.number, len(kinds)))
+        for k, kind in enumerate(kinds):
+            if kind.copies:
+                found[:, k] = kind.copies * known[kind.query][:, kind.answer]
+        return found
+
+    def _values(self, asked: Weighted, query: Query, answers: Sequence[int]) -> FloatArray:
+        """Least squares of the sums (sums x answers) of some answers to a query."""
+        self.errors  # noqa: B018 # refuses what has no margin
+        found = np.zeros((asked.number, len(answers)))
+        if not self.measurements.others:
+            for k, answer in enumerate(answers):
+                x = self._of_one(self._cells(query, answer))
+                found[:, k] = np.bincount(asked.of, asked.amount * x[asked.node], asked.number)
+            return found
+        if query not in self._of_queries:
+            self._of_queries[query] = linear_answers(self.measurements, [query])
+        order = np.argsort(asked.node, kind="stable")
+        nodes = asked.node[order]
+        step = max(1, _NUMBERS_AT_ONCE // query.n_answers)
+        for here in runs(slice(0, self.measurements.geography.n_nodes), step):
+            part = order[slice(*np.searchsorted(nodes, [here.start, here.stop]))]
+            if len(part):
+                values = self._of_queries[query].answers_of(here, query).values[asked.node[part] - here.start]
+                np.add.at(found, asked.of[part], asked.amount[part, None] * values[:, list(answers)])
+        return found
+
+    def _of_one(self, cells: IntArray) -> FloatArray:
+        """Least squares of the sum over ``cells`` at every node (nodes,), where the cells alone were measured."""
+        key = tuple(cells.tolist())
+        if key not in self._of_cells:
+            problem = stated(self.measurements, "variance", nonnegative=False, cells=cells)
+            self._of_cells[key] = least_squares(problem.values.sum(axis=0), problem.variance, problem.tree)
+        return self._of_cells[key]
+
+    def _nodes(self, weights: Mapping[str, float]) -> Sum:
         geography = self.measurements.geography
         nodes = geography.index_of(list(weights))
         missing = [geoid for geoid, node in zip(weights, nodes.tolist(), strict=True) if node < 0]
@@ -264,33 +308,20 @@ class Regions:
         amounts = np.array([_number(geoid, weight) for geoid, weight in weights.items()])
         return nodes, amounts
 
-    def _whole_of(self, weights: Weights) -> tuple[IntArray, FloatArray]:
+    def _whole_of(self, weights: Weights) -> Sum:
         """The nodes and amounts of what a share is of."""
         nodes, amounts = self._nodes(weights)
         if (amounts < 0).any() or not amounts.any():
             raise DataError("a share is of a sum of counts; give its units weights of 0 or more, not all of them 0")
         return nodes, amounts
 
-    def _share(
-        self, nodes: IntArray, amounts: FloatArray, cells: IntArray, share_of: Weights | str, alpha: float
-    ) -> Region:
-        """Fieller's set of the share A / B, cut to [0, 1].
 
-        Errors of different cells are independent with the same law, so that A - rho B splits into the cells of both,
-        of A alone and of B alone.
-        """
-        other, others = (nodes, amounts) if isinstance(share_of, str) else self._whole_of(share_of)
-        of_whole = self.cells(share_of, None) if isinstance(share_of, str) else cells
-        union = np.union1d(nodes, other)
-        both = np.zeros((2, len(union)))
-        both[0, np.searchsorted(union, nodes)] = amounts
-        both[1, np.searchsorted(union, other)] = others
-        found = combination(union, both, self.pivots)
-        part = float(amounts @ self.estimates(cells)[nodes])
-        whole = float(others @ self.estimates(of_whole)[other])
-        common = len(np.intersect1d(cells, of_whole))
-        numbers = (common, len(cells) - common, len(of_whole) - common)
-        return Region(*ratio_of(found, self.pivots, part, whole, numbers, alpha))
+def _combined(one: Sum, other: Sum, sign: float) -> Sum:
+    """One sum and ``sign`` times the other, each node once."""
+    nodes, place = np.unique(np.concatenate([one[0], other[0]]), return_inverse=True)
+    amounts = np.zeros(len(nodes))
+    np.add.at(amounts, place.reshape(-1), np.concatenate([one[1], sign * other[1]]))
+    return nodes, amounts
 
 
 def _number(geoid: str, weight: object) -> float:

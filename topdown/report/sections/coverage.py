@@ -14,8 +14,8 @@ from topdown.report.numbers import rows_of, whole
 from topdown.report.results import StudyResults
 from topdown.report.section import Section, Summary, fragment
 from topdown.report.words import number, percent, percent_within
-from topdown.simulation.coverage import BY_PUBLISHED, BY_TRUTH, EVERY
 from topdown.simulation.discoveries import discoveries
+from topdown.simulation.interval_coverage import BY_PUBLISHED, BY_TRUTH, EVERY
 
 LAW_ERROR = 0.001
 """By how much a release says that the approximation of its errors' law may miss."""

@@ -1,0 +1,260 @@
+"""Least squares on a tree of small vectors: one block of a workload that does not fall apart into scalars.
+
+Every node has an unknown vector (m,), a family's vectors add up, and at a node linear measurements b'x of it were made
+with their variances. What is known of a vector is a mean z and a covariance ``finite`` + kappa ``diffuse`` with kappa
+without bound: ``diffuse`` holds the directions that were not measured. Measurements come in one at a time by the exact
+initial Kalman filter (Koopman, Durbin 2000, "Fast Filtering and Smoothing for Multivariate State Space Models"), which
+takes variances of 0 (exact) and unmeasured directions as they are, without 1/0 and without a large number in place of
+infinity; sums over families and the way down are the limits of the usual formulas.
+
+Arrays have nodes first: vectors (nodes, copies, m), one covariance (nodes, m, m) for all copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from topdown.geography.tree import Families, FloatArray, Tree
+from topdown.projection.invariants import Contradiction
+
+_NOTHING = 1e-11
+"""Part of a covariance's size below which a direction has none of it: rounding leaves some 1e-15."""
+
+_INDEPENDENT = 1e-9
+"""Part of the largest strength below which rows say nothing that others do not."""
+
+_CONTRADICTION = 1e-6
+"""Exact values may disagree by this much, in counts; two whole numbers that differ do by more."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Linear measurements at the nodes of one level: ``rows`` (k, m), ``values`` (nodes, copies, k), ``variance``
+    (nodes, k), 0 for an exact value and inf for one that was not made.
+    """
+
+    rows: FloatArray
+    values: FloatArray
+    variance: FloatArray
+
+
+@dataclass(eq=False)
+class Known:
+    """What is known of the vectors of some nodes: mean (nodes, copies, m), covariances (nodes, m, m).
+
+    ``scale`` (nodes,): the size of the variances that went in, below whose rounding a covariance is nothing.
+    """
+
+    mean: FloatArray
+    finite: FloatArray
+    diffuse: FloatArray
+    scale: FloatArray
+
+    @classmethod
+    def nothing(cls, nodes: int, copies: int, size: int) -> Known:
+        """No direction of any vector is known."""
+        eye = np.broadcast_to(np.eye(size), (nodes, size, size))
+        return cls(np.zeros((nodes, copies, size)), np.zeros((nodes, size, size)), np.array(eye), np.zeros(nodes))
+
+    @classmethod
+    def together(cls, pieces: Sequence[Known]) -> Known:
+        """What is known of the nodes of several pieces, one after another."""
+        return cls(*(np.concatenate([getattr(one, part) for one in pieces]) for part in PARTS))
+
+    def totals(self, families: Families) -> Known:
+        """What is known of the sums of ``families``, whose children these are."""
+        return Known(*(families.total_rows(getattr(self, part)) for part in PARTS))
+
+
+PARTS = ("mean", "finite", "diffuse", "scale")
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """How errors go down a tree: a child's is ``gain`` x its parent's and a rest that depends on its siblings' rests.
+
+    ``levels``: by level what is known of every node from what lies at and below it, of which the root's is all;
+    ``sums``: by level but the last that of every family's sum; ``gains``: by level but the first (nodes, m, m).
+    """
+
+    levels: list[Known]
+    sums: list[Known]
+    gains: list[FloatArray]
+
+
+def independent(rows: FloatArray, values: FloatArray, variance: FloatArray) -> Measured:
+    """What answers say of the rows' span, as so many independent measurements of one ``variance`` (nodes,).
+
+    ``rows`` (k, m), ``values`` (nodes, copies, k). The noise of what is rotated stays what it was.
+    """
+    left, strength, right = np.linalg.svd(rows, full_matrices=False)
+    kept = strength > _INDEPENDENT * strength[0]
+    return Measured(
+        strength[kept, None] * right[kept],
+        values @ left[:, kept],
+        np.repeat(variance[:, None], int(kept.sum()), axis=1),
+    )
+
+
+def update(known: Known, measured: Measured, first: int) -> None:
+    """Take ``measured`` into ``known``, in place. ``first``: the number of its first node, for `Contradiction`."""
+    start = np.trace(known.diffuse, axis1=1, axis2=2)
+    eye = np.eye(known.mean.shape[-1])
+    for k, row in enumerate(measured.rows):
+        v = measured.variance[:, k]
+        made = np.isfinite(v)
+        if not made.any():
+            continue
+        length = float(row @ row)
+        known.scale = np.maximum(known.scale, np.trace(known.finite, axis1=1, axis2=2))
+        towards, open_towards = known.finite @ row, known.diffuse @ row
+        spread, open_spread = towards @ row, open_towards @ row
+        is_open = made & (open_spread > _NOTHING * length * start)
+        total = np.where(made, spread + v, 1.0)
+        is_closed = made & ~is_open & (total > _NOTHING * length * known.scale * (v == 0))
+        gain = np.where(is_open[:, None], open_towards / np.where(is_open, open_spread, 1.0)[:, None], 0.0)
+        gain = np.where(is_closed[:, None], towards / np.where(is_closed, total, 1.0)[:, None], gain)
+        gap = np.where(made[:, None], measured.values[:, :, k] - known.mean @ row, 0.0)
+        settled = made & ~is_open & ~is_closed
+        wrong = settled & (np.abs(gap).max(axis=1, initial=0.0) > _CONTRADICTION * (1 + np.abs(row).sum()))
+        if wrong.any():
+            raise Contradiction(first + int(np.argmax(wrong)), "its exact values contradict each other")
+        known.mean += gap[:, :, None] * gain[:, None, :]
+        left = eye - gain[:, :, None] * row
+        noise = np.where(made, v, 0.0)[:, None, None] * gain[:, :, None] * gain[:, None, :]
+        known.finite = left @ known.finite @ left.transpose(0, 2, 1) + noise
+        known.diffuse = left @ known.diffuse @ left.transpose(0, 2, 1)
+        known.scale = np.maximum(known.scale, np.where(made, v, 0.0) / length)
+        gone = np.trace(known.diffuse, axis1=1, axis2=2) <= _NOTHING * start
+        known.diffuse[gone] = 0.0
+
+
+def inverse(matrix: FloatArray, scale: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
+    """Pseudo-inverses of symmetric matrices (n, m, m), and the projectors onto what they map to nothing.
+
+    ``scale`` (n,): the size of what they were made of, where that may be larger than they are.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > _NOTHING * np.maximum(np.maximum(values[:, -1], 0.0), scale)[:, None]
+    inverted = np.where(kept, 1.0 / np.where(kept, values, 1.0), 0.0)
+    return (vectors * inverted[:, None, :]) @ vectors.transpose(0, 2, 1), (
+        vectors * (~kept)[:, None, :]
+    ) @ vectors.transpose(0, 2, 1)
+
+
+def _regression(children: Known, total: Known, families: Families) -> FloatArray:
+    """How far every child follows its family's sum: cov(child, sum) cov(sum)^-1 in the limit; (children, m, m).
+
+    With N the diffuse and U the finite covariance of the sum, split by the directions in which N is something (o) and
+    nothing (c): n N^-1 on o, (u - n N^-1 U_oc) U_cc^-1 on c.
+    """
+    if not total.diffuse.any():
+        inverted, _ = inverse(total.finite, total.scale)
+        return np.asarray(children.finite @ np.repeat(inverted, families.sizes, axis=0))
+    open_inverse, closed = inverse(total.diffuse)
+    inverted, _ = inverse(closed @ total.finite @ closed, total.scale)
+    towards_open = children.diffuse @ np.repeat(open_inverse, families.sizes, axis=0)
+    rest = children.finite - towards_open @ np.repeat(total.finite, families.sizes, axis=0)
+    return np.asarray(towards_open + rest @ np.repeat(closed @ inverted, families.sizes, axis=0))
+
+
+def _conditioned(children: Known, total: Known, parents: Known, families: Families, gain: FloatArray) -> Known:
+    """The children once their parents are known: each moved by its part of what the parent has and the sum lacks."""
+    gap = np.repeat(parents.mean - total.mean, families.sizes, axis=0)
+    mean = children.mean + gap @ gain.transpose(0, 2, 1)
+    stay = np.eye(gain.shape[-1]) - gain
+
+    def spread(own: FloatArray, summed: FloatArray, above: FloatArray) -> FloatArray:
+        others = np.repeat(summed, families.sizes, axis=0) - own + np.repeat(above, families.sizes, axis=0)
+        return np.asarray(stay @ own @ stay.transpose(0, 2, 1) + gain @ others @ gain.transpose(0, 2, 1))
+
+    diffuse = np.zeros_like(children.diffuse)
+    if children.diffuse.any() or parents.diffuse.any():
+        diffuse = spread(children.diffuse, total.diffuse, parents.diffuse)
+        start = np.trace(children.diffuse, axis1=1, axis2=2)
+        diffuse[np.trace(diffuse, axis1=1, axis2=2) <= _NOTHING * np.maximum(start, 1.0)] = 0.0
+    return Known(mean, spread(children.finite, total.finite, parents.finite), diffuse, children.scale)
+
+
+def solve(
+    tree: Tree, measured: list[list[Measured]], copies: int, size: int, *, upward: bool, start: int | None = None
+) -> Known:
+    """Least squares for every node's vector, its covariance with it; (nodes, ...).
+
+    ``measured``: by level, root first. ``upward``: whether every node also learns from what lies below it (whole-tree
+    least squares); without, families are projected one by one from the root. ``start``: of an upward pass the level
+    where it starts, that of the leaves by default; families below it are projected one by one. Where the measurements
+    leave a direction open the children share the remainder by their numbers of open leaves, as in
+    `equality.least_squares`. Raises `Contradiction` for exact values that no table has.
+    """
+    lowest = tree.n_levels - 1 if start is None else start
+    starts: list[Known | None] = [None] * tree.n_levels
+    if not upward or lowest < tree.n_levels - 1:
+        settled = _settled(tree, measured, copies, size)
+        starts = [one if not upward or index >= lowest else None for index, one in enumerate(settled)]
+    levels, sums = _upward(tree, measured, copies, size, starts)
+    found = [levels[0]]
+    for index in range(tree.n_levels - 1):
+        families, below = tree.families(index), levels[index + 1]
+        gain = _regression(below, sums[index], families)
+        found.append(_conditioned(below, sums[index], found[index], families, gain))
+    return Known.together(found)
+
+
+def spread(tree: Tree, measured: list[list[Measured]], size: int) -> Spread:
+    """How the errors of whole-tree least squares depend on each other, from measurements without copies."""
+    levels, sums = _upward(tree, measured, 0, size, [None] * tree.n_levels)
+    gains = [_regression(levels[k + 1], sums[k], tree.families(k)) for k in range(tree.n_levels - 1)]
+    return Spread(levels, sums, gains)
+
+
+def settled(tree: Tree, spread: Spread) -> list[Known]:
+    """By level what is known of every node from all measurements."""
+    found = [spread.levels[0]]
+    for index, gain in enumerate(spread.gains):
+        found.append(
+            _conditioned(spread.levels[index + 1], spread.sums[index], found[index], tree.families(index), gain)
+        )
+    return found
+
+
+def _upward(
+    tree: Tree, measured: list[list[Measured]], copies: int, size: int, starts: list[Known | None]
+) -> tuple[list[Known], list[Known]]:
+    """What is known of every level's nodes, and of the sums of every level's families, root first.
+
+    A node starts from its children's sum, or from what is in ``starts`` of its level.
+    """
+    levels: list[Known] = []
+    sums: list[Known] = []
+    for index in range(tree.n_levels - 1, -1, -1):
+        nodes = tree.level(index)
+        known = Known.nothing(nodes.stop - nodes.start, copies, size)
+        if levels:
+            total = levels[-1].totals(tree.families(index))
+            sums.append(total)
+            known = Known(*(np.array(getattr(total, part)) for part in PARTS))
+        begin = starts[index]
+        if begin is not None:
+            known = begin
+        for one in measured[index]:
+            update(known, one, nodes.start)
+        levels.append(known)
+    return levels[::-1], sums[::-1]
+
+
+def _settled(tree: Tree, measured: list[list[Measured]], copies: int, size: int) -> list[Known]:
+    """What the exact values at and below every node say of it, and nothing of the others.
+
+    Family by family a parent is chosen before its children, and its value must be one that they can have.
+    """
+    exact = [[Measured(m.rows, m.values, np.where(m.variance == 0, 0.0, np.inf)) for m in level] for level in measured]
+    if not any((one.variance == 0).any() for level in exact for one in level):
+        return [Known.nothing(len(tree.parent[tree.level(k)]), copies, size) for k in range(tree.n_levels)]
+    levels, _ = _upward(tree, exact, copies, size, [None] * tree.n_levels)
+    for known in levels:
+        known.diffuse = np.eye(size) - inverse(known.diffuse)[1]
+    return levels

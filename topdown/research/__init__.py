@@ -1,0 +1,1 @@
+"""What no release needs: plausible tables, drawn under a stated prior. Experimental; no other room imports it."""

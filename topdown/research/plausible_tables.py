@@ -1,0 +1,128 @@
+"""td.plausible_tables(): consistent, whole, non-negative tables that the measurements leave plausible. Experimental."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from topdown.errors import ConfigError, DataError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.measurements.measurements import Measurements
+from topdown.noise.randomness import Source, read_exactly
+from topdown.projection.equality import least_squares
+from topdown.projection.solver_inputs import stated
+from topdown.research.posterior import Likelihood, Posterior
+from topdown.tables.tidy import tidy_batches, to_frame
+from topdown.uncertainty.laws.error_law import reach_of
+from topdown.uncertainty.laws.known_noise import answer_noise
+from topdown.uncertainty.margins import require_confidence
+from topdown.wording import shown
+from topdown.workload import DETAILED
+
+CONCENTRATION = 1.0
+"""Of the Dirichlet law of the prior's weights, in equal parts over its bins (Perks): as much as one leaf says."""
+BURN_IN = 60
+"""Rounds before the first table is kept."""
+_MOST_VALUES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class PlausibleTables:
+    """Tables of counts, ``values`` (draws x nodes x cells), whole and not negative, in which every family adds up; one
+    after the other of a Markov chain, so that neighbours are alike.
+    """
+
+    geography: Geography
+    cells: Sequence[str]
+    values: IntArray = field(repr=False)
+
+    def quantiles(self, confidence: float = 0.9) -> pd.DataFrame:
+        """Of every node and cell the median, and the ends of the middle part ``confidence`` of the tables: ``geoid,
+        level, query, cell, median, lower, upper``. What they cover depends on the prior, as of no margin by `margins`.
+        """
+        alpha = 1.0 - require_confidence(confidence)
+        order = np.sort(self.values, axis=0)
+        ends = [order[_rank(part, len(order))] for part in (0.5, alpha / 2.0, 1.0 - alpha / 2.0)]
+        columns = dict(zip(("median", "lower", "upper"), ends, strict=True))
+        return to_frame(tidy_batches(self.geography, self.cells, {"query": DETAILED, **columns}))
+
+
+def plausible_tables(
+    measurements: Measurements, draws: int, source: Source, *, burn_in: int = BURN_IN
+) -> PlausibleTables:
+    """``draws`` tables from the posterior of the counts under a stated prior. Experimental.
+
+    The prior, cell by cell: all leaves' counts are independent draws of one law, a histogram over single counts up to 9
+    and bins a quarter wider one by one; its weights have a Dirichlet law with 1 / (number of bins) for each. A round
+    of the chain draws a table given the histogram, exactly (sums up the tree and parts down it), and then the histogram
+    given the table. It begins at the histogram of the least-squares estimates, and ``burn_in`` rounds are thrown away.
+
+    The tables are post-processing of what is protected. What lies in the middle 90 % of them is *no* margin of error:
+    where leaves are not alike, or noise is larger than the counts, it may cover far less often. `margins` has those.
+
+    Raises `ConfigError` as `margins` does, where several queries were measured or a leaf was not; `ProjectionError`
+    where exact values contradict each other, or the measurements.
+    """
+    for name, number, least in (("draws", draws, 1), ("burn_in", burn_in, 0)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise ConfigError(f"{name} = {shown(number)}: give a whole number of at least {least}")
+    rng = np.random.Generator(np.random.PCG64(int.from_bytes(read_exactly(source, 32), "little")))
+    possible = measurements.schema.possible_cells()
+    posteriors = _posteriors(measurements, possible)
+    geography, cells = measurements.geography, measurements.cells
+    values = np.zeros((draws, geography.n_nodes, len(cells)), np.int64)
+    for cell, posterior in zip(possible.tolist(), posteriors, strict=True):
+        leaves = geography.tree.leaves
+        table = np.maximum(np.rint(posterior.estimate), 0.0).astype(np.int64)
+        for number in range(-burn_in, draws):
+            table = posterior.draw(_prior(table[leaves], posterior.begins, rng), rng)
+            if number >= 0:
+                values[number, :, cell] = table
+    return PlausibleTables(geography, cells, values)
+
+
+def _prior(leaves: IntArray, begins: IntArray, rng: np.random.Generator) -> FloatArray:
+    """The weights of the bins (bins,), drawn given the counts of the leaves."""
+    place = np.clip(np.searchsorted(begins, leaves, side="right") - 1, 0, len(begins) - 2)
+    return rng.dirichlet(np.bincount(place, minlength=len(begins) - 1) + CONCENTRATION / (len(begins) - 1))
+
+
+def _posteriors(measurements: Measurements, cells: IntArray) -> list[Posterior]:
+    """Those of some ``cells``, one after the other."""
+    if measurements.others:
+        raise ConfigError("several queries were measured: plausible tables are of measurements of the cells alone")
+    noise = answer_noise(measurements)
+    geography = measurements.geography
+    tree, kind = geography.tree, np.concatenate([of_query for level in noise.kind for of_query in level.values()])
+    problem = stated(measurements, "variance", nonnegative=True, cells=cells)
+    variance = np.broadcast_to(problem.variance, problem.values.shape)
+    open_leaf = np.flatnonzero(np.isinf(variance[0, tree.leaves]))
+    if len(open_leaf):
+        raise ConfigError(
+            f"{geography.describe(tree.leaves.start + int(open_leaf[0]))} was not measured; plausible tables need a "
+            f"share of the budget at level {shown(geography.levels[-1])}"
+        )
+    laws = noise.known.laws
+    reach = np.array([0.0 if law is None else reach_of(law) for law in laws])
+    if 2.0 * reach[kind[tree.leaves]].sum() > _MOST_VALUES:
+        raise DataError(
+            f"{geography.n_leaves:,} leaves with noise that reaches {reach.max():,.0f} are too many for plausible "
+            "tables; take a part of the geography, or one with less noise"
+        )
+    estimate = least_squares(problem.values, problem.variance, tree)
+    found = []
+    for y, v, x in zip(problem.values, variance, estimate, strict=True):
+        likelihood = [
+            Likelihood.of(value, spread, laws[law], reach[law])
+            for value, spread, law in zip(y.tolist(), v.tolist(), kind.tolist(), strict=True)
+        ]
+        found.append(Posterior.of(geography, likelihood, x))
+    return found
+
+
+def _rank(part: float, number: int) -> int:
+    return min(int(np.floor(part * number)), number - 1)

@@ -1,0 +1,251 @@
+"""Intervals for every node of a tree: the test of every truth, the parent's limit, the guard, rounding.
+
+Columns are answers to queries, or cells; of the cells alone all have the same laws. Levels go one after the other from
+the root, some nodes at a time: of a level's tests of a truth of 0 the guard has to know before any interval is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.tree import FloatArray, IntArray, Tree, runs
+from topdown.machine.parallel import do_all, map_ordered
+from topdown.uncertainty.interval import CAP_PART, interval
+from topdown.uncertainty.laws.answer_laws import ColumnLaws
+
+Released: TypeAlias = Callable[[slice], FloatArray | IntArray]
+"""Of some nodes the released counts of columns (nodes x columns)."""
+
+Estimated: TypeAlias = Callable[[slice], tuple[FloatArray, FloatArray]]
+"""Of some nodes the estimates of columns and their variances, both (nodes x columns)."""
+
+CAPPED_BELOW = 0.5
+"""A parent limits a child whose standard deviation is more than twice its own."""
+
+_NUMBERS_AT_ONCE, _NUMBERS_IN_CACHE = 1 << 20, 1 << 17
+_ROUNDS = 50
+
+
+class Bounds(NamedTuple):
+    """Intervals, both (nodes x columns)."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+
+class _Low(NamedTuple):
+    """Of some nodes' tests of a truth of 0, by column: how many were made (``tried``), how many p are so small that
+    they are rejected whatever the others are (``sure``), and the others up to alpha.
+    """
+
+    tried: IntArray
+    sure: IntArray
+    others: list[FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Intervals of columns at any nodes, each of which misses with at most ``alpha``.
+
+    What they need of other nodes is kept: of inner nodes the deviations ``above`` and what no child can pass, but with
+    probability alpha / 50, because the node does not (``ceiling``), both (inner nodes x columns); of every level up to
+    which p of a truth of 0 this is ``rejected`` (levels x columns).
+    """
+
+    tree: Tree
+    laws: ColumnLaws
+    alpha: float
+    above: FloatArray = field(repr=False)
+    ceiling: FloatArray = field(repr=False)
+    rejected: FloatArray = field(repr=False)
+
+    @classmethod
+    def begun(cls, laws: ColumnLaws, tree: Tree, alpha: float) -> Intervals:
+        """Those of which nothing is known yet."""
+        shape = tree.n_families, len(laws.kind)
+        return cls(tree, laws, alpha, np.empty(shape), np.full(shape, np.inf), np.empty((tree.n_levels, shape[1])))
+
+    @classmethod
+    def of(cls, estimated: Estimated, laws: ColumnLaws, tree: Tree, alpha: float) -> Intervals:
+        """For the estimates of columns that ``estimated`` gives."""
+        found = cls.begun(laws, tree, alpha)
+        for index in range(tree.n_levels):
+            level = tree.level(index)
+            found._reject(index, [found._told(part, level, *estimated(part)) for part in found.parts(level)])
+        return found
+
+    def parts(self, nodes: slice, most: int | None = None) -> Iterator[slice]:
+        """``nodes`` in their order, so many at once that their numbers stay within bounds."""
+        return runs(nodes, max(1, (_NUMBERS_AT_ONCE if most is None else most) // max(len(self.laws.kind), 1)))
+
+    def _told(self, nodes: slice, level: slice, x: FloatArray, variance: FloatArray) -> _Low:
+        """What ``nodes`` of a ``level`` tell of a truth of 0; keeps what their children need of them."""
+        variance = self.laws.settled(variance)
+        deviation = np.sqrt(variance)
+        self._keep(nodes, x, deviation)
+        p, known = np.ones(x.shape), (deviation > 0) & np.isfinite(deviation)
+        seen = np.divide(x, deviation, out=np.zeros(x.shape), where=known).reshape(-1)
+        for shape, places in self.laws.places(nodes, known):
+            p.reshape(-1)[places] = interval(shape, self.alpha).p_of_zero(seen[places])
+        return self._low(p, variance, level)
+
+    def _keep(self, nodes: slice, x: FloatArray, deviation: FloatArray) -> None:
+        """Keep what the children of ``nodes`` need of them."""
+        if nodes.start >= self.tree.n_families:
+            return
+        known, caps = np.isfinite(deviation), np.zeros(x.shape)
+        for shape, places in self.laws.places(nodes, known & (deviation > 0)):
+            caps.reshape(-1)[places] = interval(shape, self.alpha).cap
+        self.above[nodes] = deviation
+        # A parent that nothing determines is limited by its own parent.
+        own = x + caps * np.where(known, deviation, 0.0)
+        self.ceiling[nodes] = np.where(known, own, self._of_parents(self.ceiling, nodes))
+
+    def _low(self, p: FloatArray, variance: FloatArray, level: slice) -> _Low:
+        at_once = p <= self.alpha / (level.stop - level.start)
+        some = (p <= self.alpha) & ~at_once
+        return _Low(
+            np.count_nonzero(variance > 0, axis=0),
+            np.count_nonzero(at_once, axis=0),
+            [of_column[low] for of_column, low in zip(p.T, some.T, strict=True)],
+        )
+
+    def _reject(self, index: int, found: list[_Low]) -> None:
+        """Keep up to which p of a truth of 0 this is rejected at the nodes of a level, at a false discovery rate of
+        alpha (Benjamini and Hochberg 1995): at all others 0 stays in the interval. What is exact is not tried."""
+        for k in range(len(self.laws.kind)):
+            tried, sure = sum(int(one.tried[k]) for one in found), sum(int(one.sure[k]) for one in found)
+            p = np.concatenate([one.others[k] for one in found])
+            self.rejected[index, k] = rejected_up_to(p, self.alpha, tried, sure)
+
+    def _of_parents(self, values: FloatArray, nodes: slice) -> FloatArray:
+        """The parents' ``values`` (nodes x columns); infinite at the root, which has none."""
+        parent = self.tree.parent[nodes]
+        return np.where(parent[:, None] < 0, np.inf, values[np.maximum(parent, 0)])
+
+    def _tested(self, nodes: slice, x: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The truths that are kept at ``nodes``, from lower to upper, within what their parents can be; and P(X >= x)
+        under a truth of 0. ``upper`` is infinite where nothing limits it; without noise both ends are 0."""
+        deviation = np.sqrt(variance)
+        known = (deviation > 0) & np.isfinite(deviation)
+        above = self._of_parents(self.above, nodes)
+        capped = (above < CAPPED_BELOW * deviation) | np.isinf(deviation)
+        costs = (capped & (above > 0)).reshape(-1)
+        lower, upper, p = np.zeros(x.shape), np.zeros(x.shape), np.ones(x.shape)
+        upper[np.isinf(deviation)] = np.inf
+        flat, sd = x.reshape(-1), deviation.reshape(-1)
+        for shape, places in self.laws.places(nodes, known):
+            for part, alpha in self._alphas(places, costs):
+                rule, of_part = interval(shape, alpha), sd[part]
+                seen = flat[part] / of_part
+                lower.reshape(-1)[part] = rule.lower(seen) * of_part
+                upper.reshape(-1)[part] = rule.upper(seen) * of_part
+                p.reshape(-1)[part] = rule.p_of_zero(seen)
+        if capped.any():
+            np.minimum(upper, self._of_parents(self.ceiling, nodes), out=upper, where=capped)
+        return lower, upper, p
+
+    def _alphas(self, places: IntArray, costs: npt.NDArray[np.bool_]) -> Iterator[tuple[IntArray, float]]:
+        """``places`` with the chance of missing that is left to them: where their parents' limit ``costs`` a part of
+        it, the rest."""
+        dear = costs[places]
+        if not dear.any():
+            yield places, self.alpha
+            return
+        yield places[dear], self.alpha * (1.0 - CAP_PART)
+        if not dear.all():
+            yield places[~dear], self.alpha
+
+    def at(
+        self, nodes: slice, x: FloatArray, variance: FloatArray, released: FloatArray | IntArray | None = None
+    ) -> Bounds:
+        """The intervals at ``nodes`` from their estimates ``x`` with ``variance``; with ``released`` values inside.
+
+        All (nodes x columns). ``upper`` is infinite where nothing limits it.
+        """
+        variance = self.laws.settled(variance)
+        lower, upper, p = self._tested(nodes, x, variance)
+        level = np.searchsorted(self.tree.level_offsets, np.arange(nodes.start, nodes.stop), side="right") - 1
+        lower[p > self.rejected[level]] = 0.0
+        return _whole(x, variance, Bounds(lower, upper), released)
+
+
+def intervals(
+    x: FloatArray,
+    variance: FloatArray,
+    laws: ColumnLaws,
+    tree: Tree,
+    alpha: float,
+    released: Released | None = None,
+    executor: Executor | None = None,
+) -> Bounds:
+    """The intervals of all nodes, from their estimates ``x`` with ``variance``, 0 where they are exact, of which each
+    misses with at most ``alpha``; with ``released`` values inside. All (nodes x columns); ``executor``: threads that
+    may work on it.
+
+    Of a node without noise its value; of one that nothing determines from 0 on. As `Intervals`, but that what is tested
+    of a level is kept until it is told.
+    """
+    found = Intervals.begun(laws, tree, alpha)
+    bounds, p = Bounds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
+    for index in range(tree.n_levels):
+        level = tree.level(index)
+        parts = list(found.parts(level, min(_NUMBERS_AT_ONCE, _NUMBERS_IN_CACHE)))
+
+        def tested(part: slice, level: slice = level) -> _Low:
+            found._keep(part, x[part], np.sqrt(variance[part]))
+            bounds.lower[part], bounds.upper[part], p[part] = found._tested(part, x[part], variance[part])
+            return found._low(p[part], variance[part], level)
+
+        found._reject(index, list(map_ordered(tested, parts, executor)))
+
+        def told(part: slice, index: int = index) -> None:
+            lower, upper = bounds.lower[part], bounds.upper[part]
+            lower[p[part] > found.rejected[index]] = 0.0
+            inside = None if released is None else released(part)
+            lower[...], upper[...] = _whole(x[part], variance[part], Bounds(lower, upper), inside)
+
+        do_all(told, parts, executor)
+    return bounds
+
+
+def rejected_up_to(p: FloatArray, alpha: float, tried: int, sure: int = 0) -> float:
+    """Up to where p-values are rejected by the procedure of Benjamini and Hochberg (1995): alpha / ``tried`` times the
+    number that is; -1 if none is.
+
+    ``p``: the p-values, of which those above ``alpha`` may be left out, and so many (``sure``) that are at most alpha /
+    ``tried``. What is above alpha / tried times the number that may yet be rejected is never rejected; where that
+    leaves all that there are, it is all. Sorting is for the rest that some rounds leave.
+    """
+    tried = max(tried, 1)
+    left = p[p <= alpha]
+    for _ in range(_ROUNDS):
+        fewer = left[left <= alpha * (sure + len(left)) / tried]
+        if len(fewer) == len(left):
+            rejected = sure + len(left)
+            return alpha * rejected / tried if rejected else -1.0
+        left = fewer
+    order = np.sort(left)
+    passed = np.flatnonzero(order <= alpha * (sure + np.arange(1, len(order) + 1)) / tried)
+    rejected = sure + (int(passed[-1]) + 1 if len(passed) else 0)
+    return alpha * rejected / tried if rejected else -1.0
+
+
+def _whole(x: FloatArray, variance: FloatArray, bounds: Bounds, released: FloatArray | IntArray | None) -> Bounds:
+    """Counts are whole and not negative: the whole numbers within; the nearest to the estimate where there is none.
+    With ``released`` values inside.
+    """
+    tolerance = 1e-9 * np.maximum(1.0, np.abs(x))
+    lower, upper = np.ceil(bounds.lower - tolerance), np.floor(bounds.upper + tolerance)
+    nearest = np.maximum(np.rint(x), 0.0)
+    neither = (lower > upper) | (variance == 0)
+    lower, upper = np.where(neither, nearest, np.maximum(lower, 0.0)), np.where(neither, nearest, upper)
+    if released is not None:
+        lower, upper = np.minimum(lower, released), np.maximum(upper, released)
+    return Bounds(lower, upper)
