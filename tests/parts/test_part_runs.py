@@ -12,7 +12,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from topdown.pipeline.query import query_release
 
 import topdown as td
 from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
@@ -23,6 +22,7 @@ from topdown.machine.progress import Silent
 from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.release_query import query_release
 from topdown.privacy.ledger import Ledger
 from topdown.projection import cvxpy_programs
 from topdown.projection.cross_checks import parts_again

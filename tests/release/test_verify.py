@@ -198,6 +198,9 @@ def test_a_family_that_does_not_add_up_is_found(tmp_path: Path, frame: pd.DataFr
         (public / "geography.parquet").unlink()
         edit(public, lambda manifest: manifest["files"].pop("geography.parquet"))
         td.verify_release(public)
+        rewrite(public, lambda table: added(table, ["US"], [5]))
+        with pytest.raises(DataError, match=r"nation 'US', cell 'adults': it has \d+, and its units of level 'state'"):
+            td.verify_release(public)
 
 
 def test_another_table_of_units_is_found(public: Path) -> None:

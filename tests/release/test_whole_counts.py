@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import topdown as td
 from support.trees import trees
-from topdown.errors import ConfigError, ProjectionError
+from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
+from topdown.release.layouts import LAYOUTS
+from topdown.release.whole_counts import SparseCounts
+from topdown.workload import Query
 
 GOOD = [[30, 7], [30, 3], [0, 4], [10, 1], [20, 2], [0, 4]]
 
@@ -128,3 +133,43 @@ def test_fitness_needs_fit_measurements_and_a_fit_source(counts: td.Counts) -> N
     assert td.round_counts(fit).fit_for_release is True
     assert td.round_counts(fit, source=td.SeededSource(1)).fit_for_release is False
     assert td.round_counts(td.project(td.measure(counts, plan, td.SeededSource(1)))).fit_for_release is False
+
+
+@given(trees(), st.integers(0, 10))
+def test_counts_say_the_same_however_they_are_kept(tree: Tree, seed: int) -> None:
+    measurements = noisy(tree, seed)
+    there, schema = measurements.geography, td.Schema.from_mapping({"age": ["young", "old"], "sex": ["f", "m"]})
+    leaves = np.random.default_rng(seed).integers(0, 3, (4, tree.n_leaves))
+    values = tree.aggregate(leaves).T
+    how: dict[str, Any] = {"method": "joint", "fit_for_release": False}
+    dense = td.Release.of_values(there, schema.cells(), values, schema=schema, **how)
+    nodes, cells = np.nonzero(values)
+    starts = np.searchsorted(nodes, np.arange(tree.n_nodes + 1))
+    kept = td.Release.of_entries(there, schema, SparseCounts(starts, cells, values[nodes, cells]), **how)
+    assert (dense.starts == kept.starts).all()
+    assert (kept.values == dense.values).all()
+    assert kept.exact.shape == dense.exact.shape
+    some = slice(tree.n_nodes // 3, tree.n_nodes)
+    total = int(kept.starts[-1])
+    for numbers in (slice(0, total), slice(total // 3, total - total // 4), slice(0, 0)):
+        for mine, its in zip(dense.entries(numbers), kept.entries(numbers), strict=True):
+            assert (mine == its).all()
+    for query in ("total", "age", "detailed"):
+        asked = Query.parse(query, schema)
+        assert (dense.answers_of(some, asked) == kept.answers_of(some, asked)).all()
+    assert dense.wide().equals(kept.wide())
+    for layout in LAYOUTS.values():
+        frames = [replace(one, layout=layout).to_frame() for one in (dense, kept)]
+        assert frames[0].equals(frames[1])
+
+
+def test_a_table_of_all_cells_that_does_not_fit_in_memory_is_not_made(
+    geography: Geography, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = td.Schema.of_cells(["adults", "children"])
+    entries = SparseCounts(np.array([0, 1, 2, 2, 3, 3, 3]), np.array([0, 0, 0]), np.array([3, 3, 3]))
+    release = td.Release.of_entries(geography, schema, entries, method="joint", fit_for_release=True)
+    monkeypatch.setattr("topdown.release.whole_counts.most_at_once", lambda: 100)
+    with pytest.raises(DataError, match=r"a table of 6 units x 2 cells takes more than"):
+        _ = release.values
+    assert release.answers("county", "total").ravel().tolist() == [3, 0, 0]
