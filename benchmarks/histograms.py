@@ -25,10 +25,10 @@ from topdown.confidential.measure import measurable
 from topdown.config import load_config
 from topdown.pipeline.limit_reading import read_limits
 from topdown.pipeline.reading import read_input
+from topdown.projection.cvxpy_programs import solve_family
 from topdown.projection.families import Family, Sparse, solve_compiled
-from topdown.projection.family_reference import solve_by_cvxpy
-from topdown.projection.method import METHODS
-from topdown.projection.several import descent_of
+from topdown.projection.method import METHODS, CvxpySolver
+from topdown.projection.solver_inputs import descent_of
 from topdown.workload.redistricting import PERSONS
 
 LEVELS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 16}
@@ -95,8 +95,8 @@ def family() -> None:
     figures: dict[str, float | str] = {"size": size, "compiled, ms": 1e3 * seconds}
     unit = np.sqrt(program.known.table[:, np.diagonal(program.pattern)])
     for name in ("OSQP", "CLARABEL"):
-        other = solve_by_cvxpy(program, solver=name, options={})
-        by = min(_seconds(lambda name=name: solve_by_cvxpy(program, solver=name, options={})) for _ in range(3))  # type: ignore[misc]
+        other = solve_family(program, CvxpySolver(name, {}))
+        by = min(_seconds(lambda name=name: solve_family(program, CvxpySolver(name, {}))) for _ in range(3))  # type: ignore[misc]
         apart = float(np.abs((other.x - ours.x) * unit).max())
         print(f"  cvxpy with {name}: {1e3 * by:.0f} ms, {by / seconds:.0f} times; apart by {apart:.1e} deviations")
         figures |= {f"cvxpy {name}, ms": 1e3 * by, f"times, {name}": by / seconds, f"apart, {name}": apart}

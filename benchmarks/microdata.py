@@ -18,6 +18,7 @@ from record import peak_memory, save
 
 from topdown.microdata import written_records as microdata
 from topdown.microdata.leaves import Leaves
+from topdown.microdata.recount import tabulate
 from topdown.noise import SeededSource
 from topdown.workload.schema import Schema
 
@@ -28,7 +29,9 @@ def made_up(records: int, leaves: int) -> Leaves:
     rng = np.random.default_rng(1)
     share = rng.gamma(0.5, size=(leaves, SCHEMA.n_cells))
     values = rng.multinomial(records, (share / share.sum()).reshape(-1)).reshape(share.shape)
-    return Leaves(pa.array([f"{k:015d}" for k in range(leaves)]), SCHEMA.cells(), values.astype(np.int64), False)
+    return Leaves.of_values(
+        pa.array([f"{k:015d}" for k in range(leaves)]), SCHEMA.cells(), values.astype(np.int64), False
+    )
 
 
 def main() -> None:
@@ -47,7 +50,7 @@ def main() -> None:
             )
             whole = time.process_time() - begin
             begin = time.process_time()
-            found = microdata.tabulate(made.directory, leaves.geoids, leaves.cells, SCHEMA)
+            found = tabulate(made.directory, leaves.geoids, leaves.cells, SCHEMA)
             check = time.process_time() - begin
             assert np.array_equal(found, leaves.values)
             size = sum(path.stat().st_size for path in made.files)

@@ -25,7 +25,7 @@ from synthetic import WIDTHS, nation
 
 import topdown as td
 from topdown.geography.tree import FloatArray, Tree
-from topdown.projection import certificate, equality, nonnegative, optimality, reference
+from topdown.projection import certificate, cvxpy_programs, equality, nonnegative, optimality
 
 Solver = Callable[[FloatArray, FloatArray, Tree], FloatArray]
 
@@ -39,7 +39,7 @@ def ours(y: FloatArray, v: FloatArray, tree: Tree) -> FloatArray:
 
 def _standard_form(y: FloatArray, v: FloatArray, tree: Tree) -> tuple[sp.csc_matrix, FloatArray, sp.csc_matrix]:
     """min x'Px/2 + q'x subject to A x = 0 and x >= 0, as a user of a solver would state it."""
-    return sp.csc_matrix(sp.diags(2.0 / v)), -2.0 * y / v, sp.csc_matrix(reference.consistency_matrix(tree))
+    return sp.csc_matrix(sp.diags(2.0 / v)), -2.0 * y / v, sp.csc_matrix(cvxpy_programs.consistency_matrix(tree))
 
 
 def by_cvxpy(name: str) -> Solver:
@@ -50,7 +50,7 @@ def by_cvxpy(name: str) -> Solver:
 
         x = cp.Variable(tree.n_nodes, nonneg=True)
         weighted = cp.multiply(1.0 / np.sqrt(v), x - y)
-        program = cp.Problem(cp.Minimize(cp.sum_squares(weighted)), [reference.consistency_matrix(tree) @ x == 0])
+        program = cp.Problem(cp.Minimize(cp.sum_squares(weighted)), [cvxpy_programs.consistency_matrix(tree) @ x == 0])
         program.solve(solver=name)
         return np.asarray(x.value)
 
@@ -173,7 +173,7 @@ def projections(patience: float) -> dict[str, float | str]:
             if tool == "topdown":
                 best, mine = seconds, x
             residual = optimality.tree_optimality(x[None], y[None], v, tree, nonnegative=True)
-            judged = certificate.certify(x[None], residual, v, tree, nonnegative=True)
+            judged = certificate.certify(residual, v, nonnegative=True)
             off = float(np.abs(x - mine).max())
             figures[f"{title}, {tool}, seconds"] = seconds
             figures[f"{title}, {tool}, worst residual"] = judged.worst

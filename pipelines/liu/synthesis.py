@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from topdown.pmse.combining import Combined, combine
-from topdown.projection.shares import nonnegative_histogram, rescaled, universal_histogram
+from topdown.projection.proportions import nonnegative_histogram, rescaled, universal_histogram
 
 __all__ = ["Combined", "combine", "nonnegative_histogram", "rescaled", "universal_histogram"]

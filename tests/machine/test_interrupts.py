@@ -23,7 +23,7 @@ import topdown as td
 from support.crash import measured
 from topdown.cli import app as cli
 from topdown.machine.interrupts import held_back, one_line
-from topdown.projection import reference
+from topdown.projection import cvxpy_programs
 from topdown.release.verified import verify_release
 
 LINE = "run again to go on"
@@ -247,7 +247,7 @@ def test_an_interrupt_that_the_solver_takes_is_not_a_failed_projection(monkeypat
     measurements = td.Measurements.from_arrays(geography, values, 1.0)
     # It never ends by itself.
     monkeypatch.setitem(
-        reference._TIGHT, "OSQP", {"eps_abs": 0.0, "eps_rel": 1e-300, "max_iter": 2**31 - 1, "polishing": False}
+        cvxpy_programs._TIGHT, "OSQP", {"eps_abs": 0.0, "eps_rel": 1e-300, "max_iter": 2**31 - 1, "polishing": False}
     )
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()

@@ -20,7 +20,7 @@ from topdown.microdata.leaves import Leaves
 from topdown.microdata.written_records import synthesize, write_microdata
 from topdown.noise import SeededSource
 
-LEAVES = Leaves(pa.array(["1", "2"]), ("a", "b"), np.array([[3, 1], [0, 5]]), False, digest="d" * 64)
+LEAVES = Leaves.of_values(pa.array(["1", "2"]), ("a", "b"), np.array([[3, 1], [0, 5]]), False, digest="d" * 64)
 
 
 @pytest.fixture
@@ -299,7 +299,7 @@ def test_another_release_replaces_the_microdata(public: Path, tmp_path: Path) ->
 
 
 def test_microdata_of_a_release_in_memory_are_always_written(tmp_path: Path) -> None:
-    leaves = Leaves(LEAVES.geoids, LEAVES.cells, LEAVES.values, False)
+    leaves = Leaves.of_values(LEAVES.geoids, LEAVES.cells, LEAVES.values, False)
     write_microdata(leaves, tmp_path / "m")
     assert not write_microdata(leaves, tmp_path / "m").already_there
 

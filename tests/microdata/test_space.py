@@ -23,25 +23,25 @@ def leaves_of_blocks(units: int, total: int, cells: int = 4) -> Leaves:
     share = rng.dirichlet(np.full(units * cells, 0.3))
     values = rng.multinomial(total, share).reshape(units, cells)
     geoids = pa.array([f"{44 * 10**13 + 7919 * k:015d}" for k in range(units)])
-    return Leaves(geoids, tuple("abcdefgh"[:cells]), values, False)
+    return Leaves.of_values(geoids, tuple("abcdefgh"[:cells]), values, False)
 
 
 @pytest.mark.parametrize("order", ["sorted", "shuffled"])
 @pytest.mark.parametrize("count", [1 << 53, 1 << 62, 100_000 * record_blocks.PART])
 def test_more_records_than_fit_are_refused_before_anything_is_made(order: str, count: int, tmp_path: Path) -> None:
-    leaves = Leaves(pa.array(["1", "2"]), ("a",), np.array([[count], [1]]), False)
+    leaves = Leaves.of_values(pa.array(["1", "2"]), ("a",), np.array([[count], [1]]), False)
     with pytest.raises(ConfigError, match=rf"^{count + 1:,} records are more than .*{order}.*nothing was written"):
         write_microdata(leaves, tmp_path / "a" / "m", order=order)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_counts_are_added_beyond_64_bits() -> None:
-    leaves = Leaves(pa.array(["1"]), ("a", "b", "c"), np.array([[2**63 - 1, 2**63 - 1, 5]]), False)
+    leaves = Leaves.of_values(pa.array(["1"]), ("a", "b", "c"), np.array([[2**63 - 1, 2**63 - 1, 5]]), False)
     assert leaves.records == 2**64 + 3
 
 
 def test_files_are_numbered_by_five_digits(tmp_path: Path) -> None:
-    leaves = Leaves(pa.array(["1"]), ("a",), np.array([[100_001]]), False)
+    leaves = Leaves.of_values(pa.array(["1"]), ("a",), np.array([[100_001]]), False)
     with pytest.raises(
         ConfigError, match="100,001 records are more than 100,000, which is what 100,000 files of 1 hold"
     ):

@@ -6,11 +6,13 @@ import json
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from topdown.pipeline.query import query_release
 
 import topdown as td
 from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
@@ -21,11 +23,14 @@ from topdown.machine.progress import Silent
 from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.second_solutions import parts_again
 from topdown.privacy.ledger import Ledger
-from topdown.projection import family_crosscheck
+from topdown.projection import cvxpy_programs
+from topdown.projection.cross_checks import parts_again
 from topdown.projection.families import Family, Solved
+from topdown.projection.method import CvxpySolver
 from topdown.release.manifest import SCHEMA_VERSION
+from topdown.release.published import NOT_KEPT
+from topdown.release.read import read_measurements
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,48 @@ def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
     assert projection["cross_check"]["nodes"] == sum(level["nodes"] for level in manifest["levels"])
     assert "3 parts" in (public / "README.md").read_text()
     with pytest.raises(DataError, match="a release in parts, without measurements"):
-        td.read_release(public)
+        read_measurements(public)
+
+
+def test_what_is_read_and_asked_of_parts_is_that_of_the_whole(folder: Path) -> None:
+    public, whole = parted(folder, "asked", 8, AtOnce()), folder / "whole" / "public"
+    found, expected = td.read_release(public), td.read_release(whole)
+    assert found.release.to_frame().equals(expected.release.to_frame())
+    assert (found.release.exact == 0).all()
+    assert found.plan is not None
+    assert found.plan.to_dict() == expected.plan.to_dict()
+    blocks = found.geography.identifiers[found.geography.tree.leaves].to_pylist()
+    districts = {"ward": {block: str(k % 3) for k, block in enumerate(blocks)}}
+    mine, its = (td.aggregate(one, districts, query="age * race").table for one in (found, expected))
+    assert mine[["region", "units", "cell", "value"]].equals(its[["region", "units", "cell", "value"]])
+    assert mine[["estimate", "sd", "lower", "upper"]].isna().all(axis=None)
+    assert set(mine["note"]) == {f"no margin: {NOT_KEPT}"}
+    counts = expected.table("block", "age")["adult"].to_numpy()
+    query = partial(query_release, public, query="age", cells=["adult"])
+    table = query(units=blocks[:4], minus=blocks[4:5])
+    assert table["estimate"].tolist() == [counts[:4].sum() - counts[4]]
+    assert table[["sd", "lower", "upper"]].isna().all(axis=None)
+    assert table["note"].item() == f"released count, no margin: {NOT_KEPT}"
+    assert query(units=blocks[:2], share_of="total")["estimate"].item() == pytest.approx(
+        counts[:2].sum() / expected.table("block", "total")["total"][:2].sum()
+    )
+    assert query(units=blocks[:2], share_of=",".join(blocks[:5]))["estimate"].item() == pytest.approx(
+        counts[:2].sum() / counts[:5].sum()
+    )
+    assert "counts twice" in query(units=[blocks[0], blocks[0][:2]])["note"].item()
+    with pytest.raises(DataError, match="no unit '9' in this geography"):
+        query(units=["9"])
+
+
+def test_records_of_parts_are_those_of_the_whole(folder: Path) -> None:
+    text = TOML.replace("[output]\n", "[output]\nmicrodata = true\n")
+    records = []
+    for name, size in (("records whole", None), ("records in parts", 8)):
+        public = parted(folder, name, size, None if size is None else AtOnce(), text)
+        files = sorted((public.parent / "microdata").glob("*.parquet"))
+        assert files
+        records.append([path.read_bytes() for path in files])
+    assert records[0] == records[1]
 
 
 def test_nothing_confidential_stays_and_nothing_is_open_to_others(folder: Path) -> None:
@@ -128,9 +174,9 @@ def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> 
         ('[output]\n', '[output]\nwide = true\n', "output.wide"),
         ('[output]\n', '[projection]\nweights = "uniform"\n[output]\n', "projection.weights"),
         ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
-        ('[output]\n', '[output]\nmicrodata = true\n', "output.microdata"),
+        ('[output]\n', '[output]\nexports = ["nmf"]\n', "output.exports asks for the measurements"),
     ],
-    ids=["estimates", "wide", "weights", "grid", "microdata"],
+    ids=["estimates", "wide", "weights", "grid", "nmf"],
 )  # fmt: skip
 def test_what_parts_cannot_do_is_refused_before_a_draw(folder: Path, old: str, new: str, said: str) -> None:
     text = TOML.replace(old, new)
@@ -192,17 +238,17 @@ def test_the_key_chooses_the_parts_that_are_solved_again() -> None:
 def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Going down alone: above the parts both solutions are the same."""
     going_down = False
-    right = family_crosscheck.solve_by_cvxpy
+    right = cvxpy_programs.solve_family
 
     def look(name: str, _: object) -> None:
         nonlocal going_down
         going_down = name == "down"
 
-    def wrong(program: Family, **asked: Any) -> Solved:
-        found = right(program, **asked)
+    def wrong(program: Family, solver: CvxpySolver) -> Solved:
+        found = right(program, solver)
         return found._replace(x=found.x + 0.05 * going_down)
 
-    monkeypatch.setattr(family_crosscheck, "solve_by_cvxpy", wrong)
+    monkeypatch.setattr(cvxpy_programs, "solve_family", wrong)
     with pytest.raises(ProjectionError, match=r"differ by 0\.05 on every family of part 0000.*nothing was released"):
         parted(folder, "other", 8, AtOnce(look))
     assert not (folder / "other" / "public").exists()

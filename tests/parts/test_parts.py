@@ -19,8 +19,9 @@ from topdown.parts.cut import level_to_cut, parts_of
 from topdown.parts.store import put, take
 from topdown.privacy.only_child import levels_taken
 from topdown.projection.method import METHODS
+from topdown.projection.rounding_method import rounding_named
 from topdown.projection.subtrees import Roots
-from topdown.projection.whole import FAMILY_ROUNDINGS, whole_histograms
+from topdown.projection.whole import histograms_down
 
 SCHEMA = td.Schema.from_mapping(
     {"sex": ["f", "m"], "age": ["0", "1", "2", "3"], "race": list("abcdef")},
@@ -35,6 +36,7 @@ SHARES = {
     "block": {"total": "1/10", "detailed": "1/10"},
 }
 NOISE = NoiseKey(bytes(32), "configuration", "input")
+NEAREST = rounding_named("nearest")
 TIES = KeyedSource(bytes(range(32)))
 
 
@@ -132,8 +134,12 @@ def test_parts_are_the_whole(method: str, upward: str | None, only_child: str) -
         job = job_of(only_child, method, upward)
         counts = td.Counts(geography, SCHEMA.cells(), entries, SCHEMA)
         measurements = td.measure(counts, job.plan, NOISE)
-        whole = whole_histograms(
-            measurements, METHODS[method], FAMILY_ROUNDINGS["nearest"], "variance", _Fixed(TIES.key), upward=upward
+        whole = histograms_down(
+            measurements,
+            METHODS[method],
+            "variance",
+            whole=(NEAREST, _Fixed(TIES.key)),
+            upward=upward,
         )
         expected = np.zeros((geography.n_nodes, SCHEMA.n_cells))
         for node, one in enumerate(whole.histograms):
@@ -149,9 +155,7 @@ def test_in_any_order_parts_are_the_whole(method: str, order: dict[str, list[str
     geography, entries = made(np.random.default_rng(1))
     job = job_of("measure", method, order=order)
     measurements = td.measure(td.Counts(geography, SCHEMA.cells(), entries, SCHEMA), job.plan, NOISE)
-    whole = whole_histograms(
-        measurements, METHODS[method], FAMILY_ROUNDINGS["nearest"], "variance", _Fixed(TIES.key), order=order
-    )
+    whole = histograms_down(measurements, METHODS[method], "variance", whole=(NEAREST, _Fixed(TIES.key)), order=order)
     expected = np.zeros((geography.n_nodes, SCHEMA.n_cells))
     for node, one in enumerate(whole.histograms):
         expected[node, one.cells] = one.values
@@ -166,9 +170,7 @@ def test_parts_by_a_method_of_ones_own_are_its_whole(monkeypatch: pytest.MonkeyP
     for method in ("shrunken", "top-down"):
         job = job_of("measure", method)
         measurements = td.measure(td.Counts(geography, SCHEMA.cells(), entries, SCHEMA), job.plan, NOISE)
-        whole = whole_histograms(
-            measurements, METHODS[method], FAMILY_ROUNDINGS["nearest"], "variance", _Fixed(TIES.key)
-        )
+        whole = histograms_down(measurements, METHODS[method], "variance", whole=(NEAREST, _Fixed(TIES.key)))
         found[method] = np.zeros((geography.n_nodes, SCHEMA.n_cells))
         for node, one in enumerate(whole.histograms):
             found[method][node, one.cells] = one.values

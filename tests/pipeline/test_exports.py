@@ -10,13 +10,15 @@ import pytest
 from shapely.geometry import box
 
 import topdown as td
+from support.parted import AtOnce, place_of_the_same_noise
 from support.places import RUN_TOML, Command
-from support.redistricting import UNITS_TOML
+from support.redistricting import UNITS_TOML, histograms, released
 from topdown.config import load_config, load_project
 from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.pipeline import draw
 from topdown.pipeline import project as projecting
 from topdown.pipeline import run as pipeline
+from topdown.workload.redistricting import PERSONS
 
 BLOCKS = ("440070001011000", "440070001011001", "440090001001000")
 
@@ -158,3 +160,48 @@ def test_units_that_a_form_has_no_place_for_are_refused_before_anything_is_drawn
 def test_exports_do_not_make_another_release(tmp_path: Path) -> None:
     without, asked = (load_config(of_units(tmp_path, exports)).fingerprint() for exports in ([], ["ppmf"]))
     assert without == asked
+
+
+OF_PERSONS = """
+[input]
+path = "file"
+rows = "pl94"
+
+[privacy]
+mechanism = "discrete-gaussian"
+rho = 4
+[privacy.shares]
+state = { total = "1/5" }
+county = { hhgq = "1/5" }
+tract = { detailed = "1/5" }
+"block group" = { detailed = "1/5" }
+block = { detailed = "1/5" }
+
+[projection]
+cross_check = false
+
+[output]
+exports = ["pl94", "ppmf", "geoparquet"]
+
+[exports]
+geometry = "blocks.geojson"
+query = "P1"
+"""
+
+
+def test_the_forms_of_a_release_in_parts_are_those_of_the_whole(tmp_path: Path) -> None:
+    td.write_pl94(released(PERSONS, histograms(PERSONS, 0.05)), tmp_path / "file")
+    outlines(tmp_path)
+    (tmp_path / "run.toml").write_text(OF_PERSONS)
+    config = load_config(tmp_path / "run.toml")
+    pipeline.run(config, tmp_path / "whole")
+    there = place_of_the_same_noise(tmp_path, tmp_path / "whole", "parts")
+    made = pipeline.run(config, there, part_size=2, executor=AtOnce()).public
+    assert not (made / "measurements.parquet").exists()
+    found, expected = (
+        {path.relative_to(of).as_posix(): path.read_bytes() for path in of.rglob("*") if path.is_file()}
+        for of in (there / "exports", tmp_path / "whole" / "exports")
+    )
+    assert {name.split("/")[0] for name in expected} == {"pl94", "ppmf", "geoparquet", "made.json"}
+    del found["made.json"], expected["made.json"]  # of which release they are
+    assert found == expected

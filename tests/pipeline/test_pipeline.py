@@ -28,7 +28,7 @@ from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.made_margins import laws_beforehand, made_margins
 from topdown.pipeline.reading import read_input
-from topdown.projection import crosscheck
+from topdown.projection import cross_checks
 from topdown.release import publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
@@ -237,8 +237,8 @@ def test_a_large_release_written_again_is_the_same_bytes(tmp_path: Path, monkeyp
         chosen.append(sample_roots(tree, rng))
         return chosen[-1]
 
-    sample_roots = crosscheck._sample_roots
-    monkeypatch.setattr(crosscheck, "_sample_roots", choose)
+    sample_roots = cross_checks._sample_roots
+    monkeypatch.setattr(cross_checks, "_sample_roots", choose)
     rng = np.random.default_rng(4)
     codes = [f"{state:02d}{county:03d}" for state in range(1, 41) for county in range(300)]
     table = pd.DataFrame(
@@ -357,7 +357,7 @@ def test_disagreement_with_the_second_solution_releases_nothing(
 ) -> None:
     config = load_config(toy_run)
     with monkeypatch.context() as patch:
-        patch.setattr("topdown.projection.crosscheck.TOLERANCE", -1.0)
+        patch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
         patch.setattr(draw, "rehearse", lambda *_: None)
         with pytest.raises(ProjectionError, match=r"unbiased: .* cvxpy with OSQP differ by .*nothing was"):
             pipeline.run(config, workers=workers)

@@ -22,7 +22,7 @@ from topdown.pipeline import draw
 from topdown.pipeline import project as derivation
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
-from topdown.projection import family_crosscheck
+from topdown.projection import cross_checks
 from topdown.release import partition, publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS
@@ -83,7 +83,7 @@ def test_families_that_are_solved_otherwise_again_release_nothing(
     workers: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_config(configured(folder))
-    monkeypatch.setattr("topdown.projection.family_crosscheck.TOLERANCE", -1.0)
+    monkeypatch.setattr("topdown.projection.cross_checks.FAMILY_TOLERANCE", -1.0)
     monkeypatch.setattr(draw, "rehearse", lambda *_: None)
     with pytest.raises(ProjectionError, match=r"non_negative: .* differ by .*nothing was released"):
         pipeline.run(config, workers=workers)
@@ -92,7 +92,7 @@ def test_families_that_are_solved_otherwise_again_release_nothing(
 
 def test_families_are_solved_again_while_the_release_is_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = threading.Event()
-    write, solve = publication.write_parquet, family_crosscheck.cross_check_families
+    write, solve = publication.write_parquet, cross_checks.cross_check_families
 
     def writing(path: Path, *arguments: Any, **options: Any) -> None:
         write(path, *arguments, **options)
@@ -106,7 +106,7 @@ def test_families_are_solved_again_while_the_release_is_written(folder: Path, mo
     config = load_config(configured(folder))
     monkeypatch.setattr(draw, "rehearse", lambda *_: None)
     monkeypatch.setattr(publication, "write_parquet", writing)
-    monkeypatch.setattr(family_crosscheck, "cross_check_families", solving)
+    monkeypatch.setattr(cross_checks, "cross_check_families", solving)
     public = pipeline.run(config, workers=2).public
     assert json.loads((public / "manifest.json").read_text())["projections"]["non_negative"]["cross_check"] is not None
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.breakpoints import project_tree_by_breakpoints
 from support.trees import Case, cases, nnls_tree, trees, wide_trees
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Tree
-from topdown.projection.breakpoints import project_tree_by_breakpoints
 from topdown.projection.invariants import settle
 from topdown.projection.nonnegative import project_tree
 

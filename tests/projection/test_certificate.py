@@ -11,12 +11,21 @@ import topdown as td
 from support.trees import Case, cases, measurements, trees, wide_trees
 from topdown.geography import tree as tree_module
 from topdown.geography.tree import FloatArray, Tree
-from topdown.projection.certificate import Certificate, certify
+from topdown.projection import project
+from topdown.projection.certificate import (
+    SOLVER_TOLERANCE,
+    TOLERANCE,
+    Certificate,
+    Residuals,
+    certify,
+    off_sums,
+    worst_of,
+)
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.method import METHODS as projection_methods
-from topdown.projection.optimality import FINE, Residuals, family_optimality, tree_optimality
-from topdown.projection.problem import cell_of
-from topdown.projection.project import stated
+from topdown.projection.optimality import FINE, family_optimality, tree_optimality
+from topdown.projection.project import certified
+from topdown.projection.solver_inputs import stated
 
 METHODS = [("top-down", True), ("top-down", False), ("gls", False), ("gls-top-down", True), ("joint", True)]
 FAMILY = Tree.from_family_sizes([[2]])
@@ -24,12 +33,12 @@ FAMILY = Tree.from_family_sizes([[2]])
 
 def tree_residual(x: FloatArray, y: FloatArray, v: FloatArray, tree: Tree, *, nonnegative: bool = True) -> float:
     x = np.asarray(x, float)
-    return float(tree_optimality(x, y, v, tree, nonnegative=nonnegative).joined(x.shape).gap.max())
+    return max(float(one.gap.max()) for one in tree_optimality(x, y, v, tree, nonnegative=nonnegative))
 
 
 def family_residual(x: FloatArray, y: FloatArray, v: FloatArray, tree: Tree, lower: FloatArray | None = None) -> float:
     x = np.asarray(x, float)
-    return float(family_optimality(x, y, v, tree, lower, nonnegative=True).joined(x.shape).gap.max())
+    return max(float(one.gap.max()) for one in family_optimality(x, y, v, tree, lower, nonnegative=True))
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), METHODS)
@@ -68,7 +77,7 @@ def test_a_consistent_change_is_seen(method: str, case: Case, seed: int) -> None
     assume(moved > 1e-3 * case.noise)
     # A residual is a node's own move with the others held; the whole's is at most a multiple of the sum of these.
     residual = tree_optimality(wrong, case.values.T, case.variance.T, tree, nonnegative=nonnegative)
-    assert residual.joined(wrong.shape).gap.sum() > 1e-3 * moved / tree.n_levels
+    assert sum(float(one.gap.sum()) for one in residual) > 1e-3 * moved / tree.n_levels
 
 
 def test_an_exchange_between_two_vague_leaves_below_a_precise_parent_is_seen() -> None:
@@ -126,7 +135,7 @@ def test_clipping_is_no_projection(case: Case) -> None:
     best = td.project(case.measurements(), "joint").values.T
     assume(np.abs(clipped - best).max() > 1e-2 * case.noise)
     residual = tree_optimality(clipped, case.values.T, case.variance.T, tree, nonnegative=True)
-    certificate = certify(clipped, residual, case.variance.T, tree, nonnegative=True)
+    certificate = certify(residual, case.variance.T, nonnegative=True)
     assert certificate.consistency <= 1e-9 * case.noise
     assert not certificate.holds()
 
@@ -139,11 +148,11 @@ def test_another_method_s_answer_is_refused(case: Case) -> None:
     families = td.project(case.measurements(), "top-down").values.T
     apart = np.abs(joint - families).max() > 1e-2 * case.noise
     assume(apart)
-    for x, residual in (
-        (families, tree_optimality(families, values, variance, tree, nonnegative=True)),
-        (joint, family_optimality(joint, values, variance, tree, None, nonnegative=True)),
+    for residual in (
+        tree_optimality(families, values, variance, tree, nonnegative=True),
+        family_optimality(joint, values, variance, tree, None, nonnegative=True),
     ):
-        assert not certify(x, residual, variance, tree, nonnegative=True).holds()
+        assert not certify(residual, variance, nonnegative=True).holds()
 
 
 def test_wrong_weights_are_seen() -> None:
@@ -159,22 +168,27 @@ def test_wrong_weights_are_seen() -> None:
     ):
         right = td.project(measured, method).values.T
         wrong = td.project(measured, method, weights="uniform").values.T
-        assert certify(right, residual_of(right), variance, tree, nonnegative=True).holds()
-        assert not certify(wrong, residual_of(wrong), variance, tree, nonnegative=True).holds()
+        assert certify(residual_of(right), variance, nonnegative=True).holds()
+        assert not certify(residual_of(wrong), variance, nonnegative=True).holds()
 
 
-def none_missing(x: FloatArray, tree: Tree) -> Residuals:
-    return Residuals(*(np.zeros_like(x) for _ in range(3)), np.zeros((len(x), tree.n_families)))
+def none_missing(x: FloatArray, *, nonnegative: bool) -> Residuals:
+    """As if every equation of the ``FAMILY`` were met."""
+    gap, rounding, deviation = (np.zeros_like(x) for _ in range(3))
+    off = off_sums(x, next(FAMILY.families_down()))
+    sums = off, np.zeros_like(off), 0
+    return Residuals.of(x, 0, (gap, rounding, deviation), nonnegative=nonnegative, sums=sums)
 
 
 def test_inconsistency_and_negative_values_are_measured() -> None:
     x, v = np.array([[10.0, 14, -3]]), np.full(3, 4.0)
-    certificate = certify(x, none_missing(x, FAMILY), v, FAMILY, nonnegative=True)
+    certificate = certify([none_missing(x, nonnegative=True)], v, nonnegative=True)
     assert certificate == Certificate(
-        consistency=1.0, most_negative=-3.0, kkt=0.0, scale=14.0, noise=2.0, deviations=np.inf, worst_node=2
+        consistency=1.0, most_negative=-3.0, kkt=3.0, scale=14.0, noise=2.0, deviations=np.inf, worst_node=2
     )
     assert certificate.worst == 3.0
-    assert certify(x, none_missing(x, FAMILY), v, FAMILY, nonnegative=False).most_negative == 0.0
+    free = certify([none_missing(x, nonnegative=False)], v, nonnegative=False)
+    assert (free.most_negative, free.kkt) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(("deviation", "gap", "holds"), [(0.1, 9e-12, True), (0.1, 2e-11, False), (50.0, 4e-9, True)])
@@ -182,10 +196,10 @@ def test_residuals_are_judged_in_units_of_the_node_s_own_noise(deviation: float,
     """However large the noise elsewhere is, and beyond what rounding accounts for."""
     x, v = np.array([[24.0, 14, 10]]), np.array([1e10, deviation**2, 1e10])
     for rounding in (0.0, 1e-3):
-        lacking = none_missing(x, FAMILY)
+        lacking = none_missing(x, nonnegative=True)
         lacking.gap[0, 1], lacking.rounding[0, 1] = rounding + gap, rounding
         lacking.deviation[...] = np.sqrt(v)
-        certificate = certify(x, lacking, v, FAMILY, nonnegative=True)
+        certificate = certify([lacking], v, nonnegative=True)
         assert certificate.deviations == pytest.approx(gap / deviation, rel=1e-4)
         assert certificate.holds() is holds
         assert certificate.noise == 1e5
@@ -193,7 +207,7 @@ def test_residuals_are_judged_in_units_of_the_node_s_own_noise(deviation: float,
 
 def test_what_is_not_a_number_does_not_hold() -> None:
     x, v = np.array([[24.0, np.nan, 10]]), np.full(3, 4.0)
-    assert not certify(x, tree_optimality(x, x, v, FAMILY, nonnegative=True), v, FAMILY, nonnegative=True).holds()
+    assert not certify(tree_optimality(x, x, v, FAMILY, nonnegative=True), v, nonnegative=True).holds()
 
 
 @settings(max_examples=80, deadline=None)
@@ -227,16 +241,50 @@ def test_what_is_judged_piece_by_piece_is_judged_as_a_whole(method: str, case: C
         problem = stated(case.measurements(), "variance", nonnegative=projection_methods[method].nonnegative)
         x = chosen.solve(problem).copy()
         x[0, place % case.tree.n_nodes] += off * case.noise
-        own = cell_of(problem, 0)
-        whole = chosen.residuals(own, x[0], FINE).joined(x[0].shape)
-        at_once = certify(x[0], whole, own.variance, case.tree, nonnegative=own.nonnegative)
+        whole = list(chosen.residuals(problem, x, FINE))
+        at_once = certify(whole, problem.variance, nonnegative=problem.nonnegative)
         patched.setattr(tree_module, "_CHILDREN_AT_ONCE", 3)
-        pieces = chosen.residuals(own, x[0], FINE)
-        found = certify(x[0], pieces, own.variance, case.tree, nonnegative=own.nonnegative)
+        pieces = chosen.residuals(problem, x, FINE)
+        found = certify(pieces, problem.variance, nonnegative=problem.nonnegative)
     assert found.holds() == at_once.holds()
     assert found.deviations == pytest.approx(at_once.deviations, rel=1e-9, abs=1e-12)
     assert found.kkt == pytest.approx(at_once.kkt, rel=1e-9, abs=1e-12)
     assert (found.most_negative, found.scale) == (at_once.most_negative, at_once.scale)
     if 0 < found.deviations < np.inf:
-        gap, rounding, deviation = (column[found.worst_node] for column in whole[:3])
+        at = found.worst_node
+        one = next(one for one in whole if one.first <= at < one.first + one.gap.shape[-1])
+        gap, rounding, deviation = (column[0, at - one.first] for column in one[:3])
         assert (gap - rounding) / deviation == pytest.approx(found.deviations, rel=1e-6)
+
+
+@pytest.mark.parametrize("method", ["top-down", "gls", "gls-top-down", "joint"])
+@pytest.mark.parametrize("off", [0.0, 0.5])
+@pytest.mark.parametrize("solver", [False, True])
+def test_cells_together_have_the_certificate_of_the_worst_alone(
+    method: str, off: float, solver: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one of them is met to a solver's tolerance alone."""
+    rng = np.random.default_rng(11)
+    tree = Tree.from_family_sizes([[4], [5, 1, 3, 6]])
+    values = tree.aggregate(rng.poisson(5.0, (7, tree.n_leaves)).astype(float)) + 5 * rng.laplace(size=(7, 20))
+    variance = np.where(np.arange(20) == 2, 0.0, 50.0)
+    values[:, 2] = np.rint(np.abs(values[:, 2]))
+    own = projection_methods[method].for_cells()
+    problem = stated(measurements(tree, values.T, variance), "variance", nonnegative=method != "gls")
+    x = own.solve(problem)
+    x[3, 10] += off + 1e-6 * solver
+    tolerance = SOLVER_TOLERANCE if solver else TOLERANCE
+    together = certified(problem, x, own, tolerance)
+    monkeypatch.setattr(project, "_VALUES_AT_ONCE", 1)
+    alone = certified(problem, x, own, tolerance)
+    each = [certified(problem.of_cells(slice(k, k + 1)), x[k : k + 1], own, tolerance) for k in range(7)]
+    assert together == alone == worst_of(each)
+    assert together.holds() is (off == 0.0 and not solver)
+
+
+def test_pieces_that_follow_upon_each_other_are_one() -> None:
+    x = np.array([[24.0, 14, -1, 3, 11, 2, 1]])
+    tree = Tree.from_family_sizes([[2], [2, 2]])
+    v = np.full(7, 4.0)
+    pieces = list(family_optimality(x, x + 1.0, v, tree, None, nonnegative=True))
+    assert certify([Residuals.together(pieces)], v, nonnegative=True) == certify(pieces, v, nonnegative=True)

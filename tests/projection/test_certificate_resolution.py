@@ -15,8 +15,9 @@ from support.trees import extreme, measurements
 from topdown.geography.tree import FloatArray, Tree
 from topdown.projection.certificate import Certificate
 from topdown.projection.method import METHODS as BY_NAME
-from topdown.projection.problem import Problem
-from topdown.projection.project import certified, stated
+from topdown.projection.method import Problem
+from topdown.projection.project import certified
+from topdown.projection.solver_inputs import stated
 
 METHODS = [("top-down", True), ("top-down", False), ("gls", False), ("gls-top-down", True), ("joint", True)]
 SEEDS = st.integers(0, 2**32 - 1)

@@ -12,6 +12,7 @@ from support.trees import Case, cases, exact_least_squares, exact_variance, tree
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import SeededSource
 from topdown.noise.exact.discrete import DiscreteLaplace
+from topdown.projection.cvxpy_programs import consistency_matrix
 from topdown.projection.equality import (
     downward,
     downward_variance,
@@ -23,7 +24,6 @@ from topdown.projection.equality import (
     upward_gains,
 )
 from topdown.projection.invariants import settle
-from topdown.projection.reference import consistency_matrix
 
 BINARY = Tree.from_family_sizes([[2], [2, 2]])
 

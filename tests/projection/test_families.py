@@ -10,11 +10,13 @@ from support.histograms import QUERIES, SCHEMA, RandomTree, random_tree
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection.families import LEAST_SQUARES, descend, solve_compiled
-from topdown.projection.information import Information, known, own
+from topdown.projection.certificate import certify
+from topdown.projection.families import LEAST_SQUARES, Solved, dense, descend, residuals_of, solve_compiled
 from topdown.projection.method import METHODS
 from topdown.projection.patterns import Patterns
-from topdown.projection.several import dense, descent_of, project_families
+from topdown.projection.precision_matrices import Information, known, own
+from topdown.projection.solver_inputs import descent_of
+from topdown.projection.whole import histograms_down
 from topdown.workload import Query
 
 METHOD_NAMES = ["top-down", "gls-top-down"]
@@ -63,10 +65,8 @@ def test_of_the_detailed_query_alone_they_are_what_every_cell_gives_by_itself(me
             measured.append({detailed: Answers(case.truth[nodes] + noise, variance)})
         measurements = case._replace(measured=measured).measurements()
         alone = td.project(measurements, method, nonnegative=True)
-        together = project_families(
-            measurements, METHODS[method], engine="tree", weights="variance", solver="", solver_options={}
-        )
-        np.testing.assert_allclose(together.values, alone.values, atol=1e-7)
+        together = histograms_down(measurements, METHODS[method], "variance")
+        np.testing.assert_allclose(dense(together.histograms, SCHEMA.n_cells), alone.values, atol=1e-7)
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
@@ -130,7 +130,7 @@ def test_a_moved_solution_is_not_certified() -> None:
     for seed in range(8):
         case = random_tree(np.random.default_rng(seed), exact=False, orders=2)
         descent = descent_of(case.measurements(), METHODS["top-down"], "variance")
-        found, _ = descend(descent, LEAST_SQUARES)
+        found = descend(descent, LEAST_SQUARES).histograms
         index = 1
         nodes = case.tree.level(index)
         family = descent.family(index, slice(0, nodes.stop - nodes.start), found[0])
@@ -192,8 +192,23 @@ def test_exact_answers_that_no_table_has_are_named() -> None:
 
 def test_histograms_as_an_array() -> None:
     case = random_tree(np.random.default_rng(5), exact=False)
-    found, _ = descend(descent_of(case.measurements(), METHODS["top-down"], "variance"), LEAST_SQUARES)
+    found = descend(descent_of(case.measurements(), METHODS["top-down"], "variance"), LEAST_SQUARES).histograms
     values = dense(found, SCHEMA.n_cells)
     for node, (cells, counts) in enumerate(found):
         assert (values[node, cells] == counts).all()
         assert np.isclose(values[node].sum(), counts.sum())
+
+
+def test_what_is_negative_has_no_certificate_whatever_a_method_says_of_it() -> None:
+    """Of a method of one's own, too, that finds nothing lacking."""
+    case = random_tree(np.random.default_rng(5), exact=False)
+    descent = descent_of(case.measurements(), METHODS["top-down"], "variance")
+    family = descent.family(0, slice(0, 1), None)
+    x = solve_compiled(family).x
+    nothing = np.zeros_like(x), np.zeros_like(x), np.ones_like(x)
+    for low, holds in ((0.0, True), (-1e-9, False)):
+        x[0, 0] = low
+        found = residuals_of(nothing, family, Solved(x, np.zeros(x.shape[1]), np.zeros((1, 0))))
+        certificate = certify([found], np.ones(1), nonnegative=True)
+        assert certificate.holds() is holds
+        assert certificate.most_negative == low

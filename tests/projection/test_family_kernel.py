@@ -10,9 +10,10 @@ import pytest
 from support.histograms import RandomFamily, random_family
 from topdown.projection import family_kernel
 from topdown.projection.conditions import Rows
+from topdown.projection.cvxpy_programs import solve_family
 from topdown.projection.families import Family
-from topdown.projection.family_reference import solve_by_cvxpy
-from topdown.projection.information import Gathered
+from topdown.projection.method import CvxpySolver
+from topdown.projection.precision_matrices import Gathered
 
 
 def solve(family: RandomFamily, rows: Rows | None = None) -> tuple[Any, Any, Any, int, int]:
@@ -113,7 +114,7 @@ def test_another_solver_finds_the_same() -> None:
         n, cells = g.shape
         rows = Rows(allowed, np.zeros((0, cells), np.bool_), np.zeros((n, 0)), np.zeros((n, 0)))
         program = Family(np.arange(cells), Gathered(table, g), pattern, total, rows)
-        other = solve_by_cvxpy(program, solver="CLARABEL", options={})
+        other = solve_family(program, CvxpySolver("CLARABEL", {}))
         unit = np.sqrt(table[:, np.diagonal(pattern)])
         assert np.abs((solve(family)[0] - other.x) * unit).max() < 1e-5
 

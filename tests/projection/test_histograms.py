@@ -135,7 +135,7 @@ def require_equal(one: Case) -> None:
         found = solve(one.tree, components, one.measured, upward=upward)[0]
         residuals = histogram_optimality(found, one.measured, components, one.tree, upward=upward)
         assert residuals.gap.max() < 1e-6
-        assert certify(found.T, residuals, one.variance, one.tree, nonnegative=False).holds()
+        assert certify([residuals], one.variance, nonnegative=False).holds()
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -25,12 +25,11 @@ from topdown.noise import KeyedSource
 from topdown.parts import steps
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
-from topdown.projection import crosscheck
+from topdown.projection import cross_checks
+from topdown.projection.cross_checks import cross_check
 from topdown.projection.families import Family, Solved, solve_compiled
-from topdown.projection.family_crosscheck import cross_check_histograms
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import METHODS, Method
-from topdown.projection.problem import Problem
+from topdown.projection.method import METHODS, Method, Problem
 from topdown.projection.subtrees import Roots
 from topdown.simulation.methods import StudiedMethod, names
 from topdown.study import study
@@ -62,7 +61,7 @@ def test_a_method_without_a_program_says_so(added: Method, counts: td.Counts) ->
     with pytest.raises(ConfigError, match="'mine' cannot be stated"):
         td.project(measurements, "mine", engine="cvxpy")
     with pytest.raises(ConfigError, match="'mine' cannot be stated"):
-        crosscheck.cross_check(measurements, td.project(measurements, "mine"))
+        cross_checks.cross_check(measurements, td.project(measurements, "mine"))
 
 
 def test_a_wrong_solution_of_an_added_method_is_not_certified(
@@ -244,7 +243,7 @@ def test_a_method_with_its_own_solver_of_families_is_projected_certified_and_che
     assert (estimate.method, estimate.certificate.holds()) == ("shrunken", True)
     again = td.project(measurements, "shrunken", engine="cvxpy", solver="CLARABEL")
     np.testing.assert_allclose(again.values, estimate.values, atol=1e-3)
-    assert cross_check_histograms(measurements, estimate).agrees
+    assert cross_check(measurements, estimate).agrees
 
 
 def test_another_methods_solution_is_not_certified_under_its_name(own: Method, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +262,7 @@ def test_another_program_than_it_solves_is_found_by_the_cross_check(
     estimate = td.project(measurements, "shrunken")
     families = dataclasses.replace(own.for_families(), program=lambda family: pulled(pulled(family)))
     monkeypatch.setitem(METHODS, "shrunken", dataclasses.replace(own, families=families))
-    assert not cross_check_histograms(measurements, estimate).agrees
+    assert not cross_check(measurements, estimate).agrees
 
 
 def test_a_method_with_its_own_solver_of_histograms_that_knows_no_variance(own: Method) -> None:

@@ -16,12 +16,12 @@ from support.trees import geography
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, Tree
 from topdown.projection import families
+from topdown.projection.cross_checks import cross_check, cross_check_families
 from topdown.projection.families import LEAST_SQUARES, Family, Solved, Sparse, descend, solve_compiled
-from topdown.projection.family_crosscheck import cross_check_families, cross_check_histograms
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
 from topdown.projection.passes import in_order
-from topdown.projection.several import descent_of
+from topdown.projection.solver_inputs import descent_of
 from topdown.workload import Query
 
 cp: Any = cvxpy
@@ -87,7 +87,7 @@ def test_every_pass_solves_its_statement(method: str, order: list[str]) -> None:
         case = random_tree(np.random.default_rng(seed), exact=seed == 2, orders=1.5)
         asked = [name for name in order if any(q.name == name for level in case.measured for q in level)]
         descent = descent_of(case.measurements(), METHODS[method], "variance", order=asked)
-        histograms, _ = descend(descent, LEAST_SQUARES)
+        histograms = descend(descent, LEAST_SQUARES).histograms
         for parent in [None, *range(min(case.tree.n_families, 4))]:
             index, nodes, above = 0, slice(0, 1), None
             if parent is not None:
@@ -130,7 +130,7 @@ def test_they_are_certified_and_solved_again_on_nasty_trees(method: str) -> None
             assert estimate.certificate.holds()
             assert all(list(first) == order for first in estimate.order.values())
     estimate = td.project(case.measurements(), method, nonnegative=True, order=names[:2])
-    assert cross_check_histograms(case.measurements(), estimate, rng=np.random.default_rng(1)).agrees
+    assert cross_check(case.measurements(), estimate, rng=np.random.default_rng(1)).agrees
 
 
 def test_a_wrong_pass_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,13 +279,14 @@ def test_limits_are_kept_in_every_pass() -> None:
     for order in (["total"], ["total", "age"], ["age", "sex"]):
         estimate = td.project(measurements, "gls-top-down", nonnegative=True, order=order, limits=limits)
         assert 50 - 1e-9 <= estimate.answer("level 2", "sex").values[-1, 0] <= 60 + 1e-9
-        assert cross_check_histograms(measurements, estimate, limits=limits).agrees
+        assert cross_check(measurements, estimate, limits=limits).agrees
 
 
 def test_where_a_parent_has_nothing_no_pass_is_made() -> None:
     case = random_tree(np.random.default_rng(3), exact=False)
     descent = descent_of(case.measurements(), METHODS["top-down"], "variance", order=["total"])
     nothing = Sparse(np.zeros(0, np.int64), np.zeros(0))
-    found, check = families._one(descent, LEAST_SQUARES, None, 1, slice(0, 1), nothing)
+    found, lacking, programs = families._one(descent, LEAST_SQUARES, None, 1, slice(0, 1), nothing)
     assert len(found[0].cells) == 0
-    assert check.variables == 0
+    assert programs.variables == 0
+    assert not lacking.gap.any()

@@ -13,8 +13,8 @@ from support.zeros import IMPOSSIBLE, POSSIBLE, SCHEMA, TREE, measured
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection import crosscheck
-from topdown.projection.crosscheck import cross_check
+from topdown.projection import cross_checks
+from topdown.projection.cross_checks import cross_check
 from topdown.projection.linear_answers import linear_answers
 from topdown.uncertainty.margins import margins_of
 from topdown.workload import Query
@@ -63,7 +63,7 @@ def test_the_second_solution_knows_them(
     method: str, nonnegative: bool, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not whole:
-        monkeypatch.setattr(crosscheck, "WHOLE", 5)
+        monkeypatch.setattr(cross_checks, "WHOLE", 5)
     measurements = measured(2)
     estimate = td.project(measurements, method, nonnegative=nonnegative)
     assert cross_check(measurements, estimate, rng=np.random.default_rng(1)).agrees

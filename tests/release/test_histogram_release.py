@@ -112,6 +112,9 @@ def test_names_and_exact_fractions_are_refused(case: RandomTree) -> None:
     measurements = case.measurements()
     with pytest.raises(ConfigError, match=r"unknown rounding 'nearst'.*did you mean 'nearest'"):
         td.project_whole(measurements, rounding="nearst")
+    refused = r"'family' .* does not round histograms family by family; take 'nearest' or 'unbiased'"
+    with pytest.raises(ConfigError, match=refused):
+        td.project_whole(measurements, rounding="family")
     with pytest.raises(ConfigError, match=r"'joint' .* has no solver of several queries"):
         td.project_whole(measurements, "joint")
     total = Query.parse("total", SCHEMA)

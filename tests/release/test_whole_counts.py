@@ -118,6 +118,8 @@ def test_an_unknown_rounding_is_refused_with_the_nearest() -> None:
     estimate = td.project(noisy(Tree.from_family_sizes([[3]])))
     with pytest.raises(ConfigError, match=r"unknown rounding 'familly'.*did you mean 'family'"):
         td.round_counts(estimate, method="familly")
+    with pytest.raises(ConfigError, match=r"'unbiased' .* does not round estimates of cells; take 'family' or 'joint'"):
+        td.round_counts(estimate, method="unbiased")
 
 
 def test_fitness_needs_fit_measurements_and_a_fit_source(counts: td.Counts) -> None:

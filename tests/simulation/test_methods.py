@@ -11,7 +11,7 @@ from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
 from topdown.noise import SeededSource
 from topdown.projection.invariants import lower_bounds, settle
-from topdown.projection.problem import Problem
+from topdown.projection.method import Problem
 from topdown.projection.project import project
 from topdown.projection.rounding import round_top_down
 from topdown.simulation.methods import StudiedMethod, names, parse_methods

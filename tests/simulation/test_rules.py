@@ -11,7 +11,7 @@ import topdown as td
 from support.simulated import counts_of, public_root
 from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
-from topdown.projection.problem import Problem
+from topdown.projection.method import Problem
 from topdown.simulation import replicates
 from topdown.simulation import simulate as simulate_module
 from topdown.simulation.methods import parse_methods

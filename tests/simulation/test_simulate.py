@@ -19,8 +19,7 @@ from support.simulated import counts_of, family, public_root
 from topdown.errors import BudgetError, ConfigError, CountsError
 from topdown.geography.tree import FloatArray, Tree
 from topdown.machine import parallel
-from topdown.projection.method import METHODS, gls, top_down
-from topdown.projection.problem import Problem
+from topdown.projection.method import METHODS, Problem, gls, top_down
 from topdown.simulation import methods as methods_module
 from topdown.simulation import replicates
 from topdown.simulation import simulate as simulate_module

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from topdown.projection.families import Check, Descent, Family, FamilySolver, Solved, solve_compiled
-from topdown.projection.information import Gathered
+from topdown.projection.certificate import Residuals
+from topdown.projection.families import Descent, Family, FamilySolver, Solved, residuals_of, solve_compiled
 from topdown.projection.method import METHODS, HistogramSolver, Method
+from topdown.projection.precision_matrices import Gathered
 
 PROGRAMS = [
     ("top-down", True),
@@ -53,7 +54,7 @@ def _solve(family: Family) -> Solved:
     return solve_compiled(pulled(family))
 
 
-def _check(descent: Descent, index: int, nodes: slice, family: Family, solved: Solved) -> Check:
+def _check(descent: Descent, index: int, nodes: slice, family: Family, solved: Solved) -> Residuals:
     table, g = pulled(family).known
     matrix = table[:, family.pattern]
     slope, size = (np.einsum("ckl,cl->ck", matrix, solved.x) + sign * g for sign in (-1, 1))
@@ -62,10 +63,7 @@ def _check(descent: Descent, index: int, nodes: slice, family: Family, solved: S
     gap = np.abs(solved.x - np.maximum(solved.x - residual / strength, 0.0))
     gap = np.where(family.conditions.allowed, gap, 0.0)
     rounding, deviation = 2.0**-40 * (size + np.abs(solved.sums)) / strength, 1 / np.sqrt(strength)
-    at = np.arange(len(gap)), np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=1)
-    off = 0.0 if family.total is None else float(np.abs(solved.x.sum(axis=0) - family.total).max())
-    allowed = 2.0**-40 * float(solved.x.sum())
-    return Check(gap[at], rounding[at], deviation[at], off, allowed, solved.x.size, solved.rounds)
+    return residuals_of((gap, rounding, deviation), family, solved)
 
 
 def shrunken(name: str = "shrunken") -> Method:

@@ -75,7 +75,6 @@ SHUT_OUT = {
 DERIVES = {
     "pipeline.derive",
     "pipeline.rehearsal",
-    "pipeline.second_solutions",
     "pipeline.made_margins",
     "pipeline.project",
     "pipeline.part_gather",
@@ -245,7 +244,7 @@ def test_no_true_count_is_in_what_is_published_or_printed(
 def test_no_true_count_is_in_the_message_of_a_release_that_fails(
     planted: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topdown.projection.crosscheck.TOLERANCE", -1.0)
+    monkeypatch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
     assert topdown_command("run", planted, "--verbose") == 4
     monkeypatch.undo()
 

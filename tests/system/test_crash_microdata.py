@@ -25,7 +25,8 @@ from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.machine import files
 from topdown.microdata.leaves import read_leaves
-from topdown.microdata.written_records import tabulate, write_microdata
+from topdown.microdata.recount import tabulate
+from topdown.microdata.written_records import write_microdata
 from topdown.pipeline import run as pipeline
 
 OUTPUT = [".microdata.lock", "internal", "microdata", "public"]

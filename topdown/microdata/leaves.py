@@ -3,64 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field
 
 from topdown.errors import DataError
-from topdown.geography.geography import LONGEST_TEXT
 from topdown.release.layouts import WITH_RECORDS
 from topdown.release.manifest import layout_of, manifest_at, require_version
 from topdown.release.partition import release_digest
-from topdown.release.released_counts import read_counts
+from topdown.release.released_counts import as_described, read_cells, read_counts
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
-from topdown.tables.parquet import longest_text, require_distinct, require_texts
 from topdown.tables.parquet_folder import table_digest
-from topdown.wording import reason, shown, shown_path, unquoted
-from topdown.workload import DETAILED, Query
-
-_COLUMNS = ["geoid", "level", "cell", "value"]
+from topdown.wording import reason, shown_path, unquoted
 
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """The released counts of the leaves: ``geoids`` (Arrow strings), ``values`` (leaves x cells) int64, not negative.
+    """The released counts of the leaves: ``geoids`` (Arrow strings), and of every cell that has records the ``leaf``,
+    the ``cell`` and the ``count``, (entries,) each, by leaf and then cell.
 
     ``digest``: SHA-256 of the file that they were read from, "" in memory. ``fit_for_release``: the release's.
     """
 
     geoids: pa.Array
     cells: Sequence[str]
-    values: npt.NDArray[np.int64] = field(repr=False)
+    leaf: npt.NDArray[np.int32] = field(repr=False)
+    cell: npt.NDArray[np.int32] = field(repr=False)
+    count: npt.NDArray[np.int64] = field(repr=False)
     fit_for_release: bool
     digest: str = ""
+
+    @classmethod
+    def of_values(
+        cls,
+        geoids: pa.Array,
+        cells: Sequence[str],
+        values: npt.NDArray[np.int64],
+        fit_for_release: bool,
+        digest: str = "",
+    ) -> Leaves:
+        """Those of ``values`` (leaves x cells), not negative."""
+        leaf, cell = np.nonzero(values)
+        count = values[leaf, cell]
+        return cls(geoids, cells, leaf.astype(np.int32), cell.astype(np.int32), count, fit_for_release, digest)
+
+    @property
+    def values(self) -> npt.NDArray[np.int64]:
+        """The counts of every cell, (leaves x cells)."""
+        found = np.zeros((len(self.geoids), len(self.cells)), np.int64)
+        found[self.leaf, self.cell] = self.count
+        return found
 
     @property
     def records(self) -> int:
         """How many records the counts stand for, exactly, also beyond 64 bits."""
-        return (int((self.values >> 32).sum()) << 32) + int((self.values & 0xFFFFFFFF).sum())
+        return (int((self.count >> 32).sum()) << 32) + int((self.count & 0xFFFFFFFF).sum())
 
     def sorted(self) -> Leaves:
         """The same with the GEOIDs in ascending order of their bytes."""
-        order = pc.array_sort_indices(self.geoids).to_numpy()
+        order = pc.array_sort_indices(self.geoids).to_numpy().astype(np.int32)
         if np.array_equal(order, np.arange(len(order))):
             return self
-        return Leaves(
-            self.geoids.take(pa.array(order)), self.cells, self.values[order], self.fit_for_release, self.digest
-        )
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order), dtype=np.int32)
+        entries = np.argsort(place[self.leaf], kind="stable")
+        leaf, cell, count = place[self.leaf][entries], self.cell[entries], self.count[entries]
+        return replace(self, geoids=self.geoids.take(pa.array(order)), leaf=leaf, cell=cell, count=count)
 
 
 def leaves_of(release: Release) -> Leaves:
     """The leaves of a release in memory."""
-    start = release.geography.tree.leaves.start
-    return Leaves(release.geography.identifiers[start:], release.cells, release.values[start:], release.fit_for_release)
+    leaves = release.geography.tree.leaves
+    leaf, cell, count = release.entries_of(leaves)
+    geoids = release.geography.identifiers[leaves.start :]
+    return Leaves(geoids, release.cells, leaf.astype(np.int32), cell.astype(np.int32), count, release.fit_for_release)
 
 
 def read_leaves(public: Path) -> Leaves:
@@ -89,15 +112,15 @@ def read_leaves(public: Path) -> Leaves:
             f"{unquoted(facts.digest, 12)}): the release is incomplete or was changed; make it again with another "
             "--output"
         )
-    if facts.with_records:
-        geoids, values = _read_histograms(public)
-    else:
-        geoids, values = _read(table, facts)
-    if len(values) != facts.nodes:
-        raise DataError(
-            f"{shown_path(table)} has {len(values):,} units of level {shown(facts.level)}; it needs {facts.nodes:,}"
-        )
-    return Leaves(geoids, facts.cells, values, facts.fit_for_release, digest)
+    with as_described(table):
+        if facts.with_records:
+            return replace(leaves_of(read_counts(public, verify_files(public))), digest=digest)
+        units, columns = read_cells(table, facts.levels, facts.cells, None, ["value"])
+    first = len(units) - list(facts.levels.values())[-1]
+    values = columns["value"][first:]
+    if values.min() < 0:
+        raise DataError(f"{shown_path(table)}: has negative counts, and a release has none; make it again")
+    return Leaves.of_values(units[first:], facts.cells, values, facts.fit_for_release, digest)
 
 
 class _Facts(BaseModel):
@@ -107,9 +130,7 @@ class _Facts(BaseModel):
 
     digest: str
     cells: tuple[str, ...] = Field(min_length=1)
-    level: str
-    nodes: int = Field(ge=1)
-    rows: int
+    levels: dict[str, Annotated[int, Field(ge=1)]] = Field(min_length=1)
     fit_for_release: bool
     with_records: bool
 
@@ -118,13 +139,10 @@ def _facts(manifest: Path) -> _Facts:
     try:
         found = manifest_at(manifest)
         require_version(found)
-        leaf = found["levels"][-1]
         facts = _Facts(
             digest=release_digest(found["files"]),
             cells=tuple(found["cells"]),
-            level=leaf["level"],
-            nodes=leaf["nodes"],
-            rows=sum(level["nodes"] for level in found["levels"]) * len(found["cells"]),
+            levels={level["level"]: level["nodes"] for level in found["levels"]},
             fit_for_release=found["fit_for_release"],
             with_records=layout_of(found) is WITH_RECORDS,
         )
@@ -135,49 +153,3 @@ def _facts(manifest: Path) -> _Facts:
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise DataError(f"{shown_path(manifest)}: is not a release's manifest; make the release again")
-
-
-def _read_histograms(public: Path) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    release = read_counts(public, verify_files(public))
-    leaves = release.geography.tree.leaves
-    values = release.answers_of(leaves, Query.parse(DETAILED, release.schema))
-    return release.geography.identifiers[leaves.start :], values
-
-
-def _read(path: Path, facts: _Facts) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    cells, level = facts.cells, facts.level
-    geoids: list[pa.Array] = []
-    values, seen = [], 0
-    torn = f"{shown_path(path)}: the rows of level {shown(level)} are not every unit with its {len(cells)} cells"
-    try:
-        require_distinct(path, facts.nodes)
-        require_texts(path, {"geoid": LONGEST_TEXT, "level": LONGEST_TEXT, "cell": longest_text(cells)})
-        with pq.ParquetFile(path) as file:
-            if file.metadata.num_rows > facts.rows:
-                raise DataError(f"{shown_path(path)}: has more rows than units and cells; make the release again")
-            if file.schema_arrow.field("value").type != pa.int64():
-                raise DataError(f"{shown_path(path)}: its values are no whole numbers; make the release again")
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group, columns=_COLUMNS)
-                rows = rows.filter(pc.equal(rows["level"].cast(pa.string()), level)).combine_chunks()
-                place = pc.index_in(rows["cell"].cast(pa.string()), value_set=pa.array(cells))
-                if rows.num_rows == 0:
-                    continue
-                index = np.asarray(place.to_numpy(), dtype=np.float64)
-                if not np.array_equal(index, (seen + np.arange(len(index))) % len(cells)) or rows["value"].null_count:
-                    raise DataError(torn)
-                seen += len(index)
-                first = pa.array(np.flatnonzero(index == 0))
-                geoids.extend(rows["geoid"].cast(pa.string()).take(first).chunks)
-                values.append(rows["value"].to_numpy())
-    except (pa.ArrowException, OSError, KeyError, UnicodeError) as error:
-        raise DataError(f"{shown_path(path)}: cannot be read as a release: {reason(error)}") from None
-    if not values or seen % len(cells):
-        raise DataError(f"{shown_path(path)}: has no complete unit of level {shown(level)}; make the release again")
-    counts = np.concatenate(values).reshape(-1, len(cells))
-    units = pa.concat_arrays(geoids)
-    if counts.min() < 0:
-        raise DataError(f"{shown_path(path)}: has negative counts, and a release has none; make it again")
-    if units.null_count or len(pc.unique(units)) != len(counts):
-        raise DataError(torn)
-    return units, counts

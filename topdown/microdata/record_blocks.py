@@ -54,10 +54,8 @@ class Occupied:
     @classmethod
     def of(cls, leaves: Leaves, schema: Schema) -> Occupied:
         """The entries of ``leaves``, whose cells ``schema`` splits."""
-        leaf, cell = np.nonzero(leaves.values)
-        count = leaves.values[leaf, cell]
         codes = np.ascontiguousarray(schema.codes(leaves.cells).T)
-        return cls(leaf.astype(np.int32), codes[:, cell], count, np.cumsum(count))
+        return cls(leaves.leaf, codes[:, leaves.cell], leaves.count, np.cumsum(leaves.count))
 
     @property
     def records(self) -> int:

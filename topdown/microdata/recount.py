@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from topdown.errors import DataError
 from topdown.wording import shown, shown_path
 from topdown.workload.schema import Schema
 
+IntArray = npt.NDArray[np.int64]
+
 
 def tabulate(
     directory: str | Path,
@@ -27,13 +29,23 @@ def tabulate(
 
     Reads one row group at a time. Raises `DataError` for a record of a unit or category that is not among them.
     """
-    schema = as_schema(schema, tuple(cells))
     units = geoids if isinstance(geoids, pa.Array) else pa.array(geoids, pa.string())
+    found = np.zeros(len(units) * len(cells), dtype=np.int64)
+    for keys, times in recounted(Path(directory), units, cells, as_schema(schema, tuple(cells))):
+        found[keys] += times
+    return found.reshape(len(units), len(cells))
+
+
+def recounted(
+    directory: Path, units: pa.Array, cells: Sequence[str], schema: Schema
+) -> Iterator[tuple[IntArray, IntArray]]:
+    """Of every row group the cells of units in which it has records, each once, in rising order, and how many: a cell
+    of a unit is its number in a table of ``units`` x ``cells``. Raises `DataError` as `tabulate` does.
+    """
     place = np.empty(schema.shape, dtype=np.int64)
     place[tuple(schema.codes(cells).T)] = np.arange(len(cells))
     weights = [int(w) for w in np.cumprod((1, *schema.shape[:0:-1]))[::-1]]
-    found = np.zeros(len(units) * len(cells), dtype=np.int64)
-    paths = sorted(Path(directory).glob("part-*.parquet"))
+    paths = sorted(directory.glob("part-*.parquet"))
     if not paths:
         raise DataError(f"{shown_path(directory)} holds no part-*.parquet; give the directory of the microdata")
     columns = ["geoid", *schema.names]
@@ -46,8 +58,7 @@ def tabulate(
                 for attribute, weight in zip(schema.attributes, weights, strict=True):
                     values = pa.array(attribute.categories)
                     cell += weight * _codes(table[attribute.name], values, path, attribute.name)
-                _add(found, leaf * len(cells) + place.reshape(-1)[cell])
-    return found.reshape(len(units), len(cells))
+                yield _counted(leaf * len(cells) + place.reshape(-1)[cell])
 
 
 def _codes(column: pa.ChunkedArray, known: pa.Array, path: Path, name: str) -> npt.NDArray[np.int64]:
@@ -61,16 +72,18 @@ def _codes(column: pa.ChunkedArray, known: pa.Array, path: Path, name: str) -> n
     return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
 
 
-def _add(found: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]) -> None:
-    """Count ``codes`` into ``found``; the cost depends on how many there are, not on how far they are spread."""
-    if not len(codes):
-        return
-    low, high = int(codes.min()), int(codes.max()) + 1
-    if high - low <= 4 * len(codes):
-        found[low:high] += np.bincount(codes - low, minlength=high - low)
-    else:
-        which, times = np.unique(codes, return_counts=True)
-        found[which] += times
+def _counted(keys: IntArray) -> tuple[IntArray, IntArray]:
+    """The numbers among ``keys``, each once, and how often each is there; the cost depends on how many there are, not
+    on how far they are spread.
+    """
+    if not len(keys):
+        return keys, keys
+    low, high = int(keys.min()), int(keys.max()) + 1
+    if high - low > 4 * len(keys):
+        return np.unique(keys, return_counts=True)
+    times = np.bincount(keys - low, minlength=high - low)
+    there = np.flatnonzero(times)
+    return low + there, times[there]
 
 
 def as_schema(schema: Schema | Mapping[str, Sequence[str]] | None, cells: Sequence[str]) -> Schema:

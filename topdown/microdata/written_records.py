@@ -31,7 +31,7 @@ from topdown.microdata.record_blocks import (
     parts_shuffled,
     require_order,
 )
-from topdown.microdata.recount import as_schema, tabulate
+from topdown.microdata.recount import as_schema, recounted
 from topdown.microdata.space import require_countable, require_space
 from topdown.noise import SecureSource, Source
 from topdown.release.whole_counts import Release
@@ -232,12 +232,24 @@ def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:
 
 
 def _require_equal(folder: Path, leaves: Leaves, schema: Schema) -> None:
-    found = tabulate(folder, leaves.geoids, leaves.cells, schema)
-    wrong = np.argwhere(found != leaves.values)
+    """Refuse records that, read back, are others than those of ``leaves``."""
+    own = leaves.leaf.astype(np.int64) * len(leaves.cells) + leaves.cell
+    found = np.zeros(len(own), np.int64)
+    for keys, times in recounted(folder, leaves.geoids, leaves.cells, schema):
+        place = np.minimum(np.searchsorted(own, keys), max(0, len(own) - 1))
+        strange = np.flatnonzero(own[place] != keys) if len(own) else np.arange(len(keys))
+        if len(strange):
+            raise _others(leaves, int(keys[strange[0]]), int(times[strange[0]]), 0)
+        found[place] += times
+    wrong = np.flatnonzero(found != leaves.count)
     if len(wrong):
-        leaf, cell = (int(k) for k in wrong[0])
-        raise DataError(
-            f"unit {shown(leaves.geoids[leaf].as_py())}, cell {shown(leaves.cells[cell])}: the records read back are "
-            f"{found[leaf, cell]}, the release has {leaves.values[leaf, cell]}; nothing was published. Run again, on "
-            "another disk if it persists"
-        )
+        entry = int(wrong[0])
+        raise _others(leaves, int(own[entry]), int(found[entry]), int(leaves.count[entry]))
+
+
+def _others(leaves: Leaves, key: int, found: int, count: int) -> DataError:
+    leaf, cell = divmod(key, len(leaves.cells))
+    return DataError(
+        f"unit {shown(leaves.geoids[leaf].as_py())}, cell {shown(leaves.cells[cell])}: the records read back are "
+        f"{found}, the release has {count}; nothing was published. Run again, on another disk if it persists"
+    )

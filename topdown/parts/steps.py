@@ -20,14 +20,17 @@ from topdown.machine.parallel import available_workers, thread_pool
 from topdown.measurements.measurements import Answers
 from topdown.noise import KeyedSource
 from topdown.privacy.plan import Plan
-from topdown.projection import diffuse, subtrees
+from topdown.projection import subtrees
+from topdown.projection.certificate import Residuals
 from topdown.projection.conditions import Limits
-from topdown.projection.families import Check, Descent, Sparse, descend
+from topdown.projection.families import Descent, Programs, Sparse, descend
 from topdown.projection.method import Method, method_named
 from topdown.projection.passes import Order, order_of_plan
 from topdown.projection.patterns import Patterns
+from topdown.projection.rounding_method import rounding_named
 from topdown.projection.upward_start import start_of
-from topdown.projection.whole import FAMILY_ROUNDINGS, settler
+from topdown.projection.vector_least_squares import PARTS, Known
+from topdown.projection.whole import settler
 from topdown.workload import Query, Schema
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -89,11 +92,12 @@ Measured = list[dict[Query, Answers]]
 
 
 class Whole(NamedTuple):
-    """Whole histograms of a part's nodes, the root's first, the checks of its families, and what their programs were
-    made of."""
+    """Whole histograms of a part's nodes, the root's first, what its families lack, how many programs were solved, and
+    what these were made of."""
 
     histograms: list[Sparse]
-    checks: list[Check]
+    residuals: list[Residuals]
+    programs: Programs
     descent: Descent
 
 
@@ -144,7 +148,7 @@ def _whole(
     job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None, executor: Executor | None = None
 ) -> Whole:
     descent = replace(descent, whole_total=True)
-    settle = settler(descent, FAMILY_ROUNDINGS["nearest"], job.ties, part.places)
+    settle = settler(descent, rounding_named("nearest"), job.ties, part.places)
     return Whole(*descend(descent, job.its_method.for_families(), executor, settle, roots), descent)
 
 
@@ -152,7 +156,7 @@ def roots_as_arrays(roots: subtrees.Roots) -> Arrays:
     """``roots`` as arrays by name."""
     found: Arrays = {"leaves": roots.leaves}
     for number, known in enumerate(roots.known):
-        found |= {f"known {number} {part}": getattr(known, part) for part in diffuse.PARTS}
+        found |= {f"known {number} {part}": getattr(known, part) for part in PARTS}
     for query, answers in roots.answers.items():
         found |= {f"values {query.name}": np.asarray(answers.values), f"variance {query.name}": answers.variance}
     for query, limits in roots.limits.items():
@@ -162,8 +166,8 @@ def roots_as_arrays(roots: subtrees.Roots) -> Arrays:
 
 def roots_of_arrays(arrays: Arrays, schema: Schema) -> subtrees.Roots:
     """What `roots_as_arrays` made."""
-    count = sum(name.startswith("known ") for name in arrays) // len(diffuse.PARTS)
-    known = [diffuse.Known(*(arrays[f"known {k} {part}"] for part in diffuse.PARTS)) for k in range(count)]
+    count = sum(name.startswith("known ") for name in arrays) // len(PARTS)
+    known = [Known(*(arrays[f"known {k} {part}"] for part in PARTS)) for k in range(count)]
     answers, limits = {}, {}
     for name in arrays:
         kind, _, text = name.partition(" ")

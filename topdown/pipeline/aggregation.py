@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from topdown.errors import ConfigError, DataError
+from topdown.errors import ConfigError
 from topdown.geography.tree import IntArray, runs
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import NotKept
@@ -18,12 +17,12 @@ from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import NOT_KEPT, PublishedRelease, read_release
 from topdown.release.whole_counts import Release
-from topdown.tables.tidy import frame_batches, records_text, write_csv, write_parquet, write_text
+from topdown.tables.tidy import frame_batches, named_failures, records_text, write_csv, write_parquet, write_text
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import require_confidence
 from topdown.uncertainty.regions import Regions
 from topdown.uncertainty.sum_intervals import Region
-from topdown.wording import FAILED, reason, shown_path
+from topdown.wording import shown_path
 from topdown.workload.answer_tables import Column, answer_column, answer_columns
 
 AGGREGATE_COLUMNS = (
@@ -71,12 +70,8 @@ class Aggregation(NamedTuple):
         }
         if path.suffix.lower() not in kinds:
             raise ConfigError(f"{shown_path(path)}: unknown kind of file; give {', '.join(kinds)}")
-        try:
+        with named_failures(path):
             kinds[path.suffix.lower()]()
-        except (OSError, pa.ArrowException) as error:
-            raise DataError(
-                f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
-            ) from None
 
     def to_json(self) -> str:
         """The table's rows as JSON records, in one text that ends with a line end."""

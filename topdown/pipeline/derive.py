@@ -20,16 +20,16 @@ from topdown.measurements.measurements import Measurements
 from topdown.microdata.written_records import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
-from topdown.pipeline.second_solutions import families_again, say_agreement, solved_again
 from topdown.privacy.plan import Plan
-from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.cross_checks import CrossCheck, families_again, say_agreement, solved_again
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.method import method_named
 from topdown.projection.passes import order_by_level
 from topdown.projection.project import project
-from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, WholeProjection, require_whole, whole_histograms
+from topdown.projection.rounding_method import rounding_named
+from topdown.projection.whole import Histograms, WholeProjection, histograms_down, require_whole
 from topdown.release.answer_files import ESTIMATED, FOLDER
 from topdown.release.making import project_whole, release_of, round_counts
 from topdown.release.manifest import Description, Origin
@@ -154,7 +154,8 @@ def projected(
         with thread_pool(workers) as pool, stages.stage("projecting"):
             large = _one_by_one(measurements.geography.tree)
             estimates = estimated(config, measurements, None if large else pool, limits)
-        again = started(lambda: solved_again(config, measurements, estimates, ties, limits), meanwhile)
+        solver = config.projection.solver if config.projection.cross_check else None
+        again = started(lambda: solved_again(measurements, estimates, solver, ties, limits), meanwhile)
         with stages.stage("rounding"):
             release = made_whole(config, measurements, estimates["non_negative"], ties, limits, workers=workers)
         return Projected({**estimates}, again, release)
@@ -163,15 +164,15 @@ def projected(
     method = method_named(options.method)
     require_whole(measurements)
 
-    def whole_and_again() -> tuple[Whole, Future[dict[str, CrossCheck]]]:
-        rule = FAMILY_ROUNDINGS["nearest"]
-        found = whole_histograms(
-            measurements, method, rule, options.weights, ties, limits, workers, options.upward, options.order
+    def whole_and_again() -> tuple[Histograms, Future[dict[str, CrossCheck]]]:
+        rule = rounding_named("nearest"), ties
+        found = histograms_down(
+            measurements, method, options.weights, limits, options.upward, options.order, whole=rule, workers=workers
         )
         # The second solution takes one processor: it goes on beside the tables' estimates and what is being written.
         return found, started(lambda: again_beneath(found), meanwhile)
 
-    def again_beneath(found: Whole) -> dict[str, CrossCheck]:
+    def again_beneath(found: Histograms) -> dict[str, CrossCheck]:
         if not options.cross_check:
             return {}
         return {"non_negative": families_again(found.descent, method, found.histograms, options.solver, ties)}

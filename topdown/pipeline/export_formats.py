@@ -21,7 +21,8 @@ from topdown.release.tabulated import tabulated_geography, tabulated_release
 from topdown.release.whole_counts import Release
 from topdown.tables.noisy_measurements import has_spine_codes, product_of
 from topdown.tables.readers import require_encodable
-from topdown.wording import FAILED, listed, reason, shown_path
+from topdown.tables.tidy import named_failures
+from topdown.wording import listed, shown_path
 from topdown.workload import Schema
 from topdown.workload.redistricting import UNITS, spine_level
 
@@ -53,7 +54,8 @@ class ExportFormat:
     """A form that a release can be written in: its ``name``, what it is in ``words``, the ``options`` that it takes,
     and what ``write`` makes of a public directory in an output folder, which must not exist; it returns the files.
     ``require`` refuses what ``write`` would of a release on a geography, of a schema, before there are counts.
-    ``notes``: what has to be known of what is written, in sentences.
+    ``notes``: what has to be known of what is written, in sentences. ``of_measurements``: whether it is of these, which
+    a release in parts does not keep.
     """
 
     name: str
@@ -62,6 +64,7 @@ class ExportFormat:
     require: Callable[[Geography, Schema, ExportOptions], object]
     options: tuple[str, ...] = ()
     notes: Callable[[ExportOptions], Sequence[str]] = lambda options: ()
+    of_measurements: bool = False
 
 
 class Exported(NamedTuple):
@@ -106,15 +109,11 @@ def _microdata(public: Path, output: Path, options: ExportOptions) -> Sequence[P
     named = {_microdata_name(one): one for one in releases}
     if len(named) < len(releases):
         raise DataError(_SAME_RECORDS)
-    try:
+    with named_failures(output):
         make_folder(output.parent)
         with whole_folder(output) as staging:
             for name, release in named.items():
                 write_ppmf(release, staging / name)
-    except OSError as error:
-        raise DataError(
-            f"{shown_path(output)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
-        ) from None
     return [output / name for name in named]
 
 
@@ -127,14 +126,10 @@ def _require_microdata(geography: Geography, schema: Schema, options: ExportOpti
 def _geoparquet(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
     geometry = _geometry(options)
     found = read_release(public)
-    try:
+    with named_failures(output):
         make_folder(output.parent)
         with whole_folder(output) as staging:
             write_geoparquet(found, staging / "release.parquet", geometry, query=options.query)
-    except OSError as error:
-        raise DataError(
-            f"{shown_path(output)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
-        ) from None
     return [output / "release.parquet"]
 
 
@@ -178,6 +173,7 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
             "measurements as the Census Bureau's noisy measurement files",
             _noisy_measurements,
             _require_noisy,
+            of_measurements=True,
         ),
         ExportFormat(
             "pl94",

@@ -20,8 +20,8 @@ from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.machine.progress import Stages
 from topdown.pipeline.export_formats import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
 from topdown.release.manifest import MALFORMED, MANIFEST
-from topdown.tables.tidy import write_json
-from topdown.wording import FAILED, listed, reason, shown, shown_path
+from topdown.tables.tidy import named_failures, write_json
+from topdown.wording import listed, reason, shown, shown_path
 from topdown.workload import Schema
 
 FOLDER = "exports"
@@ -80,7 +80,7 @@ def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> 
         _require_same(folder, asked)
         stages.say(f"{folder} holds these exports already, complete; nothing was written")
         return
-    try:
+    with named_failures(folder, "free the space or correct the path, and run again: the release stays as it is"):
         make_folder(directory)
         with stages.stage("exporting"), whole_folder(folder) as staging:
             for form in chosen:
@@ -93,11 +93,6 @@ def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> 
                 if one.is_file()
             }
             write_json(staging / _MADE, {**asked, "files": files})
-    except OSError as error:
-        raise DataError(
-            f"{shown_path(folder)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
-            "and run again: the release stays as it is"
-        ) from None
     stages.say(f"wrote     {folder} ({', '.join(form.name for form in chosen)}: {len(files):,} files)")
 
 

@@ -27,7 +27,7 @@ from topdown.pipeline.part_files import Written, write
 from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publish_parts
 from topdown.pipeline.part_plan import Cut
 from topdown.pipeline.part_steps import At
-from topdown.pipeline.second_solutions import say_agreement
+from topdown.projection.cross_checks import say_agreement
 from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
 from topdown.wording import FAILED, reason, shown_path

@@ -21,7 +21,7 @@ from topdown.parts.filed import filed_release, write_starts
 from topdown.parts.job import Folder, Record, held, take_bound
 from topdown.pipeline.part_plan import Cut
 from topdown.projection.certificate import Certificate, worst_of
-from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.cross_checks import CrossCheck
 from topdown.projection.families import Programs
 from topdown.projection.method import method_named
 from topdown.projection.passes import order_by_level, order_of_plan

@@ -13,6 +13,7 @@ from topdown.geography.tree import Tree
 from topdown.measurements.journal import Begun, Journal
 from topdown.parts.cut import level_to_cut
 from topdown.parts.job import Folder, Record
+from topdown.pipeline.export_formats import EXPORT_FORMATS
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.projection.method import BUILT_IN, method_named
@@ -82,8 +83,9 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
         "projection.weights is not 'variance'": config.projection.weights != "variance",
         "output.estimates asks for those of all cells": bool(output.estimates) or output.estimates_csv,
         "output.wide asks for a row with all cells": output.wide,
-        "output.exports asks for other forms": bool(output.exports),
-        "output.microdata asks for records": output.microdata,
+        "output.exports asks for the measurements, which are not kept": any(
+            EXPORT_FORMATS[name].of_measurements for name in output.exports if name in EXPORT_FORMATS
+        ),
     }
     return next((said for said, holds in wrong.items() if holds), None)
 

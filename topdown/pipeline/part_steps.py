@@ -32,12 +32,12 @@ from topdown.parts.job import Folder, Record, held, held_bound, named, part_of_a
 from topdown.parts.steps import Part
 from topdown.parts.store import put_durably, take
 from topdown.pipeline.part_cut import entries_of_arrays
-from topdown.pipeline.second_solutions import families_again, parts_again
 from topdown.privacy.plan import MOVE_UP
-from topdown.projection.certificate import require_certificate
-from topdown.projection.families import Programs, Sparse
+from topdown.projection.certificate import FAMILY_TOLERANCE, require_certificate
+from topdown.projection.cross_checks import families_again, parts_again
+from topdown.projection.families import Sparse, certificate_of
 from topdown.projection.invariants import Contradiction
-from topdown.projection.several import certificate_of_checks, in_words
+from topdown.projection.solver_inputs import in_words
 from topdown.projection.subtrees import Roots
 from topdown.release.whole_counts import Release, SparseCounts
 from topdown.tables.geography_table import read_geography
@@ -90,7 +90,7 @@ def top(root: Path) -> str:
     made = {
         **histograms_as_arrays("above", whole.histograms),
         "certificate": certificate,
-        "programs": np.array(Programs.of_checks(whole.checks)),
+        "programs": np.array(whole.programs),
         "cross check": checked,
     }
     put_durably(folder.top, made)
@@ -115,7 +115,7 @@ def down(at: At) -> None:
     whole = _named(folder, record, part, lambda: steps.down(job, part, measured, roots))
     made = {
         "certificate": _certificate(folder, record, part, whole, measured),
-        "programs": np.array(Programs.of_checks(whole.checks)),
+        "programs": np.array(whole.programs),
         "code": np.array(_code(begun, record, part, measured, gone_up)),
         "cross check": np.array("null"),
     }
@@ -231,8 +231,7 @@ def _certificate(
     folder: Folder, record: Record, part: Part, whole: steps.Whole, measured: steps.Measured
 ) -> npt.NDArray[Any]:
     """The certificate of a part's histograms, as an array. Raises `ProjectionError` where it does not hold."""
-    scale = max((float(one.values.max(initial=0.0)) for one in whole.histograms), default=0.0)
-    found = certificate_of_checks(whole.checks, measured, scale)
+    found = certificate_of(whole.residuals, measured, FAMILY_TOLERANCE)
     found = replace(found, worst_node=record.node(part, found.worst_node))
     if not found.holds():
         require_certificate(found, read_geography(folder.geography), record.method, "tree")

@@ -17,8 +17,8 @@ from topdown.noise import LatticeLaw, Law
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
 from topdown.projection.components import Components
+from topdown.projection.histograms import EXACT as NEXT_TO_NOTHING
 from topdown.projection.histograms import Covariance, covariance
-from topdown.projection.several import EXACT as NEXT_TO_NOTHING
 from topdown.projection.upward_start import require_determined, start_named
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema

@@ -5,16 +5,16 @@ Residuals are in counts, so that they can be read beside the noise, and are judg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from topdown.errors import ProjectionError
 from topdown.geography.geography import Geography
-from topdown.geography.tree import FloatArray, Tree
+from topdown.geography.tree import Families, FloatArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.projection.optimality import PieceByPiece, Residuals
 
 TOLERANCE = 1e-10
 """The largest residual of a solution, in standard deviations of the node's own noise, beyond rounding."""
@@ -22,6 +22,67 @@ TOLERANCE = 1e-10
 SOLVER_TOLERANCE = 1e-5
 """The same for what a solver found: a child at 0 that nothing holds there is met to the square root of a solver's own
 tolerance, which is 1e-12."""
+
+FAMILY_TOLERANCE = 1e-8
+"""The same for a non-negative family of histograms: its information matrix may have entries that differ by many orders
+of magnitude."""
+
+
+class Residuals(NamedTuple):
+    """What some nodes of a table lack of the solution of its program, in counts; a table may come in pieces, which are
+    judged one after the other and need not be held at the same time.
+
+    ``gap``: how far a node is from where its own condition puts it. ``rounding``: how much of that float64 may account
+    for. ``deviation``: what the node's own standard deviation amounts to in the same sense; 0 where there is none, as
+    at an exact value. All (..., nodes), the first of which has the number ``first``. ``off``: by how much families'
+    sums are off, and ``allowed``: by how much rounding may put them off; (..., families), of which the first parent has
+    the number ``above``. ``smallest``, ``largest``: of the nodes' values, and of these without their signs.
+    """
+
+    gap: FloatArray
+    rounding: FloatArray
+    deviation: FloatArray
+    off: FloatArray
+    allowed: FloatArray
+    smallest: float
+    largest: float
+    first: int = 0
+    above: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        x: FloatArray,
+        first: int,
+        lacking: tuple[FloatArray, FloatArray, FloatArray],
+        *,
+        nonnegative: bool,
+        sums: tuple[FloatArray, FloatArray, int] | None = None,
+    ) -> Residuals:
+        """Of nodes with the values ``x`` (..., nodes), from what they are ``lacking`` (gap, rounding, deviation) and
+        what sums are off, are allowed and begin with. What is negative and is not to be lacks as much."""
+        gap, rounding, deviation = lacking
+        off, allowed, above = sums or (np.zeros((*gap.shape[:-1], 0)), np.zeros((*gap.shape[:-1], 0)), 0)
+        smallest = float(x.min())
+        if nonnegative and not smallest >= 0:
+            # A sign that is off by more than rounding has no unit in which it might be small.
+            gap, deviation = np.maximum(gap, -x), np.where(-x > rounding, 0.0, deviation)
+        largest = float(max(x.max(), -smallest))
+        return cls(gap, rounding, deviation, off, allowed, smallest, largest, first, above)
+
+    @classmethod
+    def together(cls, pieces: Sequence[Residuals]) -> Residuals:
+        """Those of nodes, and of families, that follow upon each other."""
+        gap, rounding, deviation, off, allowed = (
+            np.concatenate([getattr(one, name) for one in pieces], axis=-1) for name in cls._fields[:5]
+        )
+        smallest, largest = min(one.smallest for one in pieces), max(one.largest for one in pieces)
+        return cls(gap, rounding, deviation, off, allowed, smallest, largest, pieces[0].first, pieces[0].above)
+
+
+def off_sums(x: FloatArray, families: Families) -> FloatArray:
+    """By how much the values ``x`` (..., nodes) of some families do not add up; (..., families)."""
+    return np.abs(families.total(x[..., families.children]) - x[..., families.parents])
 
 
 @dataclass(frozen=True)
@@ -59,32 +120,24 @@ class Certificate:
 
 
 def certify(
-    x: FloatArray,
-    residuals: Residuals | PieceByPiece,
-    variance: FloatArray,
-    tree: Tree,
-    *,
-    nonnegative: bool,
-    tolerance: float = TOLERANCE,
+    residuals: Iterable[Residuals], variance: FloatArray, *, nonnegative: bool, tolerance: float = TOLERANCE
 ) -> Certificate:
-    """The certificate of ``x`` (..., nodes) from its residuals; ``variance`` of what was measured."""
-    kkt, least, gaps, below = 0.0, np.inf, (0.0, 0), (0.0, 0)
-    for nodes, gap, rounding, deviation in residuals.pieces:
-        kkt = float(np.maximum(kkt, gap.max()))
-        gaps = _worse(gaps, _beyond(gap, rounding, deviation, nodes.start))
-        smallest = float(x[..., nodes].min())
-        least = float(np.minimum(least, smallest))
-        if nonnegative and not smallest >= 0:
-            below = _worse(below, _beyond(-x[..., nodes], rounding, first=nodes.start))
-    off = np.zeros(residuals.sums.shape)
-    for families in tree.parts_down():
-        off[..., families.parents] = np.abs(families.total(x[..., families.children]) - x[..., families.parents])
-    deviations, worst_node = max(gaps, below, _beyond(off, residuals.sums))
+    """The certificate of a table from its residuals, piece by piece; ``variance`` of what was measured."""
+    kkt = consistency = largest = 0.0
+    smallest, gaps, sums = np.inf, (0.0, 0), (0.0, 0)
+    for one in residuals:
+        kkt = float(np.maximum(kkt, one.gap.max(initial=0.0)))
+        consistency = float(np.maximum(consistency, one.off.max(initial=0.0)))
+        gaps = _worse(gaps, _beyond(one.gap, one.rounding, one.deviation, one.first))
+        sums = _worse(sums, _beyond(one.off, one.allowed, None, one.above))
+        smallest = float(np.minimum(smallest, one.smallest))
+        largest = float(np.maximum(largest, one.largest))
+    deviations, worst_node = max(gaps, sums)
     return Certificate(
-        consistency=float(off.max(initial=0.0)),
-        most_negative=min(least, 0.0) if nonnegative else 0.0,
+        consistency=consistency,
+        most_negative=min(smallest, 0.0) if nonnegative else 0.0,
         kkt=kkt,
-        scale=float(max(x.max(), -least)),
+        scale=largest,
         noise=float(np.sqrt(variance.max(initial=0.0, where=np.isfinite(variance)))),
         deviations=deviations,
         worst_node=worst_node,

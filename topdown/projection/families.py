@@ -17,11 +17,13 @@ import numpy.typing as npt
 from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.machine.parallel import map_ordered
+from topdown.projection.certificate import Certificate, Residuals, certify
 from topdown.projection.conditions import Conditions, Rows
-from topdown.projection.information import Gathered, Information
+from topdown.projection.histograms import Measured, variances_of
 from topdown.projection.invariants import Contradiction
 from topdown.projection.passes import Classes, in_order
 from topdown.projection.patterns import Patterns
+from topdown.projection.precision_matrices import Gathered, Information
 from topdown.workload import Query
 
 _ROUNDING = 2.0**-43
@@ -52,52 +54,47 @@ class Solved(NamedTuple):
     rounds: int = 0
 
 
-class Check(NamedTuple):
-    """How far every child (children,) is from solving its family's program, as `Residuals` has it; in counts.
+def residuals_of(
+    lacking: tuple[FloatArray, FloatArray, FloatArray], family: Family, solved: Solved, missed: FloatArray | None = None
+) -> Residuals:
+    """Those of a family's children, from by how much their equations are ``lacking`` (children x equations), what
+    rounding may be of that and the noise, of which every child's worst counts; and from by how much the conditions are
+    ``missed`` (children,)."""
+    gap, rounding, deviation = lacking
+    worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=1)
+    at, x = (np.arange(len(gap)), worst), solved.x
+    off = np.zeros(0) if family.total is None else np.abs(x.sum(axis=0) - family.total).max(keepdims=True)
+    allowed = np.full(len(off), _ROUNDING * len(x) * float(x.max(initial=0.0)))
+    gap = gap[at] if missed is None else np.maximum(gap[at], missed)
+    least = x.min(axis=1, initial=np.inf)
+    found = Residuals.of(least, 0, (gap, rounding[at], deviation[at]), nonnegative=True, sums=(off, allowed, 0))
+    return found._replace(largest=float(np.abs(x).max(initial=0.0)))
 
-    ``off``: by how much a sum is off, and ``allowed``: by how much rounding may put it off. ``variables`` and
-    ``rounds``: how many the program had, and its solution took.
-    """
 
-    gap: FloatArray
-    rounding: FloatArray
-    deviation: FloatArray
-    off: float
-    allowed: float
-    variables: int = 0
-    rounds: int = 0
-
-    @classmethod
-    def of_nothing(cls, children: int) -> Check:
-        """Of children that no program was solved for."""
-        zeros = np.zeros(children)
-        return cls(zeros, zeros, np.ones(children), 0.0, 0.0)
-
-    @classmethod
-    def worst_of(cls, passes: Sequence[Check]) -> Check:
-        """Of the passes of one family: of every child that which is furthest from solving its program."""
-        gap, rounding, deviation = (np.stack([getattr(one, part) for one in passes]) for part in cls._fields[:3])
+def _worst_of(passes: Sequence[Residuals]) -> Residuals:
+    """Of the passes of one family: of every child that which is furthest from solving its program."""
+    gap, rounding, deviation = (np.stack(one) for one in list(zip(*passes, strict=True))[:3])
+    with np.errstate(divide="ignore", invalid="ignore"):
         worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=0), np.arange(gap.shape[1])
-        last = max(passes, key=lambda one: one.off - one.allowed)
-        variables, rounds = sum(one.variables for one in passes), sum(one.rounds for one in passes)
-        return cls(gap[worst], rounding[worst], deviation[worst], last.off, last.allowed, variables, rounds)
+    last = max(passes, key=lambda one: float((one.off - one.allowed).max(initial=0.0)))
+    return last._replace(
+        gap=gap[worst],
+        rounding=rounding[worst],
+        deviation=deviation[worst],
+        smallest=min(one.smallest for one in passes),
+        largest=max(one.largest for one in passes),
+    )
 
-    @classmethod
-    def _of(
-        cls,
-        lacking: tuple[FloatArray, FloatArray, FloatArray],
-        missed: FloatArray,
-        family: Family,
-        solved: Solved,
-    ) -> Check:
-        """Of ``family``'s solution: ``lacking``, by how much its equations are (children, ...), what rounding may be of
-        that, and the noise; and by how much the conditions are ``missed`` (children,)."""
-        gap, rounding, deviation = lacking
-        worst = np.argmax(np.maximum(gap - rounding, 0.0) / deviation, axis=1)
-        at, x = (np.arange(len(gap)), worst), solved.x
-        off = 0.0 if family.total is None else float(np.abs(x.sum(axis=0) - family.total).max())
-        allowed = _ROUNDING * len(x) * float(x.max(initial=0.0))
-        return cls(np.maximum(gap[at], missed), rounding[at], deviation[at], off, allowed, x.size, solved.rounds)
+
+def _of_nothing(children: int, families: int) -> Residuals:
+    """Of children that no program was solved for."""
+    zeros, sums = np.zeros(children), np.zeros(families)
+    return Residuals(zeros, zeros, np.ones(children), sums, sums, 0.0, 0.0)
+
+
+def certificate_of(residuals: Sequence[Residuals], measured: Measured, tolerance: float) -> Certificate:
+    """The certificate of histograms, from what all families lack, the root's first; ``measured``: by level."""
+    return certify([Residuals.together(residuals)], variances_of(measured), nonnegative=True, tolerance=tolerance)
 
 
 class Programs(NamedTuple):
@@ -109,17 +106,10 @@ class Programs(NamedTuple):
     most_rounds: int
 
     @classmethod
-    def of_checks(cls, checks: Sequence[Check]) -> Programs:
-        """Those that were solved for ``checks``."""
-        solved = [check for check in checks if check.variables]
-        rounds = [check.rounds for check in solved]
-        return cls(len(solved), sum(check.variables for check in solved), sum(rounds), max(rounds, default=0))
-
-    @classmethod
     def together(cls, pieces: Sequence[Programs]) -> Programs:
         """Those of several pieces of a tree."""
-        families, variables, rounds, most = zip(*pieces, strict=True)
-        return cls(sum(families), sum(variables), sum(rounds), max(most))
+        families, variables, rounds, most = np.array(pieces, np.int64).reshape(-1, 4).T
+        return cls(int(families.sum()), int(variables.sum()), int(rounds.sum()), int(most.max(initial=0)))
 
 
 class Sparse(NamedTuple):
@@ -127,6 +117,14 @@ class Sparse(NamedTuple):
 
     cells: IntArray
     values: FloatArray
+
+
+def dense(histograms: Sequence[Sparse], n_cells: int) -> FloatArray:
+    """Histograms as an array (nodes x cells)."""
+    values = np.zeros((n_cells, len(histograms))).T
+    for node, (cells, counts) in enumerate(histograms):
+        values[node, cells] = counts
+    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +161,7 @@ class Descent:
         conditions = self.conditions.rows(index, nodes, cells, total)
         return Family(cells, known, self.patterns.of(cells), total, conditions)
 
-    def check(self, index: int, nodes: slice, family: Family, solved: Solved) -> Check:
+    def check(self, index: int, nodes: slice, family: Family, solved: Solved) -> Residuals:
         """How far ``solved`` is from optimal, by the measurements themselves."""
         x, multipliers = solved.x, solved.rows
         slope, size = self._slope(index, nodes, family, x)
@@ -173,9 +171,9 @@ class Descent:
         strength = family.known.table[:, np.diagonal(family.pattern)]
         gap = _missed_cells(x, residual / strength, family.conditions)
         lacking = gap, _ROUNDING * size / strength, 1 / np.sqrt(strength)
-        return Check._of(lacking, _missed_rows(family.conditions, x, multipliers, strength), family, solved)
+        return residuals_of(lacking, family, solved, _missed_rows(family.conditions, x, multipliers, strength))
 
-    def check_pass(self, index: int, nodes: slice, family: Family, classes: Classes, solved: Solved) -> Check:
+    def check_pass(self, index: int, nodes: slice, family: Family, classes: Classes, solved: Solved) -> Residuals:
         """As `check`, of a pass on ``classes`` of the family's cells, by the measurements themselves: at the histograms
         of which the classes are sums, the slope is one in every class, and solves the program of the classes."""
         (_, multipliers, rows, _), program, of_cell = solved, classes.program, classes.of_cell
@@ -196,7 +194,7 @@ class Descent:
             np.concatenate([lost, _ROUNDING * size / strength], axis=1),
             1 / np.sqrt(np.concatenate([own, strength], axis=1)),
         )
-        return Check._of(lacking, _missed_rows(program.conditions, u, rows, own), program, solved)
+        return residuals_of(lacking, program, solved, _missed_rows(program.conditions, u, rows, own))
 
     def _slope(self, index: int, nodes: slice, family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """P x - g from the measurements, and the sum of its terms' sizes."""
@@ -281,9 +279,9 @@ class FamilySolver:
     """
 
     solve: Callable[[Family], Solved]
-    check: Callable[[Descent, int, slice, Family, Solved], Check]
+    check: Callable[[Descent, int, slice, Family, Solved], Residuals]
     program: Callable[[Family], Family] | None
-    check_pass: Callable[[Descent, int, slice, Family, Classes, Solved], Check] | None = None
+    check_pass: Callable[[Descent, int, slice, Family, Classes, Solved], Residuals] | None = None
 
 
 def _as_it_is(family: Family) -> Family:
@@ -294,25 +292,33 @@ LEAST_SQUARES = FamilySolver(solve_compiled, Descent.check, _as_it_is, Descent.c
 """The least squares of what is known of a family's children, by the compiled active set."""
 
 
+class Descended(NamedTuple):
+    """Every node's histogram, root first; what every family lacks, the root's first; and what was solved."""
+
+    histograms: list[Sparse]
+    residuals: list[Residuals]
+    programs: Programs
+
+
 def descend(
     descent: Descent,
     solver: FamilySolver,
     executor: Executor | None = None,
     settle: Callable[[int, slice, Family, FloatArray], FloatArray] | None = None,
     roots: Sequence[Sparse] | None = None,
-) -> tuple[list[Sparse], list[Check]]:
-    """Every node's histogram, root first, and every family's check (the root's first).
+) -> Descended:
+    """The histograms of all nodes, family by family from the root.
 
     ``settle``: what becomes of a family's solution before its children are solved, such as whole numbers; given the
     level, the children's numbers in it, the program and the solution. ``roots``: where the tree's root only stands for
     what is elsewhere, the histograms of its children, of which nothing is then checked; its own is then empty.
     """
     if roots is None:
-        histograms, check = _one(descent, solver, settle, 0, slice(0, 1), None)
-        found, checks, below = list(histograms), [check], 1
+        histograms, lacking, programs = _one(descent, solver, settle, 0, slice(0, 1), None)
+        found, residuals, solved, below = list(histograms), [lacking], [programs], 1
     else:
-        found, below = [Sparse(np.zeros(0, np.int64), np.zeros(0)), *roots], 2
-        checks = [Check.of_nothing(1), Check.of_nothing(len(roots))]
+        found, solved, below = [Sparse(np.zeros(0, np.int64), np.zeros(0)), *roots], [], 2
+        residuals = [_of_nothing(1, 0), _of_nothing(len(roots), 1)]
     for index in range(below, descent.tree.n_levels):
         families = descent.tree.families(index - 1)
         above = descent.tree.level(index - 1).start
@@ -320,10 +326,13 @@ def descend(
             (index, slice(int(start), int(start + size)), found[above + number])
             for number, (start, size) in enumerate(zip(families.starts, families.sizes, strict=True))
         ]
-        for histograms, check in map_ordered(lambda task: _one(descent, solver, settle, *task), tasks, executor):
+        for histograms, lacking, programs in map_ordered(
+            lambda task: _one(descent, solver, settle, *task), tasks, executor
+        ):
             found.extend(histograms)
-            checks.append(check)
-    return found, checks
+            residuals.append(lacking)
+            solved.append(programs)
+    return Descended(found, residuals, Programs.together(solved))
 
 
 def _one(
@@ -333,22 +342,24 @@ def _one(
     index: int,
     nodes: slice,
     above: Sparse | None,
-) -> tuple[list[Sparse], Check]:
+) -> tuple[list[Sparse], Residuals, Programs]:
     count = nodes.stop - nodes.start
     nothing = np.zeros(0, np.int64)
     if above is not None and not len(above.cells):
-        return [Sparse(nothing, np.zeros(0))] * count, Check.of_nothing(count)
+        return [Sparse(nothing, np.zeros(0))] * count, _of_nothing(count, 1), Programs(0, 0, 0, 0)
     family = descent.family(index, nodes, above)
     try:
         passes, family, solved = in_order(family, descent.first(index), solver.solve, whole_total=descent.whole_total)
     except ProjectionError as error:
         raise Contradiction(descent.tree.level(index).start + nodes.start, f"it and its siblings: {error}") from None
-    check = solver.check(descent, index, nodes, family, solved)
+    lacking, every = solver.check(descent, index, nodes, family, solved), [solved]
     if solver.check_pass is not None and passes:
         before = [solver.check_pass(descent, index, nodes, family, *one) for one in passes]
-        check = Check.worst_of([*before, check])
+        lacking, every = _worst_of([*before, lacking]), [solved, *(one for _, one in passes)]
+    rounds = sum(one.rounds for one in every)
+    programs = Programs(1, sum(one.x.size for one in every), rounds, rounds)
     x = solved.x if settle is None else settle(index, nodes, family, solved.x)
     kept = x > 0
     cells, values = family.cells[np.nonzero(kept)[1]], x[kept]
     ends = np.cumsum(kept.sum(axis=1)).tolist()
-    return [Sparse(cells[a:b], values[a:b]) for a, b in zip([0, *ends], ends, strict=False)], check
+    return [Sparse(cells[a:b], values[a:b]) for a, b in zip([0, *ends], ends, strict=False)], lacking, programs

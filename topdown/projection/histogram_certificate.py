@@ -8,14 +8,15 @@ exact answers leave it free along their own rows.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, Tree
+from topdown.projection.certificate import Residuals, off_sums
 from topdown.projection.components import Block, Component, Components, applied
 from topdown.projection.histograms import Measured
-from topdown.projection.optimality import Residuals
 from topdown.workload import DETAILED, Query
 
 _ROUNDING = 64 * 2.0**-52
@@ -30,42 +31,31 @@ def histogram_optimality(
 ) -> Residuals:
     """Residuals of whole-tree (``upward``) or family-by-family least squares at histograms ``x`` (nodes x cells).
 
-    A node's (1, nodes) is what its equation lacks in one block, times the variance of what was measured at and below it
+    A node's is what its equation lacks in one block, times the variance of what was measured at and below it
     there: how far it would move; of the block in which that is most standard deviations. At exact answers what they are
-    missed by. A family's sum (cells, families) may be off by what rounding makes of its members' largest cells and
-    measurements.
+    missed by. A family's sum may be off by what rounding makes of its members' largest cells and measurements.
     """
-    gradient = np.zeros_like(x)
+    gradient, cells = np.zeros_like(x), math.sqrt(x.shape[1])
     size = np.abs(x).max(axis=1)
-    told, is_exact = np.zeros(len(x)), np.zeros(len(x), bool)
-    lost = np.zeros(len(x))
-    per_node = (1, len(x))
-    sums = np.zeros((x.shape[1], tree.n_families))
-    found = Residuals(np.zeros(per_node), np.zeros(per_node), np.zeros(per_node), sums)
-    found.rounding[0] = _ROUNDING * math.sqrt(x.shape[1]) * size
+    found = _Lacking.of(size, cells)
     for index, level in enumerate(measured):
         nodes = tree.level(index)
         for query, (values, variance) in level.items():
             gap = np.where(np.isfinite(variance)[:, None], query.answers(x[nodes]) - values, 0.0)
             missed = np.where(variance == 0, np.abs(gap).max(axis=1), 0.0)
-            found.gap[0, nodes] = np.maximum(found.gap[0, nodes], missed)
-            precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
-            gradient[nodes] += query.spread(gap * precision[:, None])
+            found.gap[nodes] = np.maximum(found.gap[nodes], missed)
+            gradient[nodes] += query.spread(gap * _precision(variance)[:, None])
             said = np.where(np.isfinite(variance), np.abs(values).max(axis=1), 0.0)
-            found.rounding[0, nodes] += _ROUNDING * said
-            told[nodes] = np.maximum(told[nodes], said)
-            is_exact[nodes] |= variance == 0
             # A query's answers are sums of cells, whose rounding they carry.
-            summed = math.sqrt(x.shape[1] / query.n_answers)
-            lost[nodes] += _ROUNDING * (summed * size[nodes] + said) * precision
-    _allow_for_sums(found, np.maximum(size, told), is_exact, math.sqrt(x.shape[1]), tree)
+            found.hear(nodes, variance, said, cells / math.sqrt(query.n_answers) * size[nodes] + said)
+    allowed = found.allow_for_sums(cells, tree)
     detailed = Query.parse(DETAILED, components.schema)
     rotated = components.rotated(detailed, gradient)
     for component in components:
         taken = components.taken(detailed, rotated, component)
         for block in component.blocks:
-            _take_worse(found, taken @ block.basis, block, measured, lost, tree, upward=upward)
-    return found
+            found.take_worse(taken @ block.basis, block, measured, tree, upward=upward)
+    return found.judged(x.T, allowed, tree)
 
 
 def component_optimality(
@@ -81,26 +71,17 @@ def component_optimality(
 
     ``largest``: of what was measured at every node the number that is furthest from 0 (`largest_of`). ``taken``: by
     level what the answers say of it, from which the gradient is computed and not from how it was solved.
-    A family's sum: (copies * m, families).
     """
     size = np.abs(coordinates).max(axis=(1, 2), initial=0.0)
     cells = math.sqrt(components.schema.n_cells)
-    per_node = (1, tree.n_nodes)
-    sums = np.zeros((coordinates[0].size, tree.n_families))
-    found = Residuals(np.zeros(per_node), np.zeros(per_node), np.zeros(per_node), sums)
-    found.rounding[0] = _ROUNDING * cells * size
-    told, lost, is_exact = np.zeros(tree.n_nodes), np.zeros(tree.n_nodes), np.zeros(tree.n_nodes, bool)
+    found = _Lacking.of(size, cells)
     for index, level in enumerate(taken):
         nodes = tree.level(index)
         for query in level:
-            variance = measured[index][query].variance
             said = math.sqrt(query.n_answers) * largest[index][query]
-            found.rounding[0, nodes] += _ROUNDING * said
-            told[nodes] = np.maximum(told[nodes], said)
-            is_exact[nodes] |= variance == 0
-            precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
-            lost[nodes] += _ROUNDING * (cells * size[nodes] + said) * cells / math.sqrt(query.n_answers) * precision
-    _allow_for_sums(found, np.maximum(size, told), is_exact, cells, tree)
+            lost = (cells * size[nodes] + said) * cells / math.sqrt(query.n_answers)
+            found.hear(nodes, measured[index][query].variance, said, lost)
+    allowed = found.allow_for_sums(cells, tree)
     for block in component.blocks:
         own = applied(coordinates, block.basis)
         gradient = np.zeros_like(own)
@@ -114,32 +95,78 @@ def component_optimality(
                 exact = np.flatnonzero(variance == 0)
                 if len(exact):
                     missed = here[exact] @ rows.T - answers[exact] @ _range_of(rows)
-                    at = found.gap[0, nodes.start + exact]
-                    found.gap[0, nodes.start + exact] = np.maximum(at, np.abs(missed).max(axis=(1, 2), initial=0.0))
-                made = (variance > 0) & np.isfinite(variance)
-                precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=made)
-                gradient[nodes] += (applied(here, rows.T @ rows) - applied(answers, rows)) * precision[:, None, None]
-        _take_worse(found, gradient, block, measured, lost, tree, upward=True)
-    return found
+                    at = found.gap[nodes.start + exact]
+                    found.gap[nodes.start + exact] = np.maximum(at, np.abs(missed).max(axis=(1, 2), initial=0.0))
+                slope = applied(here, rows.T @ rows) - applied(answers, rows)
+                gradient[nodes] += slope * _precision(variance)[:, None, None]
+        found.take_worse(gradient, block, measured, tree, upward=True)
+    return found.judged(coordinates.reshape(tree.n_nodes, -1).T, allowed, tree)
 
 
-def _allow_for_sums(
-    found: Residuals, most: FloatArray, is_exact: npt.NDArray[np.bool_], cells: float, tree: Tree
-) -> None:
-    """Let sums, and what is exact, be off by the rounding of what they were made of.
+class _Lacking(NamedTuple):
+    """What nodes lack, (nodes,) each, as `Residuals` has it; in place.
 
-    ``most`` (nodes,): the largest number at every node. What adds up to nothing was made of what was measured below it,
-    beside it and above it, which may be anything.
+    ``most``: the largest number at every node, ``lost``: what rounding makes of its gradient, and ``is_exact``: whether
+    an answer at it is.
     """
-    made = np.array(most)
-    for families in tree.families_up():
-        below = families.total(made[families.children])
-        found.sums[:, families.parents] = _ROUNDING * cells * (made[families.parents] + below)
-        made[families.parents] = np.maximum(made[families.parents], below)
-    near = np.array(made)
-    for families in tree.families_down():
-        near[families.children] = np.maximum(made[families.children], families.spread(made[families.parents]))
-    found.rounding[0] += np.where(is_exact, _ROUNDING * cells * near, 0.0)
+
+    gap: FloatArray
+    rounding: FloatArray
+    deviation: FloatArray
+    most: FloatArray
+    lost: FloatArray
+    is_exact: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, size: FloatArray, cells: float) -> _Lacking:
+        """Nothing so far, of numbers of a ``size`` (nodes,), and of the root of so many ``cells``."""
+        nothing = (np.zeros_like(size) for _ in range(3))
+        gap, deviation, lost = nothing
+        return cls(gap, _ROUNDING * cells * size, deviation, np.array(size), lost, np.zeros(len(size), np.bool_))
+
+    def hear(self, nodes: slice, variance: FloatArray, said: FloatArray, lost: FloatArray) -> None:
+        """Of a query's answers at ``nodes``: how large they are, and what terms of the gradient may be."""
+        self.rounding[nodes] += _ROUNDING * said
+        self.most[nodes] = np.maximum(self.most[nodes], said)
+        self.is_exact[nodes] |= variance == 0
+        self.lost[nodes] += _ROUNDING * lost * _precision(variance)
+
+    def allow_for_sums(self, cells: float, tree: Tree) -> FloatArray:
+        """By how much families' sums (families,) may be off, and in place what is exact: the rounding of what they were
+        made of. What adds up to nothing was made of what was measured below it, beside it and above it, which may be
+        anything."""
+        made, allowed = np.array(self.most), np.zeros(tree.n_families)
+        for families in tree.families_up():
+            below = families.total(made[families.children])
+            allowed[families.parents] = _ROUNDING * cells * (made[families.parents] + below)
+            made[families.parents] = np.maximum(made[families.parents], below)
+        near = np.array(made)
+        for families in tree.families_down():
+            near[families.children] = np.maximum(made[families.children], families.spread(made[families.parents]))
+        self.rounding[:] += np.where(self.is_exact, _ROUNDING * cells * near, 0.0)
+        return allowed
+
+    def take_worse(self, gradient: FloatArray, block: Block, measured: Measured, tree: Tree, *, upward: bool) -> None:
+        """Take a block's residuals at the nodes where they are more standard deviations."""
+        gap, variance = _block_residual(gradient, block, measured, tree, upward=upward)
+        rounding, deviation = variance * _lost(self.lost, tree, upward=upward), np.sqrt(variance)
+        more = (gap - rounding) * self.deviation > np.maximum(self.gap - self.rounding, 0.0) * deviation
+        more |= (self.deviation == 0) & (self.gap <= self.rounding)
+        for array, new in ((self.gap, gap), (self.rounding, rounding), (self.deviation, deviation)):
+            array[:] = np.where(more, new, array)
+
+    def judged(self, x: FloatArray, allowed: FloatArray, tree: Tree) -> Residuals:
+        """With the sums of ``x`` (..., nodes), which may be off by what is ``allowed`` (families,)."""
+        off = np.zeros(tree.n_families)
+        for part in tree.parts_down():
+            off[part.parents] = off_sums(x, part).max(axis=0)
+        lacking = self.gap, self.rounding, self.deviation
+        return Residuals.of(x, 0, lacking, nonnegative=False, sums=(off, allowed, 0))
+
+
+def _precision(variance: FloatArray) -> FloatArray:
+    """1 / variance; 0 of what is exact."""
+    return np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
 
 
 def largest_of(measured: Measured) -> list[dict[Query, FloatArray]]:
@@ -156,25 +183,6 @@ def largest_of(measured: Measured) -> list[dict[Query, FloatArray]]:
 def _range_of(rows: FloatArray) -> FloatArray:
     """The projector (k, k) onto what answers can be of a block's coordinates: the rest is other blocks'."""
     return np.asarray(rows @ np.linalg.pinv(rows))
-
-
-def _take_worse(
-    found: Residuals,
-    gradient: FloatArray,
-    block: Block,
-    measured: Measured,
-    lost: FloatArray,
-    tree: Tree,
-    *,
-    upward: bool,
-) -> None:
-    """Take a block's residuals into ``found`` at the nodes where they are more standard deviations."""
-    gap, variance = _block_residual(gradient, block, measured, tree, upward=upward)
-    rounding, deviation = variance * _lost(lost, tree, upward=upward), np.sqrt(variance)
-    more = (gap - rounding) * found.deviation[0] > np.maximum(found.gap[0] - found.rounding[0], 0.0) * deviation
-    more |= (found.deviation[0] == 0) & (found.gap[0] <= found.rounding[0])
-    for array, new in zip(found[:3], (gap, rounding, deviation), strict=True):
-        array[0] = np.where(more, new, array[0])
 
 
 def _lost(lost: FloatArray, tree: Tree, *, upward: bool) -> FloatArray:
@@ -246,8 +254,7 @@ def _strength(block: Block, measured: Measured, tree: Tree) -> tuple[FloatArray,
         for query, (_, variance) in level.items():
             if query in block.rows:
                 matrix = block.rows[query].T @ block.rows[query]
-                precision = np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0)
-                information[nodes] += precision * np.trace(matrix) / block.size
+                information[nodes] += _precision(variance) * np.trace(matrix) / block.size
                 exact[nodes] += (variance == 0)[:, None, None] * matrix
     return information, exact
 

@@ -1,8 +1,8 @@
 """Weighted least squares on a tree of histograms, of which any queries were measured at any level.
 
 The space falls into components and these into blocks (`components`): scalars are solved by the two passes of
-`equality`, all copies at once, the few others by `diffuse`. Variances of any query's answers come out of the blocks'
-covariances.
+`equality`, all copies at once, the few others by `vector_least_squares`. Variances of any query's answers come out of
+the blocks' covariances.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection import diffuse
+from topdown.projection import vector_least_squares
 from topdown.projection.components import AnswerRows, Block, Component, Components, applied
 from topdown.projection.equality import (
     downward,
@@ -40,8 +40,21 @@ _OPEN = 1e-9
 """Part of a direction's length that must be undetermined for a variance to be infinite."""
 
 
+EXACT = 1e-12
+"""Part of the largest variance below which one is that of an exact value: rounding leaves some 1e-16."""
+
 Measured = Sequence[Mapping[Query, Answers]]
 """The answers that were measured, level by level, root first."""
+
+
+def queries_of(measured: Sequence[Mapping[Query, object]]) -> tuple[Query, ...]:
+    """The queries that were measured at any level."""
+    return tuple(dict.fromkeys(query for level in measured for query in level))
+
+
+def variances_of(measured: Measured) -> FloatArray:
+    """The variances of all that was measured, one after another."""
+    return np.concatenate([np.zeros(0), *(one.variance for level in measured for one in level.values())])
 
 
 class BlockCovariance(NamedTuple):
@@ -268,7 +281,9 @@ def _vector(
         found = []
         for query, answers in level.items():
             if query in block.rows:
-                found.append(diffuse.independent(block.rows[query], answers, measured[index][query].variance))
+                found.append(
+                    vector_least_squares.independent(block.rows[query], answers, measured[index][query].variance)
+                )
         levels.append(found)
-    known = diffuse.solve(tree, levels, copies, block.size, upward=upward, start=start)
+    known = vector_least_squares.solve(tree, levels, copies, block.size, upward=upward, start=start)
     return known.mean, BlockCovariance(known.finite, known.diffuse)

@@ -20,6 +20,7 @@ from topdown.geography.tree import FloatArray
 from topdown.projection.certificate import SOLVER_TOLERANCE, TOLERANCE, Certificate, worst_of
 from topdown.projection.linear_solver import Solver, System, equality, factor, is_sparse
 from topdown.projection.linear_solver import nonnegative as active_set
+from topdown.projection.method import CvxpySolver
 from topdown.theory.linear import checked_constraints, checked_variances, linear_projection_covariance
 
 LINEAR_ENGINES = ("active-set", "cvxpy")
@@ -116,7 +117,7 @@ def project_linear(
     for column in range(near.shape[1]):
         one = _Program(shared, near[:, column], total[:, column % total.shape[1]], nonnegative)
         if engine == "cvxpy":
-            x[:, column], multipliers[:, column] = one.by_cvxpy(solver, solver_options or {})
+            x[:, column], multipliers[:, column] = one.by_cvxpy(CvxpySolver(solver, solver_options or {}))
         else:
             x[:, column], multipliers[:, column] = one.solved()
         certificates.append(one.certificate(x[:, column], multipliers[:, column], engine))
@@ -211,9 +212,9 @@ class _Program:
             min=0.0
         ), multipliers / self.shared.norm
 
-    def by_cvxpy(self, solver: str, options: dict[str, Any]) -> tuple[FloatArray, FloatArray]:
+    def by_cvxpy(self, solver: CvxpySolver) -> tuple[FloatArray, FloatArray]:
         """The same by a solver, which states the multipliers as well."""
-        from topdown.projection.reference import cp, run_solver
+        from topdown.projection.cvxpy_programs import cp, run_solver
 
         e = cp.Variable(len(self.y))
         kept = np.flatnonzero(np.asarray((abs(self.shared.rows)).sum(axis=1)).ravel() > 0)
@@ -222,7 +223,7 @@ class _Program:
         if bounded.size:
             constraints.append(e[bounded] >= self.least[bounded])
         # Half the sum of squares: the multipliers are then those of the active set.
-        found = run_solver(cp.sum_squares(e) / 2, constraints, e, solver, options)
+        found = run_solver(cp.sum_squares(e) / 2, constraints, e, solver)
         multipliers = np.zeros(len(self.b))
         if kept.size:
             multipliers[kept] = -np.asarray(constraints[0].dual_value).ravel()

@@ -21,9 +21,9 @@ from topdown.projection.certificate import Certificate, certify, require_certifi
 from topdown.projection.components import Component, Components
 from topdown.projection.estimate import Answer
 from topdown.projection.histogram_certificate import component_optimality, largest_of
-from topdown.projection.histograms import Covariance, covariance, finite, solve_blocks
+from topdown.projection.histograms import Covariance, covariance, finite, queries_of, solve_blocks, variances_of
 from topdown.projection.invariants import Contradiction, require_zeros
-from topdown.projection.several import answers_by_level, in_words
+from topdown.projection.solver_inputs import answers_by_level, in_words
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 
@@ -78,12 +78,11 @@ def linear_answers(measurements: Measurements, queries: Iterable[Query]) -> Line
     asked = tuple(dict.fromkeys(queries))
     measured = answers_by_level(measurements)
     geography, tree = measurements.geography, measurements.geography.tree
-    components = Components(measurements.schema, tuple(dict.fromkeys(q for level in measured for q in level)))
+    components = Components(measurements.schema, queries_of(measured))
     largest = largest_of(measured)
     sets = dict.fromkeys(components.kept(query) for query in asked)
     found: dict[tuple[int, ...], tuple[Component, FloatArray]] = {}
     certificates = []
-    variances = np.concatenate([one.variance for level in measured for one in level.values()])
     try:
         for kept in (one for one in sets if not any(one < other for other in sets)):
             wanted = [c for c in components if kept.issuperset(c.deviating) and c.deviating not in found]
@@ -92,8 +91,7 @@ def linear_answers(measurements: Measurements, queries: Iterable[Query]) -> Line
                 own = [{q: level[q][place] for q in level if q in component.queries} for level in taken]
                 coordinates, _ = solve_blocks(tree, component, component.copies, own, measured, upward=True)
                 residuals = component_optimality(coordinates, component, own, measured, largest, components, tree)
-                table = coordinates.reshape(tree.n_nodes, -1).T
-                certificates.append(certify(table, residuals, variances, tree, nonnegative=False))
+                certificates.append(certify([residuals], variances_of(measured), nonnegative=False))
                 found[component.deviating] = component, coordinates
     except Contradiction as contradiction:
         raise in_words(geography, contradiction) from None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, Tree
+from topdown.projection.certificate import Residuals
 from topdown.projection.components import Components
 from topdown.projection.equality import (
     downward,
@@ -28,71 +30,71 @@ from topdown.projection.families import LEAST_SQUARES, FamilySolver
 from topdown.projection.histogram_certificate import histogram_optimality
 from topdown.projection.histograms import Covariance, Measured, covariance, solve
 from topdown.projection.nonnegative import downward_nonnegative, project_tree
-from topdown.projection.optimality import Piece, PieceByPiece, Residuals, family_optimality, tree_optimality
-from topdown.projection.problem import Problem
+from topdown.projection.optimality import family_optimality, tree_optimality
 from topdown.workload import Query
 
 
-class Program(NamedTuple):
-    """What a method minimises, stated so that any solver can: sum (x_i - values_i)^2 / variance_i s.t. families add up.
+class Problem(NamedTuple):
+    """What a projection of the cells alone is given: values and variances (cells x nodes; variances also (nodes,)) on a
+    tree.
 
-    ``values`` and ``variance``: (cells x nodes). ``by_family``: from the root family by family, the parent's value
-    held; else over the whole tree at once. ``open_leaves`` (cells x nodes): the number of unmeasured leaves that leave
-    a node undetermined, in proportion to which it takes its part; None where every part is 1.
+    ``lower``: lower bounds in place of 0, see `invariants.lower_bounds`; None where they are 0.
     """
 
     values: FloatArray
     variance: FloatArray
+    tree: Tree
+    nonnegative: bool
+    lower: FloatArray | None
+
+    def of_cells(self, cells: slice) -> Problem:
+        """The problem of some cells alone."""
+        return self._replace(
+            values=self.values[cells],
+            variance=self.variance[cells] if self.variance.ndim == 2 else self.variance,
+            lower=None if self.lower is None else self.lower[cells],
+        )
+
+
+Given = TypeVar("Given")
+
+
+class Program(NamedTuple, Generic[Given]):
+    """What a method minimises, stated so that any solver can: the sum over nodes i and queries q of
+    |A_q x_i - y_iq|^2 / v_iq where families add up; of a `Problem` of the cells alone, each cell by itself.
+
+    ``given``: y and v, of the cells or of queries level by level. ``by_family``: from the root family by family, the
+    parent's value held; else over the whole tree at once. ``open_leaves`` (cells x nodes), of the cells alone: the
+    number of unmeasured leaves that leave a node undetermined, in proportion to which it takes its part; None where
+    every part is 1.
+    """
+
+    given: Given
     by_family: bool
     open_leaves: FloatArray | None = None
 
 
-class HistogramProgram(NamedTuple):
-    """What a method minimises of histograms x_i, stated so that any solver can: the sum over nodes i and queries q of
-    |A_q x_i - y_iq|^2 / v_iq s.t. families add up.
+class CvxpySolver(NamedTuple):
+    """A solver that cvxpy knows, by its name, and what it is told beside the program."""
 
-    ``measured``: y and v, level by level. ``by_family``: from the root family by family; else over the whole tree.
-    """
-
-    measured: Measured
-    by_family: bool
-
-
-class Footprint(NamedTuple):
-    """Arrays that a projection holds at once beside what was measured, as ``tracemalloc`` counts them.
-
-    ``block``, ``block_inner``, ``block_group``, ``block_parents``: while it solves, of a block of cells: at all nodes,
-    at inner nodes, at the children of a group of families, at their parents. ``block_open``: more at the leaves, where
-    some are not measured. ``gains``: what it multiplies by, the same for all cells. ``nodes``, ``inner``, ``group``,
-    ``parents``: while it certifies one cell, at the same.
-    """
-
-    block: float
-    block_inner: float
-    block_group: float
-    block_parents: float
-    block_open: float
-    gains: float
-    nodes: float
-    inner: float
-    group: float
-    parents: float
+    name: str
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class CellSolver:
     """How a method solves where the cells alone are measured: every cell is a problem of its own.
 
-    ``solve``: the solution (cells x nodes) of a `Problem`. ``residuals``: how far a solution of one cell is from
-    optimal, given the slack that a bound is met to. ``variance``: of the solution without x >= 0 with weights
+    ``solve``: the solution (cells x nodes) of a `Problem`. ``residuals``: how far a solution is from optimal, piece by
+    piece, given the slack that a bound is met to. ``variance``: of the solution without x >= 0 with weights
     1 / variance, from the measurements' variances; None where there is no closed form. ``program``: the same program
     for any solver; None where it cannot be stated, and there is then no second solution.
     """
 
     solve: Callable[[Problem], FloatArray]
-    residuals: Callable[[Problem, FloatArray, float], PieceByPiece]
+    residuals: Callable[[Problem, FloatArray, float], Iterable[Residuals]]
     variance: Callable[[FloatArray, Tree], FloatArray] | None
-    program: Callable[[Problem], Program] | None
+    program: Callable[[Problem], Program[Problem]] | None
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class HistogramSolver:
     solve: Callable[[Tree, Components, Measured], tuple[FloatArray, Covariance | None]]
     residuals: Callable[[FloatArray, Measured, Components, Tree], Residuals]
     covariance: Callable[[Tree, Components, Sequence[Mapping[Query, FloatArray]]], Covariance] | None
-    program: Callable[[Measured], HistogramProgram] | None
+    program: Callable[[Measured], Program[Measured]] | None
 
 
 _SHAPES = {
@@ -119,8 +121,8 @@ _SHAPES = {
 }
 """What is solved by which of a method's solvers."""
 
+BoolArray = npt.NDArray[np.bool_]
 Taken = TypeVar("Taken")
-Given = TypeVar("Given")
 Stated = TypeVar("Stated")
 
 
@@ -128,7 +130,7 @@ Stated = TypeVar("Stated")
 class Method:
     """A projection method: a solver of every shape of workload that it takes, and None of those that it refuses.
 
-    ``words``: what it solves. ``footprint``: the memory that it works in. ``nonnegative``: whether it has x >= 0.
+    ``words``: what it solves. ``nonnegative``: whether it has x >= 0.
     ``upward``: whether what was measured below a node takes part in its estimate. ``cells``: its solver where the cells
     alone are measured; ``histograms``: of several queries without x >= 0; ``families``: of several queries, or of
     answers within limits, with x >= 0.
@@ -136,7 +138,6 @@ class Method:
 
     name: str
     words: str
-    footprint: Footprint
     nonnegative: bool
     upward: bool
     cells: CellSolver | None = None
@@ -204,7 +205,7 @@ def top_down(problem: Problem) -> FloatArray:
     return downward(measured_or_zero(values, variance), family_gains(variance, tree), tree)
 
 
-def _top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> PieceByPiece:
+def _top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> Iterator[Residuals]:
     values, variance, tree, nonnegative, lower = problem
     return family_optimality(x, values, variance, tree, lower, nonnegative=nonnegative, slack=slack)
 
@@ -213,9 +214,9 @@ def _top_down_variance(variance: FloatArray, tree: Tree) -> FloatArray:
     return downward_variance(variance, family_gains(variance, tree), tree)
 
 
-def _top_down_program(problem: Problem) -> Program:
+def _top_down_program(problem: Problem) -> Program[Problem]:
     values = measured_or_zero(problem.values, problem.variance)
-    return Program(values, np.broadcast_to(problem.variance, values.shape), by_family=True)
+    return Program(problem._replace(values=values), by_family=True)
 
 
 # -- the whole tree ---------------------------------------------------------------------------------------------------
@@ -231,12 +232,12 @@ def joint(problem: Problem) -> FloatArray:
     return project_tree(problem.values, problem.variance, problem.tree) if problem.nonnegative else gls(problem)
 
 
-def _whole_tree_residuals(problem: Problem, x: FloatArray, slack: float) -> PieceByPiece:
+def _whole_tree_residuals(problem: Problem, x: FloatArray, slack: float) -> Iterator[Residuals]:
     values, variance, tree, nonnegative, _ = problem
     return tree_optimality(x, values, variance, tree, nonnegative=nonnegative, slack=slack)
 
 
-def _whole_tree_program(problem: Problem) -> Program:
+def _whole_tree_program(problem: Problem) -> Program[Problem]:
     return _top_down_program(problem)._replace(by_family=False)
 
 
@@ -262,7 +263,7 @@ def gls_top_down(problem: Problem) -> FloatArray:
     return downward_nonnegative(z, u, problem.tree, problem.lower, open_ends)
 
 
-def _gls_top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> PieceByPiece:
+def _gls_top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> Iterator[Residuals]:
     if not problem.nonnegative:
         return _whole_tree_residuals(problem, x, slack)
     values, variance, tree, _, lower = problem
@@ -270,41 +271,40 @@ def _gls_top_down_residuals(problem: Problem, x: FloatArray, slack: float) -> Pi
     found = family_optimality(x, z, u, tree, lower, nonnegative=True, slack=slack)
     # The upward pass is the program's own statement; what is exact is so by the measurements.
     exact = variance == 0
-    if not exact.any():
-        return found
-
-    def pieces() -> Iterator[Piece]:
-        inner = []
-        for piece in found.pieces:
-            nodes = piece.nodes
-            away = np.where(exact[..., nodes], np.abs(x[..., nodes] - values[..., nodes]), 0.0)
-            piece = piece._replace(gap=np.maximum(piece.gap, away))
-            if nodes.start >= tree.n_families:
-                yield piece
-            else:
-                inner.append(piece)  # The sums of their own families come with the families' children.
-        for piece in inner:
-            lost = np.where(exact[..., piece.nodes], found.sums[..., piece.nodes], 0.0)
-            yield piece._replace(rounding=piece.rounding + lost)
-
-    return PieceByPiece(pieces(), found.sums)
+    return found if not exact.any() else _with_exact(found, x, values, exact, tree)
 
 
-def _gls_top_down_program(problem: Problem) -> Program:
+def _with_exact(
+    found: Iterator[Residuals], x: FloatArray, values: FloatArray, exact: BoolArray, tree: Tree
+) -> Iterator[Residuals]:
+    """What was ``found`` of the upward pass's estimates, and by how much ``x`` is not what ``exact`` values are."""
+    inner, allowed = [], np.zeros((*x.shape[:-1], tree.n_families))
+    for one in found:
+        nodes = slice(one.first, one.first + one.gap.shape[-1])
+        allowed[..., one.above : one.above + one.allowed.shape[-1]] = one.allowed
+        away = np.where(exact[..., nodes], np.abs(x[..., nodes] - values[..., nodes]), 0.0)
+        one = one._replace(gap=np.maximum(one.gap, away))
+        if one.first >= tree.n_families:
+            yield one
+        else:
+            inner.append((nodes, one))  # The sums of their own families come with the families' children.
+    for nodes, one in inner:
+        yield one._replace(rounding=one.rounding + np.where(exact[..., nodes], allowed[..., nodes], 0.0))
+
+
+def _gls_top_down_program(problem: Problem) -> Program[Problem]:
     if not problem.nonnegative:
         return _whole_tree_program(problem)
-    # A variance for every cell, as cvxpy's programs are stated cell by cell.
     z, u, open_ends = upward_pass(problem)
-    shape = z.shape
-    return Program(z, np.broadcast_to(u, shape), True, None if open_ends is None else np.broadcast_to(open_ends, shape))
+    return Program(problem._replace(values=z, variance=u), True, open_ends)
 
 
 # -- histograms of which several queries are measured ------------------------------------------------------------------
 
 
 def _least_squares_of_histograms(*, upward: bool) -> HistogramSolver:
-    def stated(measured: Measured) -> HistogramProgram:
-        return HistogramProgram(measured, by_family=not upward)
+    def stated(measured: Measured) -> Program[Measured]:
+        return Program(measured, by_family=not upward)
 
     return HistogramSolver(
         partial(solve, upward=upward),
@@ -320,7 +320,6 @@ _WHOLE_TREE = _least_squares_of_histograms(upward=True)
 GLS = Method(
     "gls",
     "least squares on the whole tree: unbiased because it allows negative values",
-    Footprint(0.0, 1.4, 2.9, 0.6, 0.1, 2.2, nodes=0.1, inner=27.3, group=13.3, parents=0.0),
     nonnegative=False,
     upward=True,
     cells=CellSolver(gls, _whole_tree_residuals, least_squares_variance, _whole_tree_program),
@@ -334,7 +333,6 @@ METHODS: dict[str, Method] = {
         Method(
             "top-down",
             "family by family from the root",
-            Footprint(1.2, 0.7, 5.8, 7.4, 1.0, 1.0, nodes=0.6, inner=0.5, group=15.6, parents=26.8),
             nonnegative=True,
             upward=False,
             cells=CellSolver(top_down, _top_down_residuals, _top_down_variance, _top_down_program),
@@ -345,7 +343,6 @@ METHODS: dict[str, Method] = {
         Method(
             "gls-top-down",
             "the upward pass of least squares, then family by family from the root",
-            Footprint(1.2, 0.7, 5.8, 7.5, 1.0, 2.0, nodes=2.6, inner=2.1, group=15.6, parents=13.8),
             nonnegative=True,
             upward=True,
             cells=CellSolver(gls_top_down, _gls_top_down_residuals, least_squares_variance, _gls_top_down_program),
@@ -355,7 +352,6 @@ METHODS: dict[str, Method] = {
         Method(
             "joint",
             "the whole tree at once",
-            Footprint(4.0, 9.1, 2.1, 1.3, 3.1, 0.0, nodes=3.7, inner=23.6, group=9.1, parents=0.0),
             nonnegative=True,
             upward=True,
             cells=CellSolver(joint, _whole_tree_residuals, least_squares_variance, _whole_tree_program),

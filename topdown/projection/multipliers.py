@@ -83,7 +83,7 @@ def pool(claims: Claims, families: Families, above: FloatArray, below: FloatArra
     return Multiplier(np.where(crossed, inside, low), np.where(crossed, inside, high), sums, width, mass)
 
 
-class Conditions(NamedTuple):
+class NodeConditions(NamedTuple):
     """x = y - v tau, or x = max(0, y - v tau), at nodes; all arrays (..., nodes).
 
     ``aim``: y - x, 0 where not measured. ``unit``: v, in what the node counts where not measured, 0 where exact;
@@ -109,16 +109,16 @@ class Conditions(NamedTuple):
         rounding: FloatArray,
         deviation: FloatArray,
         empty: BoolArray,
-    ) -> Conditions:
+    ) -> NodeConditions:
         aim, unmeasured = y - x, np.isinf(variance)
         if not unmeasured.any() and (variance > 0).all():
             return cls(x, aim, unit, None, rounding, deviation, empty)
         aim = np.where(unmeasured, 0.0, aim)
         return cls(x, aim, unit, unmeasured, np.where(unmeasured, 0.0, rounding), deviation, empty)
 
-    def at(self, nodes: slice) -> Conditions:
+    def at(self, nodes: slice) -> NodeConditions:
         """Those of some nodes."""
-        return Conditions(*(None if a is None else a[..., nodes] for a in self))  # type: ignore[arg-type]
+        return NodeConditions(*(None if a is None else a[..., nodes] for a in self))  # type: ignore[arg-type]
 
     def claims(self, slack: float) -> Claims:
         """What nodes as children say of their families' multipliers.

@@ -12,61 +12,15 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import Families, FloatArray, Tree
+from topdown.projection.certificate import Residuals, off_sums
 from topdown.projection.equality import measured_or_zero, open_leaves, upward_gains
-from topdown.projection.multipliers import EPS, OWN, BoolArray, Conditions, InnerNodes, pool
+from topdown.projection.multipliers import EPS, OWN, BoolArray, InnerNodes, NodeConditions, pool
 
 FINE = 2e-11
 """The slack at which residuals are read at first: a solution to rounding is seen to be one."""
 
 _LOST = 16 * EPS
 """Part of a value that a child may have or not have without its being seen."""
-
-
-class Piece(NamedTuple):
-    """What some ``nodes`` lack, in counts; all (..., nodes of these).
-
-    ``gap``: how far the node is from where its condition puts it. ``rounding``: how much of that float64 may account
-    for. ``deviation``: what the node's own standard deviation amounts to in the same sense; 0 at an exact value.
-    """
-
-    nodes: slice
-    gap: FloatArray
-    rounding: FloatArray
-    deviation: FloatArray
-
-
-class Residuals(NamedTuple):
-    """What every node lacks, in counts; all (..., nodes) but ``sums``, (..., families).
-
-    ``gap``, ``rounding``, ``deviation``: as in `Piece`. ``sums``: how far rounding may put a family's sum off.
-    """
-
-    gap: FloatArray
-    rounding: FloatArray
-    deviation: FloatArray
-    sums: FloatArray
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """All nodes in one piece."""
-        return [Piece(slice(0, self.gap.shape[-1]), self.gap, self.rounding, self.deviation)]
-
-
-class PieceByPiece(NamedTuple):
-    """As `Residuals`, in ``pieces`` that are computed one after the other and need not be held at the same time: of
-    millions of nodes they are to be judged and forgotten. ``sums`` is right when there is no further piece.
-    """
-
-    pieces: Iterator[Piece]
-    sums: FloatArray
-
-    def joined(self, shape: tuple[int, ...]) -> Residuals:
-        """All at once, of ``shape`` (..., nodes)."""
-        found = Residuals(np.empty(shape), np.empty(shape), np.empty(shape), self.sums)
-        for nodes, gap, rounding, deviation in self.pieces:
-            found.gap[..., nodes], found.rounding[..., nodes] = gap, rounding
-            found.deviation[..., nodes] = deviation
-        return found
 
 
 def family_optimality(
@@ -78,88 +32,44 @@ def family_optimality(
     *,
     nonnegative: bool,
     slack: float = FINE,
-) -> PieceByPiece:
+) -> Iterator[Residuals]:
     """Residuals of ``x`` (..., nodes) as the family-by-family projection of ``values``.
 
     With tau the multiplier of a family's sum, |x - (y - v tau)|, or |x - max(0, y - v tau)| with ``nonnegative``; at
     the root |x - y|, or |x - max(0, y)|. ``lower``: bounds in place of 0. ``slack``: by how many of its own standard
     deviations a node's condition may be missed where the multiplier is read; the residuals say whether it was.
     """
+    unit = np.broadcast_to(own_variance(variance, tree), x.shape)
     variance = np.broadcast_to(variance, x.shape)
-    unit = own_variance(variance, tree)
-    sums = np.zeros((*x.shape[:-1], tree.n_families))
+    bound = lower if nonnegative else None
 
-    def pieces() -> Iterator[Piece]:
+    def own(nodes: list[slice]) -> tuple[_Own, FloatArray, FloatArray]:
+        """Some nodes side by side, the size of their values before bounds were taken off, and where they count as 0."""
+        here, y, v, u = (np.concatenate([a[..., some] for some in nodes], axis=-1) for a in (x, values, variance, unit))
+        size = np.abs(here)
+        if bound is None:
+            return _Own.of(here, y, v, u), size, np.zeros(())
+        low = np.concatenate([bound[..., some] for some in nodes], axis=-1)
+        return _Own.of(here, y, v, u, low), size, OWN * (size + np.abs(low))
+
+    root, _, _ = own([slice(0, 1)])
+    gap = np.abs(root.x - (np.maximum(root.y, 0.0) if nonnegative else root.y))
+    gap = np.where(np.isinf(root.variance), 0.0, gap)
+    yield Residuals.of(x[..., :1], 0, (gap, root.rounding, root.deviation), nonnegative=nonnegative)
+    for families in tree.parts_down():
         # A family's conditions are of its own: a group of families, with what their parents have before them.
-        root = _Stated.of(x, values, variance, unit, lower, [slice(0, 1)], nonnegative=nonnegative)
-        gap = np.abs(root.x - (np.maximum(root.y, 0.0) if nonnegative else root.y))
-        gap = np.where(np.isinf(root.variance), 0.0, gap)
-        yield Piece(slice(0, 1), gap, root.rounding, np.sqrt(root.unit))
-        for part in tree.parts_down():
-            nodes = [part.parents, part.children]
-            own = _Stated.of(x, values, variance, unit, lower, nodes, nonnegative=nonnegative)
-            piece, sums[..., part.parents] = _of_families(own, part, tree, nonnegative=nonnegative, slack=slack)
-            yield piece
-
-    return PieceByPiece(pieces(), sums)
-
-
-class _Stated(NamedTuple):
-    """Some nodes' values, measurements, variances and bounds; all (..., nodes) but ``floor``, which may be ()."""
-
-    x: FloatArray
-    y: FloatArray
-    size: FloatArray
-    variance: FloatArray
-    unit: FloatArray
-    rounding: FloatArray
-    floor: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        x: FloatArray,
-        values: FloatArray,
-        variance: FloatArray,
-        unit: FloatArray,
-        lower: FloatArray | None,
-        nodes: list[slice],
-        *,
-        nonnegative: bool,
-    ) -> _Stated:
-        x, values, variance, unit = (_joined(array, nodes) for array in (x, values, variance, unit))
-        y = measured_or_zero(values, variance)
-        size = np.abs(x)
-        rounding, floor = OWN * (size + np.abs(y)), np.zeros(())
-        if lower is not None and nonnegative:
-            bound = _joined(lower, nodes)
-            floor = OWN * (size + np.abs(bound))
-            rounding += OWN * np.abs(bound)
-            x, y = x - bound, y - bound
-        return cls(x, y, size, variance, unit, rounding, floor)
-
-
-def _joined(array: FloatArray, nodes: list[slice]) -> FloatArray:
-    return np.concatenate([array[..., some] for some in nodes], axis=-1)
-
-
-def _of_families(
-    own: _Stated, families: Families, tree: Tree, *, nonnegative: bool, slack: float
-) -> tuple[Piece, FloatArray]:
-    """Residuals of the children of a group of families, and how far rounding may put these families' sums off."""
-    x, y, size, variance, unit, rounding, floor = own
-    part, deviation = families.alone(), np.sqrt(unit)
-    empty = np.zeros(x.shape, np.bool_)
-    if nonnegative:
-        allowed = None if slack <= FINE else np.maximum(rounding + slack * deviation, floor)
-        empty = _empty(x, size, rounding, allowed, floor, [part], nested=False)
-    c = part.children
-    here = Conditions.of(
-        x[..., c], y[..., c], variance[..., c], unit[..., c], rounding[..., c], deviation[..., c], empty[..., c]
-    )
-    tau = pool(here.claims(slack), part, size[..., part.parents], size[..., c], tree)
-    width = rounding[..., c] + unit[..., c] * part.spread(tau.width)
-    return Piece(families.children, here.gap(part.spread(tau.center())), width, deviation[..., c]), tau.sums
+        (here, size, floor), part = own([families.parents, families.children]), families.alone()
+        c = families.children
+        if nonnegative:
+            allowed = None if slack <= FINE else np.maximum(here.rounding + slack * here.deviation, floor)
+            here = here._replace(empty=_empty(here.x, size, here.rounding, allowed, floor, [part], nested=False))
+        inside = part.children
+        conditions = here.conditions().at(inside)
+        tau = pool(conditions.claims(slack), part, size[..., part.parents], size[..., inside], tree)
+        rounding = here.rounding[..., inside] + here.unit[..., inside] * part.spread(tau.width)
+        lacking = conditions.gap(part.spread(tau.center())), rounding, here.deviation[..., inside]
+        sums = off_sums(x, families), tau.sums, families.parents.start
+        yield Residuals.of(x[..., c], c.start, lacking, nonnegative=nonnegative, sums=sums)
 
 
 def tree_optimality(
@@ -170,7 +80,7 @@ def tree_optimality(
     *,
     nonnegative: bool,
     slack: float = FINE,
-) -> PieceByPiece:
+) -> Iterator[Residuals]:
     """Residuals of ``x`` (..., nodes) as the solution of whole-tree least squares.
 
     With tau_p the multiplier of p's family, x is optimal when every leaf is y - v tau_p, or max(0, y - v tau_p) with
@@ -178,44 +88,43 @@ def tree_optimality(
     root). What an inner node's equation lacks is multiplied by the variance of what was measured at and below it: how
     far the node would move. At exact nodes it is |x - y|. ``slack``: as in `family_optimality`.
     """
-    variance = np.broadcast_to(variance, x.shape)
     own = _WholeTree.of(x, values, variance, tree, nonnegative=nonnegative, slack=slack)
     inner, leaves = slice(0, tree.n_families), tree.leaves.start
-    sums = np.zeros((*x.shape[:-1], tree.n_families))
+    off, allowed = (np.zeros((*x.shape[:-1], tree.n_families)) for _ in range(2))
     top = own.at(inner if tree.n_families else slice(0, 1))
     apart = np.abs(top.x - (np.maximum(top.y, 0.0) if nonnegative else top.y))
     if tree.n_families == 0:
-        return PieceByPiece(iter([Piece(slice(0, 1), apart, top.rounding, top.deviation)]), sums)
+        yield Residuals.of(x, 0, (apart, top.rounding, top.deviation), nonnegative=nonnegative)
+        return
     nodes = InnerNodes.of(top.x, top.y, top.variance, top.unit, top.rounding)
     for part in tree.parts_up():
         c, p = part.children, part.parents
         claims = own.at(c).conditions().claims(slack) if c.start >= leaves else nodes.claims(c, slack)
         found = pool(claims, part, np.abs(x[..., p]), np.abs(x[..., c]), tree)
-        sums[..., p] = found.sums
+        off[..., p], allowed[..., p] = off_sums(x, part), found.sums
         nodes.keep(p, found, part.total(claims.room), part.largest(claims.tried) if claims.tried.ndim else claims.tried)
 
-    def pieces() -> Iterator[Piece]:
-        nothing = np.zeros((*x.shape[:-1], 1))
-        nodes.settle(slice(0, 1), nothing, nothing, nothing, slack)
-        for part in tree.parts_down():
-            c, p = part.children, part.parents
-            above, width, vague = (part.spread(a[..., p]) for a in (nodes.tau, nodes.width, nodes.vague))
-            if c.start < leaves:
-                nodes.settle(c, above, width, vague, slack)
-                continue
-            here = own.at(c)
-            rounding = here.rounding + here.unit * (width + np.where(here.empty, vague, 0.0))
-            yield Piece(c, here.conditions().gap(above), rounding, here.deviation)
-        exact = top.variance == 0
-        gap = np.where(exact, apart, top.unit * nodes.gap)
-        rounding = np.where(exact, top.rounding + sums, top.unit * nodes.rounding)
-        yield Piece(inner, gap, rounding, top.unit * nodes.loose)
-
-    return PieceByPiece(pieces(), sums)
+    nothing = np.zeros((*x.shape[:-1], 1))
+    nodes.settle(slice(0, 1), nothing, nothing, nothing, slack)
+    for part in tree.parts_down():
+        c, p = part.children, part.parents
+        above, width, vague = (part.spread(a[..., p]) for a in (nodes.tau, nodes.width, nodes.vague))
+        if c.start < leaves:
+            nodes.settle(c, above, width, vague, slack)
+            continue
+        here = own.at(c)
+        rounding = here.rounding + here.unit * (width + np.where(here.empty, vague, 0.0))
+        lacking = here.conditions().gap(above), rounding, here.deviation
+        yield Residuals.of(here.x, c.start, lacking, nonnegative=nonnegative)
+    exact = top.variance == 0
+    gap = np.where(exact, apart, top.unit * nodes.gap)
+    rounding = np.where(exact, top.rounding + allowed, top.unit * nodes.rounding)
+    lacking = gap, rounding, top.unit * nodes.loose
+    yield Residuals.of(top.x, 0, lacking, nonnegative=nonnegative, sums=(off, allowed, 0))
 
 
 class _Own(NamedTuple):
-    """Some nodes of a whole-tree program; all (..., nodes of these)."""
+    """Some nodes of a program; all (..., nodes of these)."""
 
     x: FloatArray
     y: FloatArray
@@ -225,8 +134,20 @@ class _Own(NamedTuple):
     deviation: FloatArray
     empty: BoolArray
 
-    def conditions(self) -> Conditions:
-        return Conditions.of(*self)
+    @classmethod
+    def of(
+        cls, x: FloatArray, values: FloatArray, variance: FloatArray, unit: FloatArray, lower: FloatArray | None = None
+    ) -> _Own:
+        """None of which counts as 0; with ``lower`` bounds taken off where there are some."""
+        y = measured_or_zero(values, variance)
+        rounding = OWN * (np.abs(x) + np.abs(y))
+        if lower is not None:
+            rounding += OWN * np.abs(lower)
+            x, y = x - lower, y - lower
+        return cls(x, y, variance, unit, rounding, np.sqrt(unit), np.zeros(x.shape, np.bool_))
+
+    def conditions(self) -> NodeConditions:
+        return NodeConditions.of(*self)
 
 
 class _WholeTree(NamedTuple):
@@ -253,7 +174,10 @@ class _WholeTree(NamedTuple):
         nonnegative: bool,
         slack: float,
     ) -> _WholeTree:
-        plain = cls(x, values, variance, pooled_variance(variance, tree))
+        inner, leaves = (
+            np.broadcast_to(one, (*x.shape[:-1], one.shape[-1])) for one in pooled_variance(variance, tree)
+        )
+        plain = cls(x, values, np.broadcast_to(variance, x.shape), (inner, leaves))
         if not nonnegative:
             return plain
         all_nodes, size = plain.at(slice(0, tree.n_nodes)), np.abs(x)
@@ -266,10 +190,10 @@ class _WholeTree(NamedTuple):
     def at(self, nodes: slice) -> _Own:
         """Some nodes, computed when they are asked for: a table of all takes more time to write than to make."""
         x, variance = self.x[..., nodes], self.variance[..., nodes]
-        y, unit = measured_or_zero(self.values[..., nodes], variance), self._units(nodes)
-        rounding = OWN * (np.abs(x) + np.abs(y)) if self.rounding is None else self.rounding[..., nodes]
-        empty = np.zeros(x.shape, np.bool_) if self.empty is None else self.empty[..., nodes]
-        return _Own(x, y, variance, unit, rounding, np.sqrt(unit), empty)
+        own = _Own.of(x, self.values[..., nodes], variance, self._units(nodes))
+        if self.rounding is None or self.empty is None:
+            return own
+        return own._replace(rounding=self.rounding[..., nodes], empty=self.empty[..., nodes])
 
     def _units(self, nodes: slice) -> FloatArray:
         inner, leaves = self.unit

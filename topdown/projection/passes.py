@@ -21,7 +21,7 @@ import numpy as np
 from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.projection.conditions import Rows
-from topdown.projection.information import Gathered
+from topdown.projection.precision_matrices import Gathered
 from topdown.wording import shown
 from topdown.workload import TOTAL, Query, Schema
 

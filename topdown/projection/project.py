@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from topdown.errors import ConfigError, ProjectionError, require_known
+from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
 from topdown.projection.certificate import (
+    FAMILY_TOLERANCE,
     SOLVER_TOLERANCE,
     TOLERANCE,
     Certificate,
@@ -19,18 +21,26 @@ from topdown.projection.certificate import (
     require_certificate,
     worst_of,
 )
+from topdown.projection.components import Components
 from topdown.projection.estimate import Estimate
-from topdown.projection.invariants import Contradiction, lower_bounds, require_zeros, settle
+from topdown.projection.families import dense
+from topdown.projection.histograms import EXACT, Covariance, queries_of, variances_of
+from topdown.projection.histograms import covariance as least_squares
+from topdown.projection.invariants import Contradiction, require_zeros
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.method import CellSolver, Method, method_named, nonnegative_methods
+from topdown.projection.method import CellSolver, CvxpySolver, Method, Problem, method_named, nonnegative_methods
 from topdown.projection.optimality import FINE
-from topdown.projection.passes import Order
-from topdown.projection.problem import Problem, cell_of
-from topdown.projection.several import project_families, project_histograms
+from topdown.projection.passes import Order, order_by_level
+from topdown.projection.solver_inputs import answers_by_level, are_one, in_words, of_cells, stated
+from topdown.projection.whole import histograms_down
 from topdown.wording import shown
+from topdown.workload import DETAILED, Query
 
 WEIGHTS = ("variance", "uniform")
 ENGINES = ("tree", "cvxpy")
+
+_VALUES_AT_ONCE = 1 << 16
+"""Cells times nodes that are certified together."""
 
 
 def project(
@@ -77,128 +87,145 @@ def project(
     if limits is not None and not nonnegative:
         raise ConfigError("limits are kept where x >= 0 is; project with nonnegative=True, or leave limits out")
     require_zeros(measurements)
-    options = solver_options or {}
-    if upward is not None and not (nonnegative and (measurements.others or limits is not None)):
-        raise ConfigError(
-            f"upward = {shown(upward)} is for non-negative histograms of several queries, or within limits, which are "
-            "made family by family; leave upward out"
-        )
-    if order and not (nonnegative and (measurements.others or limits is not None)):
-        raise ConfigError(
-            f"order = {shown(order)} is for non-negative histograms of several queries, or within limits, which "
-            "are made family by family; leave order out"
-        )
-    if nonnegative and (measurements.others or limits is not None):
-        return project_families(
-            measurements,
-            chosen,
-            engine=engine,
-            weights=weights,
-            solver=solver,
-            solver_options=options,
-            limits=limits,
-            upward=upward,
-            order=order,
-        )
-    if measurements.others:
-        return project_histograms(
-            measurements, chosen, engine=engine, weights=weights, solver=solver, solver_options=options
-        )
-    return _project_cells(measurements, chosen, nonnegative, engine, weights, solver, options)
+    several = bool(measurements.others) or limits is not None
+    for name, given in (("upward", upward), ("order", order or None)):
+        if given is not None and not (several and nonnegative):
+            raise ConfigError(
+                f"{name} = {shown(given)} is for non-negative histograms of several queries, or within limits, which "
+                f"are made family by family; leave {name} out"
+            )
+    by = CvxpySolver(solver, solver_options or {})
+    asked = _Asked(measurements, chosen, nonnegative, engine, weights, by)
+    try:
+        if not several:
+            found = _of_cells(asked)
+        elif nonnegative:
+            found = _of_families(asked, limits, upward, order)
+        else:
+            found = _of_histograms(asked)
+    except Contradiction as contradiction:
+        raise in_words(measurements.geography, contradiction) from None
+    require_certificate(found.certificate, measurements.geography, method, engine)
+    return Estimate(
+        geography=measurements.geography,
+        cells=measurements.cells,
+        method=method,
+        nonnegative=nonnegative,
+        engine=engine,
+        weights=weights,
+        upward=upward,
+        fit_for_release=measurements.fit_for_release,
+        attributes=measurements.attributes,
+        **found._asdict(),
+    )
 
 
-def _project_cells(
-    measurements: Measurements,
-    method: Method,
-    nonnegative: bool,
-    engine: str,
-    weights: str,
-    solver: str,
-    options: dict[str, Any],
-) -> Estimate:
-    """`project` where the cells alone were measured: block by block, and nothing for a cell that is impossible."""
-    own = method.for_cells()
-    geography, shape = measurements.geography, (measurements.geography.n_nodes, len(measurements.cells))
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is to be projected, and how."""
+
+    measurements: Measurements
+    method: Method
+    nonnegative: bool
+    engine: str
+    weights: str
+    solver: CvxpySolver
+
+    def tolerance(self, exact: float = TOLERANCE) -> float:
+        """The certificate's: ``exact``, or that of a solver."""
+        return SOLVER_TOLERANCE if self.engine == "cvxpy" else exact
+
+
+class _Solution(NamedTuple):
+    """What the shapes of workloads differ in; the fields are those of `Estimate`."""
+
+    values: FloatArray
+    certificate: Certificate
+    exact: npt.NDArray[np.bool_]
+    variance: FloatArray | None = None
+    covariance: Covariance | None = None
+    order: Mapping[str, Sequence[str]] = {}
+
+
+def _of_cells(asked: _Asked) -> _Solution:
+    """The cells alone were measured: block by block, and nothing for a cell that is impossible."""
+    own, measurements = asked.method.for_cells(), asked.measurements
+    shape = (measurements.geography.n_nodes, len(measurements.cells))
     blocks = list(measurements.blocks())
     values = np.zeros(shape[::-1])
-    parts: list[_Part] = []
-    certificates = []
+    certificates, variances, exact = [], [], list[Any]()
     for cells in blocks:
-        problem = stated(measurements, weights, nonnegative=nonnegative, cells=cells)
-        if engine == "cvxpy":
-            from topdown.projection import reference
+        problem = stated(measurements, asked.weights, nonnegative=asked.nonnegative, cells=cells)
+        if asked.engine == "cvxpy":
+            from topdown.projection.cvxpy_programs import solve_cells
 
-            x = reference.solve(problem, method, solver, options)
+            x = solve_cells(asked.method.stated(own.program, problem), asked.solver)
         else:
             x = own.solve(problem)
         if len(x) == shape[1]:
             values = x
         else:
             values[cells] = x
-        tolerance = SOLVER_TOLERANCE if engine == "cvxpy" else TOLERANCE
-        certificates.append(certified(problem, x, own, tolerance))
+        certificates.append(certified(problem, x, own, asked.tolerance()))
         # A variance by node is the same for every cell.
-        if not parts or measurements.node_variance.ndim == 2:
-            parts.append(_part(measurements, cells, problem, own, weights))
-    certificate = worst_of(certificates)
-    require_certificate(certificate, geography, method.name, engine)
-    variances = [part.variance for part in parts]
-    unknown = any(one is None for one in variances)
-    return Estimate(
-        geography=geography,
-        cells=measurements.cells,
-        values=values.T,
-        variance=None if unknown else _of_all_cells(variances, blocks, shape, impossible=0.0),
-        method=method.name,
-        nonnegative=nonnegative,
-        engine=engine,
-        weights=weights,
-        certificate=certificate,
-        exact=_of_all_cells([part.exact for part in parts], blocks, shape, impossible=True),
-        fit_for_release=measurements.fit_for_release,
-        attributes=measurements.attributes,
+        if not exact or measurements.node_variance.ndim == 2:
+            variances.append(_variance(problem, of_cells(measurements.node_variance, cells), own, asked.weights))
+            exact.append(_by_node(problem.variance == 0))
+    known = [_by_node(one) for one in variances if one is not None]
+    return _Solution(
+        values.T,
+        worst_of(certificates),
+        _of_all_cells(exact, blocks, shape, impossible=True),
+        _of_all_cells(known, blocks, shape, impossible=0.0) if len(known) == len(variances) else None,
     )
 
 
-def stated(measurements: Measurements, weights: str, *, nonnegative: bool, cells: Any = slice(None)) -> Problem:
-    """Measurements of some cells, a slice or their numbers, as a kernel's input: cells first, exact values settled,
-    weights as asked.
+def _of_histograms(asked: _Asked) -> _Solution:
+    """Several queries without x >= 0: least squares of the histograms."""
+    own, measurements = asked.method.for_histograms(), asked.measurements
+    tree, schema = measurements.geography.tree, measurements.schema
+    measured, weighted = (answers_by_level(measurements, weights) for weights in ("variance", asked.weights))
+    schema.require_listable()
+    components = Components(schema, queries_of(measured))
+    x, covariance = own.solve(tree, components, weighted)
+    if asked.engine == "cvxpy":
+        from topdown.projection.cvxpy_programs import solve_histograms
 
-    Raises `ProjectionError` naming the node when exact values contradict each other.
-    """
-    geography = measurements.geography
-    values = np.ascontiguousarray(measurements.values.T[cells], dtype=np.float64)
-    variance = _of_cells(measurements.node_variance, cells)
-    if weights == "uniform":
-        variance = np.where((variance > 0) & np.isfinite(variance), 1.0, variance)
-    try:
-        values, variance = settle(values, variance, geography.tree, nonnegative=nonnegative)
-    except Contradiction as contradiction:
-        raise ProjectionError(
-            f"{geography.describe(contradiction.node)}: {contradiction}; correct the exact values, or give them a "
-            "variance above 0"
-        ) from None
-    lower = lower_bounds(values, variance, geography.tree) if nonnegative else None
-    return Problem(values, variance, geography.tree, nonnegative, lower)
-
-
-class _Part(NamedTuple):
-    """What is kept of a block of cells beside its values; ``variance`` and ``exact`` (nodes, 1) or (nodes, cells)."""
-
-    variance: FloatArray | None
-    exact: npt.NDArray[np.bool_]
-
-
-def _part(measurements: Measurements, cells: slice, problem: Problem, own: CellSolver, weights: str) -> _Part:
-    variance = None
-    if not problem.nonnegative:
-        variance = _variance(problem, _of_cells(measurements.node_variance, cells), own, weights)
-    return _Part(None if variance is None else _by_node(variance), _by_node(problem.variance == 0))
+        x = solve_histograms(tree, schema, asked.method.stated(own.program, weighted), asked.solver)
+    residuals = own.residuals(x, weighted, components, tree)
+    certificate = certify([residuals], variances_of(weighted), nonnegative=False, tolerance=asked.tolerance())
+    known = asked.weights == "variance" or are_one(variances_of(measured))
+    if known and asked.weights != "variance":
+        _, covariance = own.solve(tree, components, measured)
+    # What exact answers settle is exact by every method, also by one that knows no covariance.
+    settled = covariance or least_squares(
+        tree, components, [{q: one.variance for q, one in level.items()} for level in weighted], upward=True
+    )
+    of_cells = settled.variance(Query.parse(DETAILED, schema), slice(0, tree.n_nodes))
+    exact = of_cells < EXACT * np.nanmax(np.where(np.isfinite(of_cells), of_cells, 0.0), initial=1.0)
+    if not known or covariance is None:
+        return _Solution(x, certificate, exact)
+    return _Solution(x, certificate, exact, of_cells, covariance)
 
 
-def _of_cells(variance: FloatArray, cells: Any) -> FloatArray:
-    """(nodes,), or of (nodes, cells) those of some cells, cells first."""
-    return np.ascontiguousarray(variance.T[cells]) if variance.ndim == 2 else variance
+def _of_families(asked: _Asked, limits: AnswerLimits | None, upward: str | None, order: Order | None) -> _Solution:
+    """Several queries, or answers within limits, with x >= 0: histograms family by family from the root."""
+    own, measurements, method = asked.method.for_families(), asked.measurements, asked.method
+    program = own.program
+    if asked.engine == "cvxpy":
+        from topdown.projection.cvxpy_programs import solve_family
+
+        own = replace(own, solve=lambda family: solve_family(method.stated(program, family), asked.solver))
+    tolerance = asked.tolerance(FAMILY_TOLERANCE)
+    found = histograms_down(
+        measurements, replace(method, families=own), asked.weights, limits, upward, order, tolerance=tolerance
+    )
+    return _Solution(
+        dense(found.histograms, len(measurements.cells)),
+        found.certificate,
+        found.descent.conditions.exact(measurements.schema),
+        order=order_by_level(measurements.geography.levels, found.descent.order),
+    )
 
 
 def _of_all_cells(parts: Sequence[Any], blocks: Sequence[slice], shape: tuple[int, int], impossible: Any) -> Any:
@@ -212,38 +239,41 @@ def _of_all_cells(parts: Sequence[Any], blocks: Sequence[slice], shape: tuple[in
     return found
 
 
-def certified(problem: Problem, x: FloatArray, own: CellSolver, tolerance: float = TOLERANCE) -> Certificate:
-    """The certificate of ``x`` (cells x nodes) as the solution of a method's own program, cell by cell."""
-    return worst_of([_certified(cell_of(problem, cell), x[cell], own, tolerance) for cell in range(len(x))])
-
-
-def _certified(problem: Problem, x: FloatArray, own: CellSolver, tolerance: float) -> Certificate:
-    """The certificate of one cell: as what is optimal to rounding, or else as what a solver found to its tolerance."""
-    for slack in (FINE, tolerance / 2):
-        residuals = own.residuals(problem, x, slack)
-        certificate = certify(
-            x, residuals, problem.variance, problem.tree, nonnegative=problem.nonnegative, tolerance=tolerance
-        )
-        if certificate.holds():
-            break
-    return certificate
-
-
 def _by_node(array: Any) -> Any:
     """(nodes,) or (cells, nodes) as (nodes, 1) or (nodes, cells)."""
     return array[:, None] if array.ndim == 1 else array.T
 
 
 def _variance(problem: Problem, true: FloatArray, own: CellSolver, weights: str) -> FloatArray | None:
-    """The estimate's variance, where it has a closed form: with weights 1 / variance."""
-    if own.variance is None or (weights == "uniform" and not _same_weights(problem.variance, true)):
-        return None
+    """The estimate's variance, where it has a closed form: without x >= 0, with weights 1 / variance."""
     exact = problem.variance == 0
-    return own.variance(np.where(exact, 0.0, true) if exact.any() else true, problem.tree)
+    true = np.where(exact, 0.0, true) if exact.any() else true
+    if own.variance is None or problem.nonnegative or not (weights == "variance" or are_one(true)):
+        return None
+    return own.variance(true, problem.tree)
 
 
-def _same_weights(variance: FloatArray, true: FloatArray) -> bool:
-    """Whether uniform weights are those of the variances: all finite positive variances are the same."""
-    noisy = (variance > 0) & np.isfinite(variance)
-    values = np.broadcast_to(true, noisy.shape)[noisy]
-    return bool(values.size == 0 or (values == values[0]).all())
+def certified(problem: Problem, x: FloatArray, own: CellSolver, tolerance: float = TOLERANCE) -> Certificate:
+    """The certificate of ``x`` (cells x nodes) as the solution of a method's own program: of some cells at once as what
+    is optimal to rounding, or else, cell by cell, as what a solver found to its tolerance."""
+    at_once = max(1, _VALUES_AT_ONCE // x.shape[1])
+    certificates = []
+    for first in range(0, len(x), at_once):
+        cells = range(first, min(first + at_once, len(x)))
+        found = _read(problem, x, own, cells, FINE, tolerance)
+        if found.holds():
+            certificates.append(found)
+            continue
+        for cell in (range(cell, cell + 1) for cell in cells):
+            fine = found if len(cells) == 1 else _read(problem, x, own, cell, FINE, tolerance)
+            certificates.append(fine if fine.holds() else _read(problem, x, own, cell, tolerance / 2, tolerance))
+    return worst_of(certificates)
+
+
+def _read(
+    problem: Problem, x: FloatArray, own: CellSolver, cells: range, slack: float, tolerance: float
+) -> Certificate:
+    """The certificate of some cells, whose bounds may be met to ``slack``."""
+    part = problem.of_cells(slice(cells.start, cells.stop))
+    residuals = own.residuals(part, x[cells.start : cells.stop], slack)
+    return certify(residuals, part.variance, nonnegative=problem.nonnegative, tolerance=tolerance)

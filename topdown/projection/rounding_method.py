@@ -1,36 +1,62 @@
-"""The ways from consistent fractions to consistent whole numbers, as values."""
+"""The ways from consistent fractions to consistent whole numbers, as values: what each takes, and from what."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.noise.randomness import Source
+from topdown.projection.flow import Network, nearest, unbiased
 from topdown.projection.integer_optimum import round_whole_tree
 from topdown.projection.invariants import lower_bounds
 from topdown.projection.rounding import round_top_down
 
 Exact: TypeAlias = npt.NDArray[np.bool_] | None
+OfCells: TypeAlias = Callable[[FloatArray, Tree, Source, Exact, Executor | None], IntArray]
+OfFamilies: TypeAlias = Callable[[Network, Source], IntArray]
+Taken = TypeVar("Taken")
+
+_SHAPES = {"cells": "estimates of cells", "families": "histograms family by family"}
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """A way to round. ``words``: what it minimises.
+    """A way to round, and None of what it does not take. ``words``: what it gives.
 
-    ``solve``: whole numbers >= 0 (cells x nodes) near consistent values (cells x nodes), with which every family adds
+    ``cells``: whole numbers >= 0 (cells x nodes) near consistent values (cells x nodes), with which every family adds
     up; the source breaks ties; values marked exact (cells x nodes, or None) are whole already and stay. An executor's
-    threads, where there is one, may work on it.
+    threads, where there is one, may work on it. ``families``: the whole histograms of a family from its network;
+    ``whole_total``: whether a root's total is rounded before the rest is settled (`passes.in_order`).
     """
 
     name: str
     words: str
-    solve: Callable[[FloatArray, Tree, Source, Exact, Executor | None], IntArray]
+    cells: OfCells | None = None
+    families: OfFamilies | None = None
+    whole_total: bool = False
+
+    def for_cells(self) -> OfCells:
+        """``cells``. Raises `ConfigError` with the roundings that have it where this one does not."""
+        return self._taken(self.cells, "cells")
+
+    def for_families(self) -> OfFamilies:
+        """``families``. Raises `ConfigError` as `for_cells` does."""
+        return self._taken(self.families, "families")
+
+    def _taken(self, solve: Taken | None, shape: str) -> Taken:
+        if solve is None:
+            able = [repr(one.name) for one in ROUNDINGS.values() if getattr(one, shape) is not None]
+            raise ConfigError(
+                f"rounding {self.name!r} ({self.words}) does not round {_SHAPES[shape]}; take {' or '.join(able)}"
+            )
+        return solve
 
 
 def _by_family(
@@ -57,8 +83,18 @@ def _whole_tree(
 ROUNDINGS: dict[str, Rounding] = {
     rounding.name: rounding
     for rounding in (
-        Rounding("family", "the nearest whole numbers family by family from the root", _by_family),
-        Rounding("joint", "the whole numbers nearest over all nodes at once", _whole_tree),
+        Rounding("family", "the nearest whole numbers family by family from the root", cells=_by_family),
+        Rounding("joint", "the whole numbers nearest over all nodes at once", cells=_whole_tree),
+        Rounding(
+            "nearest", "the nearest whole numbers between floors and ceilings", families=nearest, whole_total=True
+        ),
+        Rounding("unbiased", "random whole numbers whose expectation is the fractional ones", families=unbiased),
     )
 }
 """Every rounding by its name: the only place where a name becomes one."""
+
+
+def rounding_named(name: str) -> Rounding:
+    """The rounding called ``name``. Raises `ConfigError` with the nearest name for an unknown one."""
+    require_known(name, ROUNDINGS, "rounding")
+    return ROUNDINGS[name]

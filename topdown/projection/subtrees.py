@@ -15,10 +15,11 @@ import numpy as np
 
 from topdown.geography.tree import IntArray, Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection import diffuse, information
+from topdown.projection import precision_matrices
 from topdown.projection.conditions import Conditions, Limits
 from topdown.projection.families import Descent
 from topdown.projection.patterns import Patterns
+from topdown.projection.vector_least_squares import Known
 from topdown.workload import Query
 
 
@@ -30,7 +31,7 @@ class Roots(NamedTuple):
     how many there are.
     """
 
-    known: list[diffuse.Known]
+    known: list[Known]
     answers: dict[Query, Answers]
     limits: dict[Query, Limits]
     leaves: IntArray
@@ -38,10 +39,7 @@ class Roots(NamedTuple):
     @classmethod
     def side_by_side(cls, pieces: Sequence[Roots]) -> Roots:
         """The roots of several pieces, in the order of their nodes."""
-        known = [
-            diffuse.Known(*(np.concatenate([getattr(p.known[k], part) for p in pieces]) for part in diffuse.PARTS))
-            for k in range(len(pieces[0].known))
-        ]
+        known = [Known.together([piece.known[k] for piece in pieces]) for k in range(len(pieces[0].known))]
         answers = {
             query: Answers(
                 np.concatenate([p.answers[query].values for p in pieces]),
@@ -71,9 +69,9 @@ def roots_of(
     `Contradiction` for exact answers and limits that cannot be, with the number of the piece's node.
     """
     own_limits = Conditions.of(tree, measured, limits).limits[1]
-    known, answers = list[diffuse.Known](), measured[1]
+    known, answers = list[Known](), measured[1]
     if start > 1:
-        for state in information.known_above(tree.above(start), measured[: start + 1], patterns, highest=1):
+        for state in precision_matrices.known_above(tree.above(start), measured[: start + 1], patterns, highest=1):
             known, answers = state, {}
     return Roots(known, answers, own_limits, tree.leaf_counts[tree.level(1)])
 
@@ -89,11 +87,11 @@ def below(
     """What the way down needs of a piece below its subtrees' roots. Arguments and errors as of `roots_of`."""
     conditions = Conditions.of(tree, measured, limits)
     if start > 1:
-        levels: list[information.Information] = [information.Own.of(measured[0], 1, patterns)]
-        levels += information.climb(tree.above(start), measured[: start + 1], patterns, highest=1)
-        levels += information.own(tree, measured, patterns, start + 1)
+        levels: list[precision_matrices.Information] = [precision_matrices.Own.of(measured[0], 1, patterns)]
+        levels += precision_matrices.climb(tree.above(start), measured[: start + 1], patterns, highest=1)
+        levels += precision_matrices.own(tree, measured, patterns, start + 1)
     else:
-        levels = information.own(tree, measured, patterns)
+        levels = precision_matrices.own(tree, measured, patterns)
     return Descent(tree, levels, conditions, patterns, patterns.schema.possible_cells(), tree.leaf_counts, order)
 
 
@@ -117,9 +115,9 @@ def above(
         within = given.setdefault(query, _without_limits(query, tree.n_nodes))
         within.low[tree.leaves], within.high[tree.leaves] = one
     if start > tree.n_levels - 1:
-        levels = information.climb(tree, own, patterns, roots.known)
+        levels = precision_matrices.climb(tree, own, patterns, roots.known)
     else:
-        levels = information.known(tree, own, patterns, start)
+        levels = precision_matrices.known(tree, own, patterns, start)
     cells, leaves = patterns.schema.possible_cells(), tree.aggregate(roots.leaves)
     return Descent(tree, levels, Conditions.of(tree, own, given), patterns, cells, leaves, order)
 

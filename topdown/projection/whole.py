@@ -1,12 +1,13 @@
-"""Whole histograms from the root down: every family is projected beneath its parent's whole histogram, then rounded.
+"""Histograms from the root down, family by family, fractional or whole.
 
-So a child has records only where its parent has some, and what is kept of a node is its records and not its cells.
+Whole ones are made whole on the way: every family is projected beneath its parent's whole histogram, then rounded. So a
+child has records only where its parent has some, and what is kept of a node is its records and not its cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,39 +19,21 @@ from topdown.machine.parallel import thread_pool
 from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, Source
 from topdown.noise.randomness import read_exactly
-from topdown.projection.certificate import Certificate
-from topdown.projection.families import Descent, Family, Programs, Sparse, descend
-from topdown.projection.flow import Network, chain, nearest, network, unbiased
+from topdown.projection.certificate import FAMILY_TOLERANCE, Certificate
+from topdown.projection.families import Descent, Family, Programs, Sparse, certificate_of, descend
+from topdown.projection.flow import chain, network
 from topdown.projection.invariants import Contradiction, require_zeros
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method
 from topdown.projection.passes import Order
 from topdown.projection.rounding import SNAP
-from topdown.projection.several import certificate_of, descent_of, in_words
+from topdown.projection.rounding_method import Rounding
+from topdown.projection.solver_inputs import answers_by_level, descent_of, in_words
 
 
-@dataclass(frozen=True)
-class FamilyRounding:
-    """A way to make a family's histograms whole. ``words``: what it gives. ``solve``: from a network, with a source."""
-
-    name: str
-    words: str
-    solve: Callable[[Network, Source], np.ndarray]
-
-
-FAMILY_ROUNDINGS: dict[str, FamilyRounding] = {
-    rounding.name: rounding
-    for rounding in (
-        FamilyRounding("nearest", "the nearest whole numbers between floors and ceilings", nearest),
-        FamilyRounding("unbiased", "random whole numbers whose expectation is the fractional ones", unbiased),
-    )
-}
-"""Every rounding of families by its name: the only place where a name becomes one."""
-
-
-class Whole(NamedTuple):
-    """Whole histograms, the root's first, the certificate of the families' programs that they were rounded from, and
-    what these programs were made of."""
+class Histograms(NamedTuple):
+    """Histograms, the root's first, the certificate of the families' programs that they come from, and what these
+    programs were made of."""
 
     histograms: list[Sparse]
     certificate: Certificate
@@ -68,49 +51,55 @@ class WholeProjection(NamedTuple):
     order: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
-def whole_histograms(
+def histograms_down(
     measurements: Measurements,
     method: Method,
-    rounding: FamilyRounding,
     weights: str,
-    source: Source,
     limits: AnswerLimits | None = None,
-    workers: int | None = None,
     upward: str | None = None,
     order: Order | None = None,
-) -> Whole:
-    """Non-negative whole histograms of every node, within ``limits``; every family adds up in every cell.
+    *,
+    whole: tuple[Rounding, Source] | None = None,
+    workers: int | None = None,
+    tolerance: float = FAMILY_TOLERANCE,
+) -> Histograms:
+    """Non-negative histograms of every node, within ``limits``; every family adds up in every cell.
 
-    A child's total, and its sums along a chain of nested queries (`flow.chain`) in which all exact ones are, are the
-    floor or the ceiling of what its program says. ``source``: a key is drawn from it, and every family's randomness
-    comes from its own stream under that key, so that nothing depends on who works when. ``workers``: threads.
-    ``upward``: where the upward pass starts (`upward_start`). ``order``: the queries that are settled first (`passes`).
-    Raises `ConfigError` for a method that has no solver of
-    families, `ProjectionError` naming the node where exact answers contradict each other.
+    With what was measured at every node, or where the method has an upward pass at and below it, from the level on that
+    ``upward`` names (`upward_start`); the answers to the queries of ``order`` first (`passes`). ``whole``: a rounding
+    and a source, where they are to be whole: a child's total, and its sums along a chain of nested queries
+    (`flow.chain`) in which all exact ones are, are then the floor or the ceiling of what its program says; a key is
+    drawn from the source, and every family's randomness comes from its own stream under that key, so that nothing
+    depends on who works when. ``workers``: threads. ``tolerance``: the certificate's. Raises `ConfigError` for a method
+    that has no solver of families and a rounding that does not make them whole, `ProjectionError` naming the node where
+    exact answers contradict each other.
     """
     own = method.for_families()
     require_zeros(measurements)
-    geography = measurements.geography
-    ties = KeyedSource(read_exactly(source, 32))
     try:
-        descent = descent_of(measurements, method, weights, limits, upward, order)
-        descent = replace(descent, whole_total=rounding.name == "nearest")
+        descent, settle = descent_of(measurements, method, weights, limits, upward, order), None
+        if whole is not None:
+            rounding, source = whole
+            descent = replace(descent, whole_total=rounding.whole_total)
+            settle = settler(descent, rounding, KeyedSource(read_exactly(source, 32)))
         with thread_pool(workers) as pool:
-            found, checks = descend(descent, own, pool, settler(descent, rounding, ties))
+            found = descend(descent, own, pool, settle)
     except Contradiction as contradiction:
-        raise in_words(geography, contradiction) from None
-    most = max((float(one.values.max(initial=0.0)) for one in found), default=0.0)
-    return Whole(found, certificate_of(checks, measurements, most), descent)
+        raise in_words(measurements.geography, contradiction) from None
+    certificate = certificate_of(found.residuals, answers_by_level(measurements), tolerance)
+    return Histograms(found.histograms, certificate, descent)
 
 
 def settler(
-    descent: Descent, rounding: FamilyRounding, ties: KeyedSource, places: Sequence[tuple[int, int]] | None = None
+    descent: Descent, rounding: Rounding, ties: KeyedSource, places: Sequence[tuple[int, int]] | None = None
 ) -> Callable[[int, slice, Family, FloatArray], FloatArray]:
     """What makes a family's solution whole before its children are solved, as `descend` takes it; every family's
     randomness comes from its own stream under the key of ``ties``.
 
     ``places``: for a piece of a larger tree, level by level, the level's number there and the first node's in it.
+    Raises `ConfigError` for a rounding that does not make histograms whole.
     """
+    solve = rounding.for_families()
     held = dict.fromkeys(query for level in descent.conditions.limits for query in level)
     groups = chain(descent.patterns.schema, tuple(held))
 
@@ -118,7 +107,7 @@ def settler(
         level, first = (index, 0) if places is None else places[index]
         drawn = ties.spawn("rounding", str(level), str(first + nodes.start))
         net = network(x, family.total, [query.answers_of(family.cells) for query in groups])
-        return np.asarray(rounding.solve(net, drawn), dtype=np.float64)
+        return np.asarray(solve(net, drawn), dtype=np.float64)
 
     return settle
 

@@ -7,7 +7,7 @@ add up over units and over columns as these do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,13 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
+from topdown.release.whole_counts import Release
 from topdown.tables.tidy import levels_of, text_of
-from topdown.workload import Query
 from topdown.workload.answer_tables import AnswerTable
+
+if TYPE_CHECKING:
+    from topdown.uncertainty.intervals import Intervals
+    from topdown.uncertainty.margins import Reach
 
 FOLDER = "tables"
 """Where a release's tables are, beneath its public directory."""
@@ -31,41 +35,12 @@ _NUMBERS_AT_ONCE, _NUMBERS_OF_A_GROUP = 1 << 22, 1 << 23
 columns: readers and writers take some time for every group, and a small one is not compressed well."""
 
 
-class Reach(Protocol):
-    """How far the errors of answers go."""
-
-    def multiples(self, nodes: slice, columns: list[tuple[Query, int]]) -> FloatArray:
-        """How many standard deviations (nodes x columns) the errors of these answers to queries stay within."""
-
-    @property
-    def in_words(self) -> str:
-        """By which law."""
-
-
-class Intervals(Protocol):
-    """The intervals of a table's columns, which hold the released counts."""
-
-    def at(
-        self, nodes: slice, x: FloatArray, variance: FloatArray, released: FloatArray | IntArray | None = None
-    ) -> tuple[FloatArray, FloatArray]:
-        """Both ends at ``nodes`` from the estimates ``x`` with ``variance`` and ``released``, all (nodes x columns)."""
-
-
-class Answering(Protocol):
-    """A release of whole counts, however they are held."""
-
-    @property
-    def geography(self) -> Geography: ...
-    def answers_of(self, nodes: slice, asked: Query) -> IntArray:
-        """The released answers to a query at ``nodes``; (nodes x answers)."""
-
-
 def paths_of(table: AnswerTable) -> tuple[str, str]:
     """The paths in the public directory of a table's counts and estimates, without what says the kind of file."""
     return f"{FOLDER}/{table.stem}", f"{FOLDER}/{table.stem}{ESTIMATED}"
 
 
-def table_batches(table: AnswerTable, release: Answering) -> Iterator[pa.RecordBatch]:
+def table_batches(table: AnswerTable, release: Release) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, name`` and a column of counts for every one of the table's, unit by unit from the root."""
     answers = max(query.n_answers for query in table.queries)
     at_once = max(1, _NUMBERS_OF_A_GROUP // (answers + len(table.columns)))
@@ -78,7 +53,7 @@ def table_batches(table: AnswerTable, release: Answering) -> Iterator[pa.RecordB
 
 def estimate_batches(
     table: AnswerTable,
-    release: Answering,
+    release: Release,
     linear_name: str,
     linear: Estimate | LinearAnswers,
     reach: Reach,
@@ -119,7 +94,7 @@ def _ends(bounds: tuple[FloatArray, FloatArray]) -> dict[str, pa.Array]:
     return {name: pa.array(end.reshape(-1)) for name, end in zip(("lower", "upper"), bounds, strict=True)}
 
 
-def table_counts(table: AnswerTable, release: Answering, nodes: slice) -> IntArray:
+def table_counts(table: AnswerTable, release: Release, nodes: slice) -> IntArray:
     """The released counts of the table's columns at ``nodes``; (nodes x columns)."""
     counts = np.empty((len(table.columns), nodes.stop - nodes.start), np.int64)
     for query in table.queries:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from topdown.config.derivation import CatalogueOptions
 
 CSVW = "csv-metadata.json"
 """What programs look for beside a CSV file, by the recommendation."""
@@ -31,26 +34,7 @@ _XSD = {4: "gYear", 7: "gYearMonth", 10: "date"}
 """XML Schema's types of a year, a month and a day, by how many signs they are written in."""
 
 
-class Catalogue(Protocol):
-    """What a catalogue says of a release beside what is in it; "" where it is not known.
-
-    ``publisher``: a name; ``licence``: its address, or its name; ``period``: what the counts are of, "2020",
-    "2020-04-01" or "2019/2020"; ``url``: where the release is found.
-    """
-
-    @property
-    def publisher(self) -> str: ...
-    @property
-    def licence(self) -> str: ...
-    @property
-    def period(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def url(self) -> str: ...
-
-
-def csvw(title: str, package: Mapping[str, Any], catalogue: Catalogue) -> dict[str, Any]:
+def csvw(title: str, package: Mapping[str, Any], catalogue: CatalogueOptions) -> dict[str, Any]:
     """The text tables of a Data Package as a CSVW table group."""
     tables = [_table(one) for one in package["resources"] if one["format"] == "csv"]
     return {
@@ -95,7 +79,7 @@ def dcat(
     files: Mapping[str, Mapping[str, Any]],
     statement: str,
     levels: Sequence[str],
-    catalogue: Catalogue,
+    catalogue: CatalogueOptions,
 ) -> dict[str, Any]:
     """A release as a `dcat:Dataset`: title, publisher, period, licence, what is protected and how (``statement``), and
     its tables as distributions.

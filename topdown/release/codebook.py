@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -19,7 +19,7 @@ from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements, NotKept
 from topdown.privacy.only_child import gain, groups, law_of, levels_taken
 from topdown.privacy.plan import Plan
-from topdown.release.answer_files import Reach, paths_of
+from topdown.release.answer_files import paths_of
 from topdown.release.catalogue import CSVW, DCAT
 from topdown.release.known_variances import measured_queries
 from topdown.release.layouts import WITH_RECORDS
@@ -29,6 +29,9 @@ from topdown.tables.spreadsheet import as_csv_names, from_csv_text
 from topdown.wording import escaped
 from topdown.workload import Schema
 from topdown.workload.answer_tables import AnswerTable
+
+if TYPE_CHECKING:
+    from topdown.uncertainty.margins import Reach
 
 README = "README.md"
 DATAPACKAGE = "datapackage.json"

@@ -19,7 +19,8 @@ from topdown.release.published import PublishedRelease
 from topdown.release.tabulated import tabulated_release
 from topdown.release.whole_counts import Release
 from topdown.tables.noisy_measurements import has_spine_codes
-from topdown.wording import FAILED, reason, shown_path
+from topdown.tables.tidy import named_failures
+from topdown.wording import shown_path
 from topdown.workload import Schema
 from topdown.workload.answer_tables import answer_columns
 
@@ -99,11 +100,6 @@ def _write(frame: Any, path: Path) -> Path:
     table = pq.read_table(content)
     known = dict(table.schema.metadata)
     marks = {"software": f"topdown {version_of()}", "schema version": SCHEMA_VERSION}
-    try:
-        with whole_file(path) as partial:
-            pq.write_table(table.replace_schema_metadata(known | marks), partial, compression="zstd")
-    except OSError as error:
-        raise DataError(
-            f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
-        ) from None
+    with named_failures(path), whole_file(path) as partial:
+        pq.write_table(table.replace_schema_metadata(known | marks), partial, compression="zstd")
     return path

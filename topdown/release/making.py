@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Executor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +17,8 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named, nonnegative_methods
 from topdown.projection.passes import Order
 from topdown.projection.project import WEIGHTS
-from topdown.projection.rounding_method import ROUNDINGS
-from topdown.projection.whole import FAMILY_ROUNDINGS, Whole, require_whole, whole_histograms
+from topdown.projection.rounding_method import rounding_named
+from topdown.projection.whole import Histograms, histograms_down, require_whole
 from topdown.release.whole_counts import Release, SparseCounts
 from topdown.wording import shown
 
@@ -35,7 +34,7 @@ def round_counts(
     ``executor``: threads that may work on it; the counts do not depend on them. Raises `ConfigError` for an unknown
     method, `ProjectionError` for an estimate that may be negative, or whose exact values are not whole.
     """
-    require_known(method, ROUNDINGS, "rounding")
+    rounding = rounding_named(method).for_cells()
     if not estimate.nonnegative:
         raise ProjectionError(
             f"the estimate by {shown(estimate.method)} may be negative, and a release may not; project with "
@@ -44,9 +43,7 @@ def round_counts(
     _require_whole(estimate)
     source = SecureSource() if source is None else source
     exact = estimate.exact.T if estimate.exact.any() else None
-    values: Any = ROUNDINGS[method].solve(
-        np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact, executor
-    )
+    values = rounding(np.ascontiguousarray(estimate.values.T), estimate.geography.tree, source, exact, executor)
     return Release.of_values(
         estimate.geography,
         estimate.cells,
@@ -99,16 +96,15 @@ def project_whole(
     node where exact answers contradict each other or are not whole, or a certificate does not hold.
     """
     chosen = method_named(method)
-    require_known(rounding, FAMILY_ROUNDINGS, "rounding")
+    rule = rounding_named(rounding)
     require_known(weights, WEIGHTS, "weights")
     source = SecureSource() if source is None else source
     require_whole(measurements)
-    rule = FAMILY_ROUNDINGS[rounding]
-    whole = whole_histograms(measurements, chosen, rule, weights, source, limits, workers, upward, order)
+    whole = histograms_down(measurements, chosen, weights, limits, upward, order, whole=(rule, source), workers=workers)
     return release_of(measurements, method, whole, source)
 
 
-def release_of(measurements: Measurements, method: str, whole: Whole, source: Source) -> Release:
+def release_of(measurements: Measurements, method: str, whole: Histograms, source: Source) -> Release:
     """Whole histograms that were made by ``method`` and rounded by ``source``, as a release.
 
     Raises `ProjectionError` where their certificate does not hold.

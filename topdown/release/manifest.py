@@ -7,7 +7,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
@@ -15,18 +15,21 @@ from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements, NotKept
 from topdown.privacy.plan import Plan
-from topdown.projection.crosscheck import CrossCheck
+from topdown.projection.cross_checks import CrossCheck
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_files import Reach, paths_of
-from topdown.release.catalogue import Catalogue
+from topdown.release.answer_files import paths_of
 from topdown.release.known_variances import STATEMENT, exact_in_words, privacy_record
 from topdown.release.layouts import EVERY_CELL, LAYOUTS, Layout
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
 from topdown.wording import FETCH, shown, shown_path
 from topdown.workload import DETAILED, Schema
 from topdown.workload.answer_tables import AnswerTable
+
+if TYPE_CHECKING:
+    from topdown.config import DerivationConfig
+    from topdown.uncertainty.margins import Reach
 
 Projection: TypeAlias = Estimate | LinearAnswers | WholeProjection
 
@@ -54,38 +57,6 @@ NO_MARGINS: dict[str, Any] = {"confidence": None, "statement": "There are no mar
 """The entry on margins of a release without any."""
 
 _SOFTWARE = ("topdown", "numpy", "scipy", "pyarrow", "pandas", "numba", "cvxpy", "osqp")
-
-
-class Output(Protocol):
-    """Which tables a configuration asks for beside the others, and the confidence of its margins of error."""
-
-    @property
-    def csv(self) -> bool: ...
-    @property
-    def wide(self) -> bool: ...
-    @property
-    def estimates_csv(self) -> bool: ...
-    @property
-    def confidence(self) -> float: ...
-
-
-class Configuration(Protocol):
-    """What a release is published by, of the configuration that it was made with; `topdown.config.RunConfig` is one."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def output(self) -> Output: ...
-    @property
-    def catalogue(self) -> Catalogue: ...
-
-    def resolved(self) -> dict[str, Any]:
-        """Every setting, defaults filled in, as a JSON-able value."""
-
-    def fingerprint(self, units: str | None, limits: str | None) -> str:
-        """SHA-256 of what decides the release's numbers; ``units``: that of the public list of units, ``limits``: that
-        of the public table of limits.
-        """
 
 
 @dataclass(frozen=True)
@@ -160,7 +131,7 @@ class Description:
     manifest's entry on its ``margins`` of error.
     """
 
-    config: Configuration
+    config: DerivationConfig
     measurements: Measurements | NotKept
     plan: Plan | None
     origin: Origin

@@ -20,7 +20,8 @@ from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
 from topdown.release.whole_counts import Release
 from topdown.tables.ppmf import BLOCK, PERSON_FILE, PLACES, UNIT_FILE, Microdata, coded, file_of_schema, records
-from topdown.wording import FAILED, listed, reason, shown_path
+from topdown.tables.tidy import named_failures
+from topdown.wording import listed, shown_path
 from topdown.workload import Schema
 
 _LARGEST_NUMBER = 999_999_999
@@ -42,21 +43,16 @@ def write_ppmf(release: Release, path: str | Path) -> Path:
     block, cells, counts = release.entries_of(release.geography.tree.leaves)
     if counts.sum() > _LARGEST_NUMBER + 1:
         raise DataError(f"{int(counts.sum()):,} {file.words} are more than the file's numbers reach; write it by state")
-    try:
-        with whole_file(path) as partial:
-            schema = pa.schema([(name, pa.string()) for name in file.columns])
-            options = pacsv.WriteOptions(include_header=False, quoting_style="none")
-            with partial.open("wb") as stream:
-                stream.write((",".join(file.columns) + "\n").encode())  # Arrow would quote the names
-                with pacsv.CSVWriter(stream, schema, write_options=options) as writer:
-                    for batch in _batches(file, blocks, block, cells, counts):
-                        writer.write_batch(batch)
-            keys = block * file.schema.n_cells + cells
-            _require_equal(file, partial, path, blocks, keys, counts)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
-        ) from None
+    with named_failures(path), whole_file(path) as partial:
+        schema = pa.schema([(name, pa.string()) for name in file.columns])
+        options = pacsv.WriteOptions(include_header=False, quoting_style="none")
+        with partial.open("wb") as stream:
+            stream.write((",".join(file.columns) + "\n").encode())  # Arrow would quote the names
+            with pacsv.CSVWriter(stream, schema, write_options=options) as writer:
+                for batch in _batches(file, blocks, block, cells, counts):
+                    writer.write_batch(batch)
+        keys = block * file.schema.n_cells + cells
+        _require_equal(file, partial, path, blocks, keys, counts)
     return path
 
 

@@ -21,12 +21,13 @@ from topdown.measurements.measurements import Answers, Measurements
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.projection.conditions import Limits
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.several import answers_by_level
+from topdown.projection.solver_inputs import answers_by_level
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.spine import Spine, spine_of
 from topdown.tables import noisy_measurements as layout
 from topdown.tables.noisy_partitions import OWN
-from topdown.wording import FAILED, reason, shown, shown_path
+from topdown.tables.tidy import named_failures
+from topdown.wording import shown
 from topdown.workload import Query
 
 _NUMBERS_AT_ONCE = 1 << 21
@@ -68,25 +69,20 @@ def write_noisy_measurements(
         "schema version": SCHEMA_VERSION,
     }
     written: list[Path] = []
-    try:
-        with whole_folder(folder) as staging:
-            top = staging / product.folder.format(spine.run)
-            for level, found in rows.items():
-                codes = pa.array(spine.codes[level])
-                for part, units in spine.partitions(level):
-                    for kind in (layout.MEASURED, layout.CONSTRAINED):
-                        within = top / layout.place(spine.names[level], kind, part)
-                        chosen = [row for row in found if (row.sign is None) == (kind == layout.MEASURED)]
-                        batches = _batches(chosen, units, codes, product, narrow=narrow)
-                        first = next(batches, None)
-                        if first is not None:
-                            make_folder(within)
-                            _write(within / "part-0.parquet", first, batches, marks)
-                            written.append(within / "part-0.parquet")
-    except OSError as error:
-        raise DataError(
-            f"{shown_path(folder)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
-        ) from None
+    with named_failures(folder), whole_folder(folder) as staging:
+        top = staging / product.folder.format(spine.run)
+        for level, found in rows.items():
+            codes = pa.array(spine.codes[level])
+            for part, units in spine.partitions(level):
+                for kind in (layout.MEASURED, layout.CONSTRAINED):
+                    within = top / layout.place(spine.names[level], kind, part)
+                    chosen = [row for row in found if (row.sign is None) == (kind == layout.MEASURED)]
+                    batches = _batches(chosen, units, codes, product, narrow=narrow)
+                    first = next(batches, None)
+                    if first is not None:
+                        make_folder(within)
+                        _write(within / "part-0.parquet", first, batches, marks)
+                        written.append(within / "part-0.parquet")
     return tuple(folder / path.relative_to(staging) for path in written)
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from topdown.errors import DataError
 from topdown.machine.files import make_folder, whole_folder
 from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
@@ -21,7 +20,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_files import ESTIMATED, Intervals, estimate_batches, paths_of, table_batches
+from topdown.release.answer_files import ESTIMATED, estimate_batches, paths_of, table_batches
 from topdown.release.catalogue import CSVW, DCAT, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, data_package, in_words, own_tables
 from topdown.release.layouts import EVERY_CELL, wide_batches
@@ -47,11 +46,13 @@ from topdown.release.partition import (
 )
 from topdown.release.whole_counts import Release
 from topdown.tables.geography_table import geography_batches
-from topdown.tables.tidy import tidy_batches, write_csv, write_json, write_parquet, write_text
-from topdown.wording import FAILED, reason, shown_path
+from topdown.tables.tidy import named_failures, tidy_batches, write_csv, write_json, write_parquet, write_text
 from topdown.workload.answer_tables import AnswerTable
 
+_AGAIN = "free the space or correct the path, and run again: the noise will be the same"
+
 if TYPE_CHECKING:
+    from topdown.uncertainty.intervals import Intervals
     from topdown.uncertainty.margins import Margins
 
 
@@ -105,7 +106,7 @@ def begun(
         wait(writing.values())  # before the folder goes away beneath one that is still at work
 
     with ExitStack() as held:
-        with named_failures(public):
+        with named_failures(public, _AGAIN):
             staging = held.enter_context(whole_folder(public))
         held.callback(leave)
         found = Begun(public, staging, marks_of(fit_for_release=fit_for_release), writing, executor)
@@ -115,20 +116,8 @@ def begun(
                 wanted = takewhile(lambda _: not abandoned.is_set(), batches)
                 writing[name] = executor.submit(_failure, found.parquet(name, wanted))
         yield found
-        with named_failures(public):
+        with named_failures(public, _AGAIN):
             held.pop_all().close()
-
-
-@contextmanager
-def named_failures(public: Path) -> Iterator[None]:
-    """What the system refuses, as a `DataError` that names ``public``."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{shown_path(public)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path, "
-            "and run again: the noise will be the same"
-        ) from None
 
 
 class Made(NamedTuple):
@@ -147,7 +136,7 @@ def publish(folder: Begun, files: Mapping[str, Callable[[], object]], about: Des
 
     Raises `DataError` when something cannot be written.
     """
-    with named_failures(folder.public):
+    with named_failures(folder.public, _AGAIN):
         for name in files:
             make_folder((folder.staging / name).parent)
         begun_before = {name: future.result for name, future in folder.writing.items()}

@@ -16,7 +16,8 @@ from topdown.geography.geography import Geography
 from topdown.machine.files import whole_folder
 from topdown.release.whole_counts import Release
 from topdown.tables.pl94 import HEADER, LEVELS, LINK, SEGMENTS, read_header, require_text, write_member
-from topdown.wording import FAILED, listed, reason, shown, shown_path
+from topdown.tables.tidy import named_failures
+from topdown.wording import listed, shown, shown_path
 from topdown.workload import Query, Schema
 from topdown.workload.redistricting import (
     PERSONS,
@@ -73,15 +74,10 @@ def write_pl94(
     folder = Path(folder)
     abbreviation, parts = _header(release.geography, release.schema, units, header, state)
     stem = abbreviation.lower()
-    try:
-        with whole_folder(folder) as staging:
-            write_member(staging / f"{stem}geo{year}.pl", _batches(release, units, parts, None))
-            for segment in SEGMENTS:
-                write_member(staging / f"{stem}000{segment}{year}.pl", _batches(release, units, parts, segment))
-    except OSError as error:
-        raise DataError(
-            f"{shown_path(folder)}: cannot be written: {reason(error, FAILED)}; free the space or correct the path"
-        ) from None
+    with named_failures(folder), whole_folder(folder) as staging:
+        write_member(staging / f"{stem}geo{year}.pl", _batches(release, units, parts, None))
+        for segment in SEGMENTS:
+            write_member(staging / f"{stem}000{segment}{year}.pl", _batches(release, units, parts, segment))
     return folder
 
 

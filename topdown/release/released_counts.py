@@ -167,8 +167,10 @@ def read_cells(
             for name, column in found.items():
                 column[begin : begin + len(batch)] = batch[name].to_numpy(zero_copy_only=False)
             begin += len(batch)
-    columns = {name: column.reshape(n_nodes, n_cells) for name, column in found.items()}
-    return Cells(known if known is not None else pa.concat_arrays(units), columns)
+    there = known if known is not None else pa.concat_arrays(units)
+    if known is None and (there.null_count or len(pc.unique(there)) < n_nodes):
+        raise DataError(f"{torn}; {FETCH}")
+    return Cells(there, {name: column.reshape(n_nodes, n_cells) for name, column in found.items()})
 
 
 def _numbers(texts: pa.Array, known: pa.Array) -> FloatArray:

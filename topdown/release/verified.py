@@ -241,55 +241,38 @@ def _require_limits(path: Path, release: Release, schema: Schema) -> None:
 
 def _require_table(path: Path, table: AnswerTable, release: Release, column: str | None) -> None:
     """Refuse a table that is not of the release's counts; ``column``: where they stand, None where each has its own."""
-    names = [one.name for one in table.columns]
-    times = 1 if column is None else len(names)
-    longest = {"geoid": longest_text(release.geography.identifiers)}
-    require_texts(path, longest | ({} if column is None else {"column": longest_text(names)}))
-    with pq.ParquetFile(path) as file:
-        if file.metadata.num_rows != release.geography.n_nodes * times:
-            raise DataError(_not_its_units(path))
-        begin, wanted = 0, ["geoid", *(names if column is None else ["column", column])]
-        # Some rows at a time: of a nation the answers of every unit would fill the memory.
-        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=wanted):
-            _require_rows(path, table, release, column, begin, batch)
-            begin += len(batch)
-
-
-def _require_rows(
-    path: Path,
-    table: AnswerTable,
-    release: Release,
-    column: str | None,
-    begin: int,
-    rows: pa.RecordBatch,
-) -> None:
-    """`_require_table` of consecutive ``rows``, of which ``begin`` is the first's number."""
     geography, names = release.geography, [one.name for one in table.columns]
     times = 1 if column is None else len(names)
-    numbers = np.arange(begin, begin + len(rows))
-    if begin + len(rows) > geography.n_nodes * times:
-        raise DataError(_not_its_units(path))
-    first, stop = begin // times, -(-(begin + len(rows)) // times)
-    units = geography.identifiers.take(pa.array(numbers // times))
-    same = rows["geoid"].cast(pa.string()).equals(units.cast(pa.string()))
-    if same and column is not None:
-        same = rows["column"].cast(pa.string()).equals(pa.array(names).take(pa.array(numbers % times)))
+    longest = {"geoid": longest_text(geography.identifiers)}
+    require_texts(path, longest | ({} if column is None else {"column": longest_text(names)}))
+    with pq.ParquetFile(path) as file:
+        same = file.metadata.num_rows == geography.n_nodes * times
+        begin, wanted = 0, ["geoid", *(names if column is None else ["column", column])]
+        # Some rows at a time: of a nation the answers of every unit would fill the memory.
+        for rows in file.iter_batches(batch_size=_ROWS_AT_ONCE, columns=wanted) if same else ():
+            numbers = np.arange(begin, begin + len(rows))
+            units = geography.identifiers.take(pa.array(numbers // times))
+            same = rows["geoid"].cast(pa.string()).equals(units.cast(pa.string()))
+            if column is not None:
+                told = rows["column"].cast(pa.string())
+                same = same and told.equals(pa.array(names).take(pa.array(numbers % times)))
+            if not same:
+                break
+            first = begin // times
+            expected = table_counts(table, release, slice(first, -(-(begin + len(rows)) // times)))
+            if column is None:
+                given = np.stack([rows[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
+            else:
+                given = rows[column].to_numpy(zero_copy_only=False)
+                expected = expected.reshape(-1)[numbers - first * times]
+            wrong = np.argwhere(given != expected)
+            if len(wrong):
+                place = tuple(int(one) for one in wrong[0])
+                row, k = begin + place[0], place[1] if column is None else (begin + place[0]) % times
+                raise DataError(
+                    f"{shown_path(path)}: {geography.describe(row // times)}, column {shown(names[k])}: it has "
+                    f"{given[place]}, and the cells of {RELEASE} add up to {expected[place]}; {FETCH}"
+                )
+            begin += len(rows)
     if not same:
-        raise DataError(_not_its_units(path))
-    expected = table_counts(table, release, slice(first, stop))
-    if column is None:
-        given = np.stack([rows[name].to_numpy(zero_copy_only=False) for name in names], axis=1)
-    else:
-        given, expected = rows[column].to_numpy(zero_copy_only=False), expected.reshape(-1)[numbers - first * times]
-    wrong = np.argwhere(given != expected)
-    if len(wrong):
-        place = tuple(int(one) for one in wrong[0])
-        row, k = begin + place[0], place[1] if column is None else (begin + place[0]) % times
-        raise DataError(
-            f"{shown_path(path)}: {geography.describe(row // times)}, column {shown(names[k])}: it has {given[place]}, "
-            f"and the cells of {RELEASE} add up to {expected[place]}; {FETCH}"
-        )
-
-
-def _not_its_units(path: Path) -> str:
-    return f"{shown_path(path)}: its rows are not the units of {RELEASE}; {FETCH}"
+        raise DataError(f"{shown_path(path)}: its rows are not the units of {RELEASE}; {FETCH}")

@@ -10,8 +10,7 @@ import numpy as np
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import Source
-from topdown.projection.method import METHODS, Method, method_named
-from topdown.projection.problem import Problem
+from topdown.projection.method import METHODS, Method, Problem, method_named
 from topdown.projection.rounding import round_top_down
 
 RAW = "raw"

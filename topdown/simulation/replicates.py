@@ -18,10 +18,11 @@ from topdown.projection.equality import least_squares
 from topdown.projection.families import descend
 from topdown.projection.invariants import Contradiction
 from topdown.projection.limits import AnswerLimits
+from topdown.projection.method import Problem
 from topdown.projection.patterns import Patterns
-from topdown.projection.problem import Problem
-from topdown.projection.several import descent_of_answers
-from topdown.projection.whole import FAMILY_ROUNDINGS, settler
+from topdown.projection.rounding_method import rounding_named
+from topdown.projection.solver_inputs import descent_of_answers
+from topdown.projection.whole import settler
 from topdown.simulation.draws import Asked, draw_answers, measured_answers
 from topdown.simulation.followed import Followed
 from topdown.simulation.interval_coverage import FollowedIntervals
@@ -143,9 +144,9 @@ def _by_families(
     order = () if method.at_once else study.order[method.projection]
     descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits, order)
     descent = replace(descent, whole_total=method.rounded)
-    settle = settler(descent, FAMILY_ROUNDINGS["nearest"], KeyedSource(key)) if method.rounded else None
+    settle = settler(descent, rounding_named("nearest"), KeyedSource(key)) if method.rounded else None
     try:
-        histograms, _ = descend(descent, method.its_method.for_families(), settle=settle)
+        histograms = descend(descent, method.its_method.for_families(), settle=settle).histograms
     except Contradiction as contradiction:
         raise ProjectionError(f"in a replicate, node {contradiction.node}: {contradiction}") from None
     return study.followed.sparse_answers(histograms)

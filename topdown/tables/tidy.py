@@ -6,6 +6,7 @@ import base64
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,11 +17,12 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import whole_file
 from topdown.tables.spreadsheet import as_plain_table
-from topdown.wording import escaped_json
+from topdown.wording import FAILED, escaped_json, reason, shown_path
 
 _ROWS_PER_GROUP = 1 << 18
 _TEXT_PER_GROUP = 1 << 24
@@ -260,6 +262,15 @@ def _write_csv(file: IO[bytes], batches: Iterator[pa.RecordBatch]) -> None:
                 del part
             del batch  # Before the next one is made.
             batch = next(batches, None)
+
+
+@contextmanager
+def named_failures(path: Path, remedy: str = "free the space or correct the path") -> Iterator[None]:
+    """What the system refuses while ``path`` is written, as a `DataError` that names it and ends in ``remedy``."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; {remedy}") from None
 
 
 def json_text(value: Any) -> str:

@@ -23,7 +23,7 @@ from topdown.privacy.plan import Plan
 from topdown.projection.equality import least_squares
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
-from topdown.projection.project import stated
+from topdown.projection.solver_inputs import stated
 from topdown.tables.tidy import tidy_batches, to_frame
 from topdown.uncertainty.intervals import intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws

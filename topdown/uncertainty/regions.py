@@ -14,11 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.errors import ConfigError, DataError
+from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.measurements.measurements import Measurements
 from topdown.projection.equality import least_squares
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
-from topdown.projection.project import stated
+from topdown.projection.solver_inputs import stated
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
 from topdown.uncertainty.laws.answer_forms import answer_rows
 from topdown.uncertainty.laws.error_law import Shape, quantile
@@ -27,7 +28,7 @@ from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.uncertainty.margins import require_confidence
 from topdown.uncertainty.sum_intervals import Ratio, Region, fieller, sum_margin
 from topdown.wording import shown
-from topdown.workload import Query
+from topdown.workload import Query, Schema
 from topdown.workload.answer_tables import Column, answer_column
 
 Weights = Mapping[str, float]
@@ -106,6 +107,16 @@ class Regions:
     _columns: dict[tuple[str, str | None], Column] = field(default_factory=dict, repr=False)
     _of_cells: dict[tuple[int, ...], FloatArray] = field(default_factory=dict, repr=False)
     _of_queries: dict[Query, LinearAnswers] = field(default_factory=dict, repr=False)
+
+    @property
+    def geography(self) -> Geography:
+        """The units."""
+        return self.measurements.geography
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells."""
+        return self.measurements.schema
 
     @cached_property
     def errors(self) -> AnswerErrors:

@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree, runs
-from topdown.projection import diffuse
+from topdown.projection import vector_least_squares
 from topdown.projection.components import Block, Component, Components
 from topdown.projection.equality import all_shares, open_leaves, upward_gains
-from topdown.projection.histograms import BlockCovariance, Covariance
-from topdown.projection.several import EXACT
+from topdown.projection.histograms import EXACT, BlockCovariance, Covariance
 from topdown.uncertainty.laws.answer_forms import answer_forms
 from topdown.uncertainty.laws.error_law import NORMAL, Shape
 from topdown.uncertainty.laws.error_moments import Upward, upward_moments
@@ -106,7 +105,7 @@ class AnswerErrors:
     """The errors of least squares from measurements with ``noise``."""
 
     noise: AnswerNoise
-    _spreads: dict[int, diffuse.Spread] = field(default_factory=dict, repr=False)
+    _spreads: dict[int, vector_least_squares.Spread] = field(default_factory=dict, repr=False)
 
     @cached_property
     def components(self) -> Components:
@@ -118,7 +117,7 @@ class AnswerErrors:
         """The nodes."""
         return self.noise.tree
 
-    def spread(self, number: int) -> diffuse.Spread:
+    def spread(self, number: int) -> vector_least_squares.Spread:
         """How the errors of the coordinates of block ``number`` go down the tree."""
         if number not in self._spreads:
             _, block = self.components.blocks[number]
@@ -126,18 +125,18 @@ class AnswerErrors:
             self._spreads[number] = solver(block)
         return self._spreads[number]
 
-    def _vector_spread(self, block: Block) -> diffuse.Spread:
+    def _vector_spread(self, block: Block) -> vector_least_squares.Spread:
         levels = [
             [
-                diffuse.independent(block.rows[q], np.zeros((len(v), 0, len(block.rows[q]))), v)
+                vector_least_squares.independent(block.rows[q], np.zeros((len(v), 0, len(block.rows[q]))), v)
                 for q, v in level.items()
                 if q in block.rows
             ]
             for level in self.noise.variance
         ]
-        return diffuse.spread(self.tree, levels, block.size)
+        return vector_least_squares.spread(self.tree, levels, block.size)
 
-    def _scalar_spread(self, block: Block) -> diffuse.Spread:
+    def _scalar_spread(self, block: Block) -> vector_least_squares.Spread:
         """As `_vector_spread`, of numbers."""
         tree, precision = self.tree, np.zeros(self.tree.n_nodes)
         for index, level in enumerate(self.noise.variance):
@@ -152,14 +151,14 @@ class AnswerErrors:
         u, share = gains.variance, all_shares(gains.shares, tree)
         unknown = np.zeros(tree.n_nodes) if open_ends is None else open_ends
 
-        def known(finite: FloatArray, without_end: FloatArray) -> diffuse.Known:
-            return diffuse.Known(
+        def known(finite: FloatArray, without_end: FloatArray) -> vector_least_squares.Known:
+            return vector_least_squares.Known(
                 np.zeros((len(finite), 0, 1)), finite[:, None, None], without_end[:, None, None], finite
             )
 
         levels = [tree.level(index) for index in range(tree.n_levels)]
         families = [tree.families(index) for index in range(tree.n_levels - 1)]
-        return diffuse.Spread(
+        return vector_least_squares.Spread(
             [known(u[nodes], unknown[nodes]) for nodes in levels],
             [known(one.total(u[one.children]), one.total(unknown[one.children])) for one in families],
             [share[nodes, None, None] for nodes in levels[1:]],

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
-from topdown.projection import diffuse
+from topdown.projection import vector_least_squares
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
 from topdown.uncertainty.laws.error_law import Shape
 from topdown.uncertainty.laws.error_moments import NO_NOISE, laws_of_nodes
@@ -182,7 +182,7 @@ def alike_nodes(errors: AnswerErrors) -> tuple[IntArray, IntArray, float]:
     near += [np.log1p(counted) / _NUMBERS for counted in (children, children[parent])]
     for number in range(len(errors.components.blocks)):
         spread = errors.spread(number)
-        known = [one.finite for one in diffuse.settled(tree, spread)]
+        known = [one.finite for one in vector_least_squares.settled(tree, spread)]
         above = [known[0]]
         for index, gain in enumerate(spread.gains):
             place = tree.parent[tree.level(index + 1)] - tree.level(index).start

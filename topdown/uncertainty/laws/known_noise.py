@@ -15,7 +15,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import groups, law_of, levels_taken
-from topdown.projection.several import answers_by_level
+from topdown.projection.solver_inputs import answers_by_level
 from topdown.uncertainty.laws.shared_laws import Alike
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema

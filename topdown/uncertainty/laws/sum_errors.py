@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.projection import diffuse
 from topdown.projection.histograms import BlockCovariance
+from topdown.projection.vector_least_squares import Spread
 
 
 class Weighted(NamedTuple):
@@ -93,7 +93,7 @@ class Brought(NamedTuple):
     m: list[FloatArray]
 
 
-def brought(entries: list[Touched], known: diffuse.Spread, tree: Tree, size: int) -> Brought:
+def brought(entries: list[Touched], known: Spread, tree: Tree, size: int) -> Brought:
     """The weights of sums, brought to the root."""
     found = Brought([], [])
     m = np.zeros((len(entries[-1].of), size, size))
@@ -108,9 +108,7 @@ def brought(entries: list[Touched], known: diffuse.Spread, tree: Tree, size: int
     return Brought(found.b[::-1], found.m[::-1])
 
 
-def covariances(
-    entries: list[Touched], weights: Brought, known: diffuse.Spread, tree: Tree, number: int
-) -> BlockCovariance:
+def covariances(entries: list[Touched], weights: Brought, known: Spread, tree: Tree, number: int) -> BlockCovariance:
     """The covariances of so many (``number``) sums of a block's coordinates, finite and diffuse parts, both (sums, m,
     m)."""
     size = weights.b[0].shape[-1]
@@ -144,7 +142,7 @@ def untouched(entries: list[Touched], level: int, tree: Tree) -> IntArray:
     return np.asarray(sizes - np.bincount(entries[level].above, minlength=len(above.of)))
 
 
-def with_nodes(entries: list[Touched], weights: Brought, known: diffuse.Spread, tree: Tree) -> list[FloatArray]:
+def with_nodes(entries: list[Touched], weights: Brought, known: Spread, tree: Tree) -> list[FloatArray]:
     """By level the covariances (entries, m, m) of sums with the nodes that they touch; the first coordinate is the
     sum's."""
     found: list[FloatArray] = []

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection import diffuse
 from topdown.projection.components import Block, Component, Components
 from topdown.projection.patterns import Patterns
+from topdown.projection.vector_least_squares import Known, independent, inverse, update
 from topdown.workload import DETAILED, Query
 
 _PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-6, 1e-8
@@ -99,7 +99,7 @@ class Own:
         """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
         if not self.precision:
             return np.zeros_like(x), np.zeros_like(x)
-        from topdown.projection.information_kernel import add_slope
+        from topdown.projection.precision_kernel import add_slope
 
         x = np.ascontiguousarray(x)
         found, size = np.zeros(x.shape), np.zeros(x.shape)
@@ -135,9 +135,7 @@ class FromBelow:
     openness: _Openness
 
     @classmethod
-    def of_known(
-        cls, state: list[diffuse.Known], blocks: Sequence[tuple[Component, Block]], patterns: Patterns
-    ) -> FromBelow:
+    def of_known(cls, state: list[Known], blocks: Sequence[tuple[Component, Block]], patterns: Patterns) -> FromBelow:
         """From what is known of a level's ``blocks``."""
         components, is_open = patterns.components, np.zeros(len(state[0].mean), np.bool_)
         table = np.zeros((len(is_open), patterns.count))
@@ -211,7 +209,7 @@ def climb(
     tree: Tree,
     measured: list[dict[Query, Answers]],
     patterns: Patterns,
-    leaves: list[diffuse.Known] | None = None,
+    leaves: list[Known] | None = None,
     highest: int = 0,
 ) -> list[Information]:
     """`known` with the leaves as the start, from the level ``highest`` down.
@@ -234,9 +232,9 @@ def known_above(
     tree: Tree,
     measured: list[dict[Query, Answers]],
     patterns: Patterns,
-    leaves: list[diffuse.Known] | None = None,
+    leaves: list[Known] | None = None,
     highest: int = 0,
-) -> Iterator[list[diffuse.Known]]:
+) -> Iterator[list[Known]]:
     """What is known, block by block, of every level above the leaves, the lowest of them first, ``highest`` the last.
 
     ``leaves`` as in `climb`. Raises `Contradiction` for exact answers that no table has.
@@ -248,9 +246,7 @@ def known_above(
         here = _rotated(measured[index], components)
         sums = _Leaves.of(measured[-1], families, components) if not state else None
         totals = [
-            sums.total(component, block, components)
-            if sums is not None
-            else diffuse.Known(*(families.total_rows(getattr(state[number], part)) for part in diffuse.PARTS))
+            sums.total(component, block, components) if sums is not None else state[number].totals(families)
             for number, (component, block) in enumerate(components.blocks)
         ]
         for (component, block), known in zip(components.blocks, totals, strict=True):
@@ -288,29 +284,29 @@ class _Leaves(NamedTuple):
             level = {q: Answers(families.total_rows(a.values), families.total(a.variance)) for q, a in level.items()}
         return cls(_rotated(level, components), families, alike)
 
-    def total(self, component: Component, block: Block, components: Components) -> diffuse.Known:
+    def total(self, component: Component, block: Block, components: Components) -> Known:
         families = self.families
         if self.alike:
-            known = diffuse.Known.nothing(len(families.sizes), component.copies, block.size)
+            known = Known.nothing(len(families.sizes), component.copies, block.size)
             known.diffuse *= families.sizes[:, None, None]
             _take(known, self.rotated, component, block, components, families.parents.start)
             return known
-        known = diffuse.Known.nothing(int(families.sizes.sum()), component.copies, block.size)
+        known = Known.nothing(int(families.sizes.sum()), component.copies, block.size)
         _take(known, self.rotated, component, block, components, families.children.start)
-        return diffuse.Known(*(families.total_rows(getattr(known, part)) for part in diffuse.PARTS))
+        return known.totals(families)
 
 
 def _take(
-    known: diffuse.Known, answers: _Rotated, component: Component, block: Block, components: Components, first: int
+    known: Known, answers: _Rotated, component: Component, block: Block, components: Components, first: int
 ) -> None:
     """Take what ``answers`` say of a block into ``known``, whose first node is ``first``."""
     for query, (table, variance) in answers.items():
         if query in block.rows:
             taken = components.taken(query, table, component)
-            diffuse.update(known, diffuse.independent(block.rows[query], taken, variance), first)
+            update(known, independent(block.rows[query], taken, variance), first)
 
 
-def _precision(known: diffuse.Known) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+def _precision(known: Known) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     """The precision (nodes, m, m) in the directions that are known; of which nodes (nodes,) any is not.
 
     An exact direction has some precision, whatever it is: `Conditions` hold it, and matrices stay positive definite.
@@ -318,7 +314,7 @@ def _precision(known: diffuse.Known) -> tuple[FloatArray, npt.NDArray[np.bool_]]
     is_open: npt.NDArray[np.bool_] = np.asarray(known.diffuse.any(axis=(1, 2)))
     closed = np.broadcast_to(np.eye(known.finite.shape[-1]), known.finite.shape)
     if is_open.any():
-        _, closed = diffuse.inverse(known.diffuse)
-    precision, nothing = diffuse.inverse(closed @ known.finite @ closed, known.scale)
+        _, closed = inverse(known.diffuse)
+    precision, nothing = inverse(closed @ known.finite @ closed, known.scale)
     usual = np.divide(1.0, known.scale, out=np.ones_like(known.scale), where=known.scale > 0)
     return precision + usual[:, None, None] * (closed @ nothing @ closed), is_open

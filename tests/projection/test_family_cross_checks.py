@@ -10,11 +10,11 @@ import pytest
 import topdown as td
 from support.histograms import random_tree
 from topdown.errors import ProjectionError
-from topdown.projection import family_crosscheck
+from topdown.projection import cross_checks, cvxpy_programs
+from topdown.projection.cross_checks import cross_check_families
 from topdown.projection.families import LEAST_SQUARES, Descent, Family, Solved, Sparse, descend, solve_compiled
-from topdown.projection.family_crosscheck import cross_check_families
-from topdown.projection.method import METHODS, Method
-from topdown.projection.several import descent_of
+from topdown.projection.method import METHODS, CvxpySolver, Method
+from topdown.projection.solver_inputs import descent_of
 
 METHOD = METHODS["gls-top-down"]
 
@@ -50,7 +50,7 @@ def test_a_solution_that_is_off_is_told_apart(solved: tuple[Descent, Method, lis
 def test_of_many_families_a_random_part_is_solved(
     solved: tuple[Descent, Method, list[Sparse]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(family_crosscheck, "_MOST_VARIABLES", 60)
+    monkeypatch.setattr(cross_checks, "_MOST_VARIABLES", 60)
     found = cross_check_families(*solved, rng=np.random.default_rng(1))
     assert "of" in found.scope
     assert found.agrees
@@ -59,20 +59,20 @@ def test_of_many_families_a_random_part_is_solved(
 def test_a_solver_that_gives_up_is_followed_by_others(
     solved: tuple[Descent, Method, list[Sparse]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = family_crosscheck.solve_by_cvxpy
+    right = cvxpy_programs.solve_family
 
-    def moody(program: Family, *, solver: str, options: dict[str, object]) -> Solved:
-        if solver == "OSQP":
+    def moody(program: Family, solver: CvxpySolver) -> Solved:
+        if solver.name == "OSQP":
             raise ProjectionError("gave up")
-        return right(program, solver=solver, options=options)
+        return right(program, solver)
 
-    monkeypatch.setattr(family_crosscheck, "solve_by_cvxpy", moody)
+    monkeypatch.setattr(cvxpy_programs, "solve_family", moody)
     assert cross_check_families(*solved).solver == "CLARABEL"
 
-    def sulky(program: Family, *, solver: str, options: dict[str, object]) -> Solved:
-        raise ProjectionError(f"{solver} gave up")
+    def sulky(program: Family, solver: CvxpySolver) -> Solved:
+        raise ProjectionError(f"{solver.name} gave up")
 
-    monkeypatch.setattr(family_crosscheck, "solve_by_cvxpy", sulky)
+    monkeypatch.setattr(cvxpy_programs, "solve_family", sulky)
     with pytest.raises(ProjectionError, match="OSQP gave up"):
         cross_check_families(*solved)
 
@@ -87,5 +87,5 @@ def test_where_nobody_is_there_is_nothing_to_solve() -> None:
     }
     measurements = td.Measurements.from_answers(geography, schema, answers)
     descent = descent_of(measurements, METHODS["top-down"], "variance")
-    found, _ = descend(descent, LEAST_SQUARES)
+    found = descend(descent, LEAST_SQUARES).histograms
     assert cross_check_families(descent, METHODS["top-down"], found).agrees

@@ -10,8 +10,8 @@ import pytest
 import topdown as td
 from support.trees import measurements
 from topdown.geography.tree import Tree
-from topdown.projection import crosscheck
-from topdown.projection.crosscheck import cross_check
+from topdown.projection import cross_checks
+from topdown.projection.cross_checks import cross_check
 
 
 def noisy(tree: Tree, seed: int = 3) -> td.Measurements:
@@ -36,7 +36,7 @@ def test_a_small_tree_is_solved_whole(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["top-down", "gls", "gls-top-down", "joint"])
 def test_subtrees_of_a_large_tree_agree(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crosscheck, "WHOLE", 60)
+    monkeypatch.setattr(cross_checks, "WHOLE", 60)
     tree = Tree.from_family_sizes([[9], [5] * 9, [2, 3, 1] * 15])
     measured = noisy(tree)
     check = cross_check(measured, td.project(measured, method), rng=np.random.default_rng(1))
@@ -48,7 +48,7 @@ def test_subtrees_of_a_large_tree_agree(method: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("whole", [10_000, 4])
 @pytest.mark.parametrize("method", ["top-down", "gls", "gls-top-down", "joint"])
 def test_a_wrong_estimate_is_told_apart(method: str, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crosscheck, "WHOLE", whole)
+    monkeypatch.setattr(cross_checks, "WHOLE", whole)
     measured = noisy(SMALL)
     right = td.project(measured, method)
     # Consistent still: a county in every state takes from its sibling; the state with one is left alone.

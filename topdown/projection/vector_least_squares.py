@@ -12,6 +12,7 @@ Arrays have nodes first: vectors (nodes, copies, m), one covariance (nodes, m, m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,15 @@ class Known:
         """No direction of any vector is known."""
         eye = np.broadcast_to(np.eye(size), (nodes, size, size))
         return cls(np.zeros((nodes, copies, size)), np.zeros((nodes, size, size)), np.array(eye), np.zeros(nodes))
+
+    @classmethod
+    def together(cls, pieces: Sequence[Known]) -> Known:
+        """What is known of the nodes of several pieces, one after another."""
+        return cls(*(np.concatenate([getattr(one, part) for one in pieces]) for part in PARTS))
+
+    def totals(self, families: Families) -> Known:
+        """What is known of the sums of ``families``, whose children these are."""
+        return Known(*(families.total_rows(getattr(self, part)) for part in PARTS))
 
 
 PARTS = ("mean", "finite", "diffuse", "scale")
@@ -191,9 +201,7 @@ def solve(
         families, below = tree.families(index), levels[index + 1]
         gain = _regression(below, sums[index], families)
         found.append(_conditioned(below, sums[index], found[index], families, gain))
-    return Known(
-        *(np.concatenate([getattr(k, name) for k in found]) for name in ("mean", "finite", "diffuse", "scale"))
-    )
+    return Known.together(found)
 
 
 def spread(tree: Tree, measured: list[list[Measured]], size: int) -> Spread:
@@ -226,7 +234,7 @@ def _upward(
         nodes = tree.level(index)
         known = Known.nothing(nodes.stop - nodes.start, copies, size)
         if levels:
-            total = Known(*(tree.families(index).total_rows(getattr(levels[-1], part)) for part in PARTS))
+            total = levels[-1].totals(tree.families(index))
             sums.append(total)
             known = Known(*(np.array(getattr(total, part)) for part in PARTS))
         begin = starts[index]
