@@ -88,18 +88,19 @@ class Intervals:
         """What ``nodes`` of a ``level`` tell of a truth of 0; keeps what their children need of them."""
         variance = self.laws.settled(variance)
         deviation = np.sqrt(variance)
-        self._keep(nodes, x, deviation)
+        self._keep(nodes, x, variance)
         p, known = np.ones(x.shape), (deviation > 0) & np.isfinite(deviation)
         seen = np.divide(x, deviation, out=np.zeros(x.shape), where=known).reshape(-1)
         for shape, places in self.laws.places(nodes, known):
             p.reshape(-1)[places] = interval(shape, self.alpha).p_of_zero(seen[places])
         return self._low(p, variance, level)
 
-    def _keep(self, nodes: slice, x: FloatArray, deviation: FloatArray) -> None:
+    def _keep(self, nodes: slice, x: FloatArray, variance: FloatArray) -> None:
         """Keep what the children of ``nodes`` need of them."""
         if nodes.start >= self.tree.n_families:
             return
-        known, caps = np.isfinite(deviation), np.zeros(x.shape)
+        deviation, caps = np.sqrt(variance), np.zeros(x.shape)
+        known = np.isfinite(deviation)
         for shape, places in self.laws.places(nodes, known & (deviation > 0)):
             caps.reshape(-1)[places] = interval(shape, self.alpha).cap
         self.above[nodes] = deviation
@@ -129,16 +130,15 @@ class Intervals:
         parent = self.tree.parent[nodes]
         return np.where(parent[:, None] < 0, np.inf, values[np.maximum(parent, 0)])
 
-    def _tested(self, nodes: slice, x: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The truths that are kept at ``nodes``, from lower to upper, within what their parents can be; and P(X >= x)
-        under a truth of 0. ``upper`` is infinite where nothing limits it; without noise both ends are 0."""
-        deviation = np.sqrt(variance)
+    def _test(self, nodes: slice, x: FloatArray, variance: FloatArray, bounds: Bounds, p: FloatArray) -> None:
+        """Fill ``bounds`` with the truths that are kept at ``nodes``, within what their parents can be, and ``p`` with
+        P(X >= x) under a truth of 0. ``upper`` is infinite where nothing limits it; without noise both ends are 0."""
+        deviation, (lower, upper) = np.sqrt(variance), bounds
         known = (deviation > 0) & np.isfinite(deviation)
         above = self._of_parents(self.above, nodes)
         capped = (above < CAPPED_BELOW * deviation) | np.isinf(deviation)
         costs = (capped & (above > 0)).reshape(-1)
-        lower, upper, p = np.zeros(x.shape), np.zeros(x.shape), np.ones(x.shape)
-        upper[np.isinf(deviation)] = np.inf
+        lower[...], upper[...], p[...] = 0.0, np.where(np.isinf(deviation), np.inf, 0.0), 1.0
         flat, sd = x.reshape(-1), deviation.reshape(-1)
         for shape, places in self.laws.places(nodes, known):
             for part, alpha in self._alphas(places, costs):
@@ -149,7 +149,6 @@ class Intervals:
                 p.reshape(-1)[part] = rule.p_of_zero(seen)
         if capped.any():
             np.minimum(upper, self._of_parents(self.ceiling, nodes), out=upper, where=capped)
-        return lower, upper, p
 
     def _alphas(self, places: IntArray, costs: npt.NDArray[np.bool_]) -> Iterator[tuple[IntArray, float]]:
         """``places`` with the chance of missing that is left to them: where their parents' limit ``costs`` a part of
@@ -170,10 +169,11 @@ class Intervals:
         All (nodes x columns). ``upper`` is infinite where nothing limits it.
         """
         variance = self.laws.settled(variance)
-        lower, upper, p = self._tested(nodes, x, variance)
+        bounds, p = Bounds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
+        self._test(nodes, x, variance, bounds, p)
         level = np.searchsorted(self.tree.level_offsets, np.arange(nodes.start, nodes.stop), side="right") - 1
-        lower[p > self.rejected[level]] = 0.0
-        return _whole(x, variance, Bounds(lower, upper), released)
+        bounds.lower[p > self.rejected[level]] = 0.0
+        return _whole(x, variance, bounds, released)
 
 
 def intervals(
@@ -199,8 +199,8 @@ def intervals(
         parts = list(found.parts(level, min(_NUMBERS_AT_ONCE, _NUMBERS_IN_CACHE)))
 
         def tested(part: slice, level: slice = level) -> _Low:
-            found._keep(part, x[part], np.sqrt(variance[part]))
-            bounds.lower[part], bounds.upper[part], p[part] = found._tested(part, x[part], variance[part])
+            found._keep(part, x[part], variance[part])
+            found._test(part, x[part], variance[part], Bounds(bounds.lower[part], bounds.upper[part]), p[part])
             return found._low(p[part], variance[part], level)
 
         found._reject(index, list(map_ordered(tested, parts, executor)))
