@@ -57,8 +57,8 @@ def made_margins(
     laws: Future[AnswerLaws | None] | None = None,
 ) -> MadeMargins:
     """The margins that ``output`` asks for of what was made of ``measurements``, with ``tables`` or without, by threads
-    of ``executor``; ``of_tables``: what `table_intervals` found, ``laws``: what `laws_beforehand` is finding, where that
-    was asked before.
+    of ``executor``; ``of_tables``: what `table_intervals` found, ``laws``: what `laws_beforehand` is finding, where
+    that was asked before.
 
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
