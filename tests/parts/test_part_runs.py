@@ -172,6 +172,7 @@ def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> 
     [
         ('[output]\n', '[output]\nestimates = true\n', "output.estimates"),
         ('[output]\n', '[output]\nwide = true\n', "output.wide"),
+        ('[output]\n', '[output]\nmargins = { levels = ["state"] }\n', "output.margins"),
         ('[output]\n', '[projection]\nweights = "uniform"\n[output]\n', "projection.weights"),
         ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
         ('[output]\n', '[output]\nexports = ["nmf"]\n', "output.exports asks for the measurements"),

@@ -82,7 +82,7 @@ class Margins:
     def _at(self, values: Callable[[Any], FloatArray], nodes: Any) -> FloatArray:
         if self.at is None:
             return values(nodes)
-        chosen = np.arange(self.geography.n_nodes)[nodes]
+        chosen = np.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
         found = np.full((len(chosen), self.lower.shape[1]), np.nan)
         known = np.isin(levels_of(self.geography, nodes), self.at)
         found[known] = values(chosen[known])
