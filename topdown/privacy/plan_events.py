@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from topdown.privacy.accounting import Event, ExactEvent, PureEvent
 from topdown.privacy.bounds import NONE
-from topdown.privacy.plan_facts import PlanFacts
 from topdown.workload import DETAILED
 
+if TYPE_CHECKING:
+    from topdown.privacy.plan import Plan
 
-def level_events(plan: PlanFacts, level: str) -> list[Event]:
+
+def level_events(plan: Plan, level: str) -> list[Event]:
     """One event for every query that a level is asked, in the plan's order. The plan has its shares."""
     labels: dict[str, Any] = {"level": level, "unit": plan.unit, "neighbours": plan.neighbours}
     if level in plan.invariants:
