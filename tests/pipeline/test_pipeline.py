@@ -20,6 +20,7 @@ from support.crash import PUBLIC, measured
 from support.places import REPOSITORY, RUN_TOML
 from support.trees import geography
 from topdown.config import RunConfig, load_config
+from topdown.config.derivation import Output
 from topdown.errors import BudgetError, ConfigError, DataError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.machine.files import file_digest
@@ -446,10 +447,10 @@ def test_laws_that_are_found_beforehand_change_nothing(toy_run: Path, monkeypatc
     shutil.rmtree(public)
     asked, is_begun, projected = [], threading.Event(), derivation.projected
 
-    def laws(measurements: td.Measurements, confidence: float) -> AnswerLaws | None:
-        asked.append(confidence)
+    def laws(measurements: td.Measurements, output: Output) -> AnswerLaws | None:
+        asked.append(output.confidence)
         is_begun.set()
-        return laws_beforehand(measurements, confidence)
+        return laws_beforehand(measurements, output)
 
     def projected_meanwhile(*given: Any, **options: Any) -> Any:
         assert is_begun.wait(60)
@@ -472,7 +473,7 @@ def test_laws_that_nobody_has_begun_to_find_are_found_when_they_are_wanted() -> 
     estimates = {"unbiased": td.project(measurements, "gls")}
     release = td.round_counts(td.project(measurements), source=td.SeededSource(2))
     waiting: Future[AnswerLaws | None] = Future()
-    alone, found = (made_margins(measurements, estimates, release, 0.9, laws=laws) for laws in (None, waiting))
+    alone, found = (made_margins(measurements, estimates, release, Output(), laws=laws) for laws in (None, waiting))
     assert waiting.cancelled()
     assert found.margins is not None
     assert alone.margins is not None

@@ -35,6 +35,8 @@ RUNS = {
     "without": PRIVACY + "[projection]\ncross_check = false\n[output]\ncsv = false\n",
     "every table": PRIVACY + "[output]\nwide = true\nestimates_csv = true\n",
     "tables": PRIVACY + '[output]\ntables = ["detailed", "total"]\nestimates_csv = true\n',
+    "some margins": PRIVACY + '[output]\ntables = ["total"]\nmargins = { levels = ["state"] }\n',
+    "no margins": PRIVACY + '[output]\ntables = ["total"]\nmargins = false\n',
     "queries": '[privacy]\nepsilon = 1\n[privacy.shares]\nnation = { total = "1/4" }\nstate = { detailed = "1/4" }\n'
     'county = { detailed = "1/4", any = "1/4" }\n[schema]\nage = ["adults", "children"]\n[recodes.age]\n'
     'any = { all = ["adults", "children"] }\n[output]\ntables = ["age"]\n',

@@ -6,17 +6,18 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from topdown.config.section import Section
 from topdown.errors import ConfigError, require_known
 from topdown.projection.method import nonnegative_methods
+from topdown.workload.answer_tables import CELLS
 
 
 def _non_negative(method: str) -> str:
@@ -48,6 +49,22 @@ class Projection(Section):
     """The solver of the second solution: any that cvxpy finds installed."""
 
 
+def _choice(margins: Any) -> Any:
+    """``margins``, where it is true, false, or names levels, tables or both."""
+    if isinstance(margins, bool):
+        return margins
+    if not isinstance(margins, dict) or not margins:
+        raise ValueError('give true, false, or levels and tables, such as { levels = ["county"] }')
+    for key, names in margins.items():
+        try:
+            require_known(key, ("levels", "tables"), "key")
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise ValueError(f"give {key} as a list of one name at least; margins = false writes none")
+    return margins
+
+
 class Output(Section):
     """Where the release goes, and which files it has."""
 
@@ -66,9 +83,30 @@ class Output(Section):
     estimates beside it."""
     confidence: float = Field(default=0.9, gt=0.5, lt=1.0)
     """The confidence of the margins of error, above 0.5 and below 1."""
+    margins: Annotated[bool | dict[Literal["levels", "tables"], list[str]], BeforeValidator(_choice)] = True
+    """Write margins of error: true for all, false for none, or at some levels and for some tables alone, of those in
+    output.tables and "cells" (of release.* and estimates.*). What is left out of the two is all. At other levels the
+    columns are empty, other tables have none, and neither takes time. `td.margins` and `topdown query` tell all of them
+    from the measurements, whatever is written."""
     exports: list[str] = Field(default_factory=list)
     """Other forms in which the release is written, as `topdown export` does, into the folder exports/ beside public/.
     Section [exports] says what they need."""
+
+    def with_margins(self, key: Literal["levels", "tables"], known: Iterable[str]) -> tuple[str, ...]:
+        """Those of the ``known`` levels or tables that have margins of error."""
+        chosen = {} if self.margins is True else self.margins or {key: []}
+        return tuple(name for name in known if name in chosen.get(key, [name]))
+
+    def require_margins(self, levels: Sequence[str], *, cells: bool) -> None:
+        """Refuse margins of error at levels that there are not, and of tables that are not written; ``cells``: whether
+        there may be some of all cells. Raises `ConfigError`."""
+        known = {"levels": levels, "tables": [*self.tables, *([CELLS] if cells else [])]}
+        for key, names in self.margins.items() if isinstance(self.margins, dict) else ():
+            for name in names:
+                try:
+                    require_known(name, known[key], key[:-1])
+                except ConfigError as error:
+                    raise ConfigError(f"output.margins.{key}: {error}") from None
 
 
 class OutputWithRecords(Output):
@@ -149,7 +187,10 @@ class DerivationConfig(Section):
                 "output.exports",
                 "exports",
             ),
-            "how likely the margins of error beside the numbers hold": ("output.confidence",),
+            "how likely the margins of error beside the numbers hold, and which are written": (
+                "output.confidence",
+                "output.margins",
+            ),
             "what catalogues are told": ("catalogue",),
             "how the numbers are checked: a check that failed may be repeated by another solver": (
                 "projection.cross_check",

@@ -31,6 +31,7 @@ EXAMPLES = {
     "projection": '[projection]\nmethod = "gls-top-down"',
     "projection.order": '[projection.order]\nnation = ["total"]\nstate = ["total"]',
     "output": '[output]\ndirectory = "output"\ntables = ["age * sex"]',
+    "output.margins": '[output.margins]\nlevels = ["county", "tract"]\ntables = ["age * sex"]',
     "catalogue": '[catalogue]\npublisher = "Office of Statistics"\nlicence = "CC-BY-4.0"\nperiod = "2020-04-01"',
     "exports": '[exports]\ngeometry = "counties.geojson"\nquery = "total"',
     "measurements": '[measurements]\npath = "output/public"',

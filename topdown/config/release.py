@@ -143,6 +143,11 @@ class RunConfig(DerivationConfig):
                 answer_tables(self.output.tables, self.schema_of_cells)
             except ConfigError as error:
                 found.append(f"output.tables: {error}")
+            try:
+                cells = not self.asks_queries or self.output.estimates is True
+                self.output.require_margins(self.geography.level_names, cells=cells)
+            except ConfigError as error:
+                found.append(str(error))
         if found:
             raise ValueError("; ".join(found))
         return self

@@ -8,7 +8,7 @@ arrays whose *last* axis runs over its nodes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -175,6 +175,13 @@ class Tree:
         """The nodes of level ``index`` (the root is level 0; -1 is the leaves)."""
         index = range(self.n_levels)[index]
         return slice(int(self.level_offsets[index]), int(self.level_offsets[index + 1]))
+
+    def within(self, nodes: slice, levels: Iterable[int]) -> Iterator[slice]:
+        """Of ``nodes`` those at every one of ``levels`` that has some of them."""
+        for level in map(self.level, levels):
+            part = slice(max(nodes.start, level.start), min(nodes.stop, level.stop))
+            if part.start < part.stop:
+                yield part
 
     def families(self, index: int) -> Families:
         """The families whose parents stand at level ``index`` (0 to L - 2)."""

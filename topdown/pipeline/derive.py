@@ -79,16 +79,15 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
         folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))
         laws = None
         if pool is not None and finds_laws_early(measurements.geography.tree):
-            laws = pool.submit(laws_beforehand, measurements, config.output.confidence)
+            laws = pool.submit(laws_beforehand, measurements, config.output)
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
         with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
-            confidence = config.output.confidence
             found = made_margins(
                 measurements,
                 made.estimates,
                 made.release,
-                confidence,
+                config.output,
                 tables,
                 threads,
                 of_tables=made.of_tables,
@@ -188,7 +187,7 @@ def projected(
                 solving.result()  # Of two failures the same one is told, whoever works.
             linear = estimating.result()
             # Here, and not in that thread: once the families are solved, two tables are worked on at once.
-            intervals = table_intervals(measurements, linear, config.output.confidence, tables, pool)
+            intervals = table_intervals(measurements, linear, config.output, tables, pool)
             beside["unbiased"] = linear
         whole, again = solving.result()
     with stages.stage("rounding"):

@@ -12,6 +12,7 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, NamedTuple
 
+from topdown.config.derivation import Output
 from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
@@ -24,13 +25,14 @@ from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margin_words import OF_CELLS, OF_QUERIES, describe_margins
 from topdown.uncertainty.margins import Margins, Reach, margins_of
-from topdown.workload.answer_tables import AnswerTable
+from topdown.workload.answer_tables import CELLS, AnswerTable
 
 _ELSEWHERE = (
     "several queries were measured, and neither the estimates of all cells (output.estimates) nor tables "
     "(output.tables) are published, in which what has no records has a row; td.margins and topdown query compute "
     "margins from the measurements"
 )
+_NOT_WRITTEN = "output.margins = false; td.margins and topdown query compute margins from the measurements"
 
 
 class MadeMargins(NamedTuple):
@@ -47,68 +49,102 @@ def made_margins(
     measurements: Measurements,
     estimates: Mapping[str, object],
     release: Release,
-    confidence: float,
+    output: Output,
     tables: Sequence[AnswerTable] = (),
     executor: Executor | None = None,
     *,
     of_tables: dict[str, Intervals] | None = None,
     laws: Future[AnswerLaws | None] | None = None,
 ) -> MadeMargins:
-    """The margins at ``confidence`` of what was made of ``measurements``, with ``tables`` or without, by threads of
-    ``executor``; ``of_tables``: what `table_intervals` found, ``laws``: what `laws_beforehand` is finding, where that
-    was asked before.
+    """The margins that ``output`` asks for of what was made of ``measurements``, with ``tables`` or without, by threads
+    of ``executor``; ``of_tables``: what `table_intervals` found, ``laws``: what `laws_beforehand` is finding, where
+    that was asked before.
 
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
     """
-    reason = no_margins(measurements)
-    linear = estimates.get("unbiased")
+    reason = no_margins(measurements) if output.margins else _NOT_WRITTEN
+    confidence, linear = output.confidence, estimates.get("unbiased")
     if reason is not None:
-        reach = Reach.of(measurements, confidence) if tables else Reach(1.0 - confidence)
+        reach = Reach.of(measurements, confidence) if tables and output.margins else Reach(1.0 - confidence)
         return MadeMargins(None, {}, reach, describe_margins(confidence, reason))
     # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
     found = None if laws is None or laws.cancel() else laws.result()
-    known = AnswerLaws.of(measurements) if found is None else found
+    known = _laws(measurements, output) if found is None else found
     reach = Reach.of(measurements, confidence, known) if tables else Reach(1.0 - confidence)
     if of_tables is None:
-        of_tables = table_intervals(measurements, linear, confidence, tables, executor, known)
+        of_tables = table_intervals(measurements, linear, output, tables, executor, known)
     several = bool(measurements.others)
-    if several and (not isinstance(linear, Estimate) or linear.variance is None):
-        said = describe_margins(confidence, None, OF_QUERIES) if of_tables else describe_margins(confidence, _ELSEWHERE)
-        return MadeMargins(None, of_tables, reach, said)
-    cells = linear if isinstance(linear, Estimate) else None
-    margins = margins_of(measurements, release, confidence=confidence, linear=cells, laws=known, executor=executor)
-    said = describe_margins(confidence, None, OF_QUERIES if several else OF_CELLS)
+    cells, margins = linear if isinstance(linear, Estimate) else None, None
+    if output.with_margins("tables", [CELLS]) and not (several and (cells is None or cells.variance is None)):
+        margins = margins_of(
+            measurements,
+            release,
+            confidence=confidence,
+            linear=cells,
+            laws=known,
+            executor=executor,
+            levels=None if output.margins is True else _levels(measurements, output),
+        )
+    reason = _ELSEWHERE if margins is None and not of_tables else None
+    where = _where(measurements, output, [*of_tables, *([] if margins is None else [CELLS])])
+    said = describe_margins(confidence, reason, OF_QUERIES if several else OF_CELLS, where)
     return MadeMargins(margins, of_tables, reach, said)
 
 
-def laws_beforehand(measurements: Measurements, confidence: float) -> AnswerLaws | None:
+def _levels(measurements: Measurements, output: Output) -> list[int]:
+    """The numbers of the levels that have margins, root first."""
+    levels = measurements.geography.levels
+    return [levels.index(level) for level in output.with_margins("levels", levels)]
+
+
+def _laws(measurements: Measurements, output: Output) -> AnswerLaws:
+    """The laws of errors down to the last level that has margins."""
+    last = measurements.geography.tree.level(_levels(measurements, output)[-1]).stop
+    return AnswerLaws.of(measurements).of_first(last)
+
+
+def _where(measurements: Measurements, output: Output, tables: Sequence[str]) -> str:
+    """Which margins a release has that has not all, in words."""
+    if output.margins is True:
+        return ""
+    levels = output.with_margins("levels", measurements.geography.levels)
+    return (
+        f" Of these tables alone there are margins: {', '.join(tables)} ({CELLS}: release.* and estimates.*); at these "
+        f"levels alone: {', '.join(levels)}. td.margins and topdown query compute others from the measurements."
+    )
+
+
+def laws_beforehand(measurements: Measurements, output: Output) -> AnswerLaws | None:
     """The laws of the cells' errors, with the tables by which their intervals are found: they follow from variances
     alone, and can be had before there is an estimate. None where there are none, or others."""
-    if measurements.others or no_margins(measurements) is not None:
+    if measurements.others or not output.margins or no_margins(measurements) is not None:
         return None
-    laws = AnswerLaws.of(measurements)
+    laws = _laws(measurements, output)
     for shape in laws.of_cells:
-        interval(shape, 1.0 - confidence)
+        interval(shape, 1.0 - output.confidence)
     return laws
 
 
 def table_intervals(
     measurements: Measurements,
     linear: object,
-    confidence: float,
+    output: Output,
     tables: Sequence[AnswerTable],
     executor: Executor | None = None,
     laws: AnswerLaws | None = None,
 ) -> dict[str, Intervals]:
-    """The intervals of ``tables`` about the estimates ``linear``, by the tables' names, several at once by threads of
-    ``executor``; none where there cannot be any. ``laws``: of the errors, where they are known."""
+    """The intervals that ``output`` asks for of ``tables`` about the estimates ``linear``, by the tables' names,
+    several at once by threads of ``executor``; none where there cannot be any. ``laws``: of the errors, where they are
+    known."""
+    tables = [table for table in tables if output.with_margins("tables", [table.name])]
     if not tables or not isinstance(linear, Estimate | LinearAnswers) or no_margins(measurements) is not None:
         return {}
-    known, tree = AnswerLaws.of(measurements) if laws is None else laws, measurements.geography.tree
+    known, tree = _laws(measurements, output) if laws is None else laws, measurements.geography.tree
+    levels = _levels(measurements, output)
 
     def found(table: AnswerTable) -> Intervals:
         columns = known.of_columns([(column.query, column.answer) for column in table.columns])
-        return Intervals.of(partial(estimated, table, linear), columns, tree, 1.0 - confidence)
+        return Intervals.of(partial(estimated, table, linear), columns, tree, 1.0 - output.confidence, levels)
 
     return {table.name: one for table, one in zip(tables, map_ordered(found, tables, executor), strict=True)}

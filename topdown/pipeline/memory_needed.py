@@ -31,7 +31,7 @@ from topdown.tables.format import Extent
 from topdown.tables.readers import extent_of
 from topdown.wording import shown_path
 from topdown.workload import Query
-from topdown.workload.answer_tables import answer_tables
+from topdown.workload.answer_tables import CELLS, answer_tables
 
 _WORD = 8
 """Bytes of a count, an estimate, a variance, a code."""
@@ -160,7 +160,7 @@ def of_whole(config: RunConfig, geography: Geography, extent: Extent | None = No
     block = _WORD * nodes * int(next(tree.blocks(cells)).stop)
     largest_family = int(np.diff(tree.child_offsets).max(initial=1))
     columns = sum(len(one.columns) for one in answer_tables(config.output.tables, config.schema_of_cells))
-    margins = not config.by_family
+    margins = not config.by_family and bool(config.output.with_margins("tables", [CELLS]))
     projecting = 3 * table + 6 * block + 25 * _WORD * (min(nodes, _AT_ONCE) + largest_family + tree.n_families)
     if config.by_family:
         children = int(tree.families(0).sizes.max(initial=0)) if tree.n_levels > 1 else 0

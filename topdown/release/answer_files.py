@@ -6,7 +6,7 @@ add up over units and over columns as these do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,25 +57,33 @@ def estimate_batches(
     linear_name: str,
     linear: Estimate | LinearAnswers,
     reach: Reach,
-    intervals: Intervals | None = None,
+    intervals: Intervals | None,
+    levels: Sequence[int],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows ``geoid, level, name, column, value, LINEAR, sd, moe[, lower, upper]`` for every unit and column of the
+    """Rows ``geoid, level, name, column, value, LINEAR, sd[, moe[, lower, upper]]`` for every unit and column of the
     table.
 
     ``value``: the released count; ``linear_name``: what the estimate by least squares is called; ``sd``: its standard
     deviation, ``moe`` its margin of error, as many of these as ``reach`` says, both missing where they are not known;
-    ``lower`` and ``upper``: the interval of the true count, where ``intervals`` are known.
+    ``lower`` and ``upper``: the interval of the true count, where ``intervals`` are known. These three are missing at
+    other levels than those numbered ``levels``, and there are no such columns where there are no such levels.
     """
     names = pa.array([column.name for column in table.columns])
+    columns = [(column.query, column.answer) for column in table.columns]
+    laws, ends = (None, []) if intervals is None else (intervals.laws, ["lower", "upper"])
     cells = max(query.schema.n_cells for query in table.queries)
     for nodes in runs(slice(0, release.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // (cells + len(names)))):
         values, variance = estimated(table, linear, nodes)
         with np.errstate(invalid="ignore"):
-            deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan).reshape(-1)
-        columns = [(column.query, column.answer) for column in table.columns]
-        margin = reach.multiples(nodes, columns).reshape(-1) * deviation
+            deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan)
         counts = table_counts(table, release, nodes)
-        ends = {} if intervals is None else _ends(intervals.at(nodes, values, variance, counts))
+        margins = {name: np.full(values.shape, np.nan) for name in ("moe", *ends) if levels}
+        for part in release.geography.tree.within(nodes, levels):
+            here = slice(part.start - nodes.start, part.stop - nodes.start)
+            margins["moe"][here] = reach.multiples(part, columns, laws) * deviation[here]
+            if intervals is not None:
+                bounds = intervals.at(part, values[here], variance[here], counts[here])
+                margins["lower"][here], margins["upper"][here] = bounds
         place = np.tile(np.arange(len(names), dtype=np.int32), nodes.stop - nodes.start)
         yield pa.RecordBatch.from_pydict(
             {
@@ -83,15 +91,10 @@ def estimate_batches(
                 "column": pa.DictionaryArray.from_arrays(pa.array(place), names),
                 "value": pa.array(counts.reshape(-1)),
                 linear_name: pa.array(values.reshape(-1)),
-                "sd": pa.array(deviation, from_pandas=True),
-                "moe": pa.array(margin, from_pandas=True),
-                **ends,
+                "sd": pa.array(deviation.reshape(-1), from_pandas=True),
+                **{name: pa.array(one.reshape(-1), from_pandas=True) for name, one in margins.items()},
             }
         )
-
-
-def _ends(bounds: tuple[FloatArray, FloatArray]) -> dict[str, pa.Array]:
-    return {name: pa.array(end.reshape(-1)) for name, end in zip(("lower", "upper"), bounds, strict=True)}
 
 
 def table_counts(table: AnswerTable, release: Release, nodes: slice) -> IntArray:

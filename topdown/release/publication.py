@@ -189,7 +189,10 @@ def tables_of(
         linear, reach = made.estimates[about.linear_name], about.reach
         assert not isinstance(linear, WholeProjection)  # nosec B101 # narrows a type: it has a name of its own
         assert reach is not None  # nosec B101 # narrows a type: parts alone have none
-        return estimate_batches(table, release, about.linear_name, linear, reach, made.intervals.get(table.name))
+        intervals, levels = made.intervals.get(table.name), release.geography.levels
+        at = [levels.index(one) for one in output.with_margins("levels", levels)]
+        at = at if output.with_margins("tables", [table.name]) else []
+        return estimate_batches(table, release, about.linear_name, linear, reach, intervals, at)
 
     for table in about.tables:
         counts, estimates = paths_of(table)
@@ -232,6 +235,6 @@ def _estimate_batches(estimates: Mapping[str, Estimate], margins: Margins | None
     (linear_name, linear), (name, non_negative) = estimates.items()
     columns: dict[str, Any] = {linear_name: linear.values, "variance": linear.variance}
     if margins is not None:
-        columns |= {"sd": margins.sd, "lower": margins.lower, "upper": margins.upper}
+        columns |= {name: margins.everywhere(getattr(margins, name)) for name in ("sd", "lower", "upper")}
     columns[name] = non_negative.values
     return tidy_batches(linear.geography, linear.cells, columns, units=True)

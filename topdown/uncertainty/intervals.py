@@ -6,7 +6,7 @@ the root, some nodes at a time: of a level's tests of a truth of 0 the guard has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -72,12 +72,20 @@ class Intervals:
         return cls(tree, laws, alpha, np.empty(shape), np.full(shape, np.inf), np.empty((tree.n_levels, shape[1])))
 
     @classmethod
-    def of(cls, estimated: Estimated, laws: ColumnLaws, tree: Tree, alpha: float) -> Intervals:
-        """For the estimates of columns that ``estimated`` gives."""
+    def of(
+        cls, estimated: Estimated, laws: ColumnLaws, tree: Tree, alpha: float, levels: Container[int] | None = None
+    ) -> Intervals:
+        """For the estimates of columns that ``estimated`` gives at the nodes that ``laws`` are of, which are those of
+        whole levels; ``levels``: the numbers of those at which intervals are asked for, None for all."""
         found = cls.begun(laws, tree, alpha)
-        for index in range(tree.n_levels):
+        for index in range(tree.level_of(len(laws.group) - 1) + 1):
             level = tree.level(index)
-            found._reject(index, [found._told(part, level, *estimated(part)) for part in found.parts(level)])
+            if levels is None or index in levels:
+                found._reject(index, [found._told(part, level, *estimated(part)) for part in found.parts(level)])
+                continue
+            for part in found.parts(level):
+                x, variance = estimated(part)
+                found._keep(part, x, laws.settled(variance))
         return found
 
     def parts(self, nodes: slice, most: int | None = None) -> Iterator[slice]:
@@ -184,19 +192,24 @@ def intervals(
     alpha: float,
     released: Released | None = None,
     executor: Executor | None = None,
+    levels: Container[int] | None = None,
 ) -> Bounds:
     """The intervals of all nodes, from their estimates ``x`` with ``variance``, 0 where they are exact, of which each
     misses with at most ``alpha``; with ``released`` values inside. All (nodes x columns); ``executor``: threads that
     may work on it.
 
+    ``levels``: the numbers of those at which they are found, None for all that ``x`` has; at the others nothing is.
     Of a node without noise its value; of one that nothing determines from 0 on. As `Intervals`, but that what is tested
     of a level is kept until it is told.
     """
     found = Intervals.begun(laws, tree, alpha)
     bounds, p = Bounds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
-    for index in range(tree.n_levels):
+    for index in range(tree.level_of(len(x) - 1) + 1):
         level = tree.level(index)
         parts = list(found.parts(level, min(_NUMBERS_AT_ONCE, _NUMBERS_IN_CACHE)))
+        if levels is not None and index not in levels:
+            do_all(lambda part: found._keep(part, x[part], variance[part]), parts, executor)
+            continue
 
         def tested(part: slice, level: slice = level) -> _Low:
             found._keep(part, x[part], variance[part])

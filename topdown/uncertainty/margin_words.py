@@ -15,13 +15,16 @@ OF_QUERIES = (
 """How the law of the errors is known where the cells alone were measured, and where several queries were."""
 
 
-def describe_margins(confidence: float, reason: str | None = None, law: str = OF_CELLS) -> dict[str, Any]:
+def describe_margins(
+    confidence: float, reason: str | None = None, law: str = OF_CELLS, where: str = ""
+) -> dict[str, Any]:
     """The manifest's entry: ``confidence``, a ``statement``, and the ``rule`` in steps; of a release without margins
-    the ``reason`` why there are none. ``law``: how that of the errors is known.
+    the ``reason`` why there are none. ``law``: how that of the errors is known; ``where``: what is said after the
+    statement of a release that has not all.
     """
     if reason is not None:
         return {"confidence": None, "statement": f"This release has no margins of error: {reason}.", "rule": []}
-    return {"confidence": confidence, "statement": statement(confidence), "rule": list(rule(confidence, law))}
+    return {"confidence": confidence, "statement": statement(confidence) + where, "rule": list(rule(confidence, law))}
 
 
 def statement(confidence: float, *, simultaneous: bool = False) -> str:

@@ -6,9 +6,10 @@ query "detailed". What a run publishes, what `margins` tells and what a study co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,7 +25,7 @@ from topdown.projection.equality import least_squares
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.solver_inputs import stated
-from topdown.tables.tidy import tidy_batches, to_frame
+from topdown.tables.tidy import levels_of, tidy_batches, to_frame
 from topdown.uncertainty.intervals import intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws
 from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
@@ -47,7 +48,8 @@ _OWN = "by the law of its error, which has a number of its own for every unit an
 class Margins:
     """Intervals of the answers to ``query`` at every node, each (nodes x answers): the least-squares ``estimate``, its
     standard deviation ``sd``, and ``lower`` and ``upper``, whole numbers, at ``confidence`` each, or together where
-    ``simultaneous``.
+    ``simultaneous``. ``at``: the numbers of the levels that have intervals, None for all; there are no numbers then of
+    levels below the last of these.
     """
 
     geography: Geography
@@ -58,6 +60,7 @@ class Margins:
     upper: FloatArray = field(repr=False)
     confidence: float
     simultaneous: bool = False
+    at: Sequence[int] | None = None
 
     @property
     def statement(self) -> str:
@@ -68,10 +71,22 @@ class Margins:
     def columns(self) -> dict[str, Any]:
         """``lower``, ``upper`` and ``moe``, half the length, as a release has them, for `tidy_batches`: the last is
         computed row by row as it is written."""
-        return {"lower": self.lower, "upper": self.upper, "moe": lambda nodes: self._lengths(nodes) / 2.0}
+        lower, upper = self.everywhere(self.lower), self.everywhere(self.upper)
+        moe = partial(self._at, lambda nodes: (self.upper[nodes] - self.lower[nodes]) / 2.0)
+        return {"lower": lower, "upper": upper, "moe": moe}
 
-    def _lengths(self, nodes: Any) -> FloatArray:
-        return np.asarray(self.upper[nodes] - self.lower[nodes])
+    def everywhere(self, values: FloatArray) -> Any:
+        """``values`` for `tidy_batches`, missing at levels without intervals."""
+        return values if self.at is None else partial(self._at, values.__getitem__)
+
+    def _at(self, values: Callable[[Any], FloatArray], nodes: Any) -> FloatArray:
+        if self.at is None:
+            return values(nodes)
+        chosen = np.arange(self.geography.n_nodes)[nodes]
+        found = np.full((len(chosen), self.lower.shape[1]), np.nan)
+        known = np.isin(levels_of(self.geography, nodes), self.at)
+        found[known] = values(chosen[known])
+        return found
 
     def batches(self, level: str | None = None) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, query, cell, estimate, sd, lower, upper`` in Arrow batches; of the nodes of
@@ -182,26 +197,28 @@ class _Estimated(NamedTuple):
         together: int | None = None,
         release: Release | None = None,
         executor: Executor | None = None,
+        levels: Sequence[int] | None = None,
     ) -> Margins:
         """Their margins, each at ``confidence`` or so many ``together``; with ``release`` they hold the released
-        counts."""
+        counts. ``levels``: the numbers of those that have some, None for all."""
         alpha = (1.0 - confidence) / max(1, together or 1)
         released = None if release is None else lambda nodes: release.answers_of(nodes, self.query)
-        bounds = intervals(self.x, self.variance, self.laws, geography.tree, alpha, released, executor)
+        bounds = intervals(self.x, self.variance, self.laws, geography.tree, alpha, released, executor, levels)
         of_all = self.variance.strides[-1] == 0  # the same number
         sd = np.broadcast_to(np.sqrt(self.variance[:, :1] if of_all else self.variance), self.x.shape)
-        return Margins(geography, self.query, self.x, sd, *bounds, confidence, together is not None)
+        return Margins(geography, self.query, self.x, sd, *bounds, confidence, together is not None, levels)
 
 
 def _estimated(laws: AnswerLaws, linear: Linear, query: Query) -> _Estimated:
-    """The answers to ``query`` of ``linear``, whose errors have ``laws``."""
+    """The answers to ``query`` of ``linear``, whose errors have ``laws``, at the nodes of which these are."""
+    nodes = slice(0, len(laws.group))
     columns = [(query, k) for k in range(query.n_answers)]
     of_columns, variance = laws.of_columns(columns), laws.variances(columns)
     if isinstance(linear, LinearAnswers) or variance is None:
         assert not isinstance(linear, np.ndarray)  # nosec B101 # narrows a type: a table is of cells alone
-        found = linear.answers_of(slice(0, linear.geography.n_nodes), query)
+        found = linear.answers_of(nodes, query)
         return _Estimated(query, of_columns, found.values, of_columns.settled(np.asarray(found.variance)))
-    cells = linear.values if isinstance(linear, Estimate) else linear
+    cells = (linear.values if isinstance(linear, Estimate) else linear)[nodes]
     return _Estimated(query, of_columns, cells if query.name == DETAILED else query.answers(cells), variance)
 
 
@@ -215,16 +232,18 @@ def margins_of(
     linear: Linear | None = None,
     laws: AnswerLaws | None = None,
     executor: Executor | None = None,
+    levels: Sequence[int] | None = None,
 ) -> Margins:
     """What `margins` gives of the answers to one ``query``, as arrays. ``linear``: least squares, ``laws``: of its
-    errors, both where they are known. ``executor``: threads that may work on it."""
+    errors, both where they are known. ``executor``: threads that may work on it. ``levels``: the numbers of those at
+    which there are margins, None for all; ``laws`` may then be of the nodes down to the last of them alone."""
     require_confidence(confidence)
     laws, geography = AnswerLaws.of(measurements) if laws is None else laws, measurements.geography
     _require_alike(measurements, release)
     asked = Query.parse(query, measurements.schema)
     known = _estimated(laws, least_squares_of(measurements, [asked]) if linear is None else linear, asked)
     together = known.noisy(slice(0, geography.n_nodes)) if simultaneous else None
-    return known.margins(geography, confidence, together, release, executor)
+    return known.margins(geography, confidence, together, release, executor, levels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,12 +269,13 @@ class Reach:
             return cls(alpha, is_known=plan is None or plan.bounds.any or _is_normal(plan))
         return cls(alpha, laws or AnswerLaws.of(measurements), is_gaussian=plan is None or not plan.is_pure)
 
-    def multiples(self, nodes: slice, columns: list[tuple[Query, int]]) -> FloatArray:
-        """Standard deviations (nodes x columns) of the errors at ``nodes`` of these answers to queries."""
+    def multiples(self, nodes: slice, columns: list[tuple[Query, int]], laws: ColumnLaws | None = None) -> FloatArray:
+        """Standard deviations (nodes x columns) of the errors at ``nodes`` of these answers to queries; ``laws``: of
+        these errors, where they are known."""
         found = np.full((nodes.stop - nodes.start, len(columns)), self._quantile(NORMAL))
         if self.laws is not None:
             known = np.broadcast_to(self.laws.group[nodes, None] >= 0, found.shape)
-            for shape, places in self.laws.of_columns(columns).places(nodes, known):
+            for shape, places in (laws or self.laws.of_columns(columns)).places(nodes, known):
                 found.reshape(-1)[places] = self._quantile(shape)
         return found
 

@@ -22,6 +22,9 @@ from topdown.workload.schema import DETAILED, TOTAL, Recode, Schema
 UNIT_COLUMNS = ("geoid", "level", "name")
 """What says which unit a row is of."""
 
+CELLS = "cells"
+"""What is called the table of all cells, where tables are chosen."""
+
 
 class Column(NamedTuple):
     """A column of a table: the place ``answer`` among the answers to ``query``."""

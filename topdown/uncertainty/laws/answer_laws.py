@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -118,6 +118,21 @@ class AnswerLaws:
         errors = AnswerErrors(few)
         representative, group, differing = alike_nodes(errors)
         return cls(alike.everywhere(group), errors.negligible, possible, (), None, errors, representative, differing)
+
+    def of_first(self, nodes: int) -> AnswerLaws:
+        """Those of so many nodes from the root on."""
+        if nodes == len(self.group):
+            return self
+        first = self.group[:nodes]
+        there = np.unique(first[first >= 0])
+        group = np.where(first >= 0, np.searchsorted(there, first), first)
+        return replace(
+            self,
+            group=group,
+            of_cells=tuple(self.of_cells[one] for one in there) if self.of_cells else (),
+            variance=None if self.variance is None else self.variance[:nodes],
+            representative=self.representative[there] if len(self.representative) else self.representative,
+        )
 
     def variances(self, columns: Sequence[tuple[Query, int]]) -> FloatArray | None:
         """The variances (nodes x columns) of answers to queries, each a column, where the cells alone were measured."""
