@@ -54,7 +54,7 @@ def test_what_is_heavy_is_loaded_when_it_is_used(program: str, more: set[str]) -
 
 
 def test_the_search_for_modules_finds_them() -> None:
-    assert {"scipy.stats", "topdown.theory", "cvxpy"} & loaded_by("import scipy.stats, cvxpy") == {
+    assert {"scipy.stats", "topdown.research.theory", "cvxpy"} & loaded_by("import scipy.stats, cvxpy") == {
         "scipy.stats",
         "cvxpy",
     }
