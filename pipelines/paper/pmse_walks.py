@@ -5,8 +5,8 @@ own sizes, and a deviation's size for its sign: a deviation and its negative are
 
 * ``steps``: normal steps alone, as wide as the law at its epsilon; one synthetic set a step.
 * ``jumps``: three quarters of the proposals come from a mixture (`topdown.research.pmse.chains.Jumps`): the place where
-  records fit, as a walk at epsilon 1 found it, the same wider, and wider until the prior. So a chain passes from records
-  that fit to the prior's tails and back, as often as either has its share.
+  records fit, as a walk at epsilon 1 found it, the same wider, and wider until the prior. So a chain passes from
+  records that fit to the prior's tails and back, as often as either has its share.
 * ``near``: the same among parameters whose records fit, with a pMSE below 0.2, and nowhere else; for epsilon up to 1.
 """
 
