@@ -182,7 +182,11 @@ _HOMES = {
 }
 
 # What research adds to registries, in every process: whatever part of the package is imported, this module is first.
-additions.MODULES["sections"] = "topdown.research.sections"
+additions.MODULES |= {
+    "bounds": "topdown.research.bounded.kinds",
+    "noise": "topdown.research.bounded",
+    "sections": "topdown.research.sections",
+}
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
 

@@ -195,6 +195,14 @@ def reaches_counts(module: str) -> bool:
     return any(room(name) == "confidential" or name == STATISTIC for name in reached(module))
 
 
+def typed_of(path: Path) -> str:
+    """What a module imports for type checkers alone."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return "".join(
+        ast.unparse(node) for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+
+
 def test_nothing_names_research_but_the_top() -> None:
     """Neither an import nor a string: what the program needs of it comes through registries."""
 
@@ -206,6 +214,10 @@ def test_nothing_names_research_but_the_top() -> None:
         return {node.value for node in nodes if isinstance(node.value, str)}
 
     assert texts('"""of topdown.research"""\nx = "topdown.research.theory"') == {"topdown.research.theory"}
+    typed = {
+        name for name, path in MODULES.items() if room(name) != "research" and "topdown.research" in typed_of(path)
+    }
+    assert typed == {"", "noise"}, "what research adds to them is told to type checkers"
     naming = {
         module
         for module, path in MODULES.items()

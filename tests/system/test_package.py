@@ -108,7 +108,7 @@ def test_a_table_of_names_has_one_meaning() -> None:
 # -- names become values in a registry, and are compared nowhere else -------------------------------------------------
 
 # The formulas of the theory, and the scales of truncated noise, are of a law that is named like a mechanism.
-OF_LAWS = {"topdown/research/theory/", "topdown/noise/bounded/calibration.py"}
+OF_LAWS = {"topdown/research/theory/", "topdown/research/bounded/calibration.py"}
 
 
 def compared_with_names(tree: ast.AST, names: set[str]) -> list[str]:

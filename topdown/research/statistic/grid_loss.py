@@ -5,7 +5,7 @@ noise of the double geometric law of scale b, truncated to 0..D, and a = exp(-1/
 
     loss = K/b + ln(1 + a (1 - a^K)(1 - a^(D - K)) / (1 - a^(D + 1))),
 
-:func:`topdown.noise.privacy_loss` of the geometric law. Source: as of :mod:`topdown.noise.bounded.calibration`.
+:func:`topdown.noise.privacy_loss` of the geometric law. Source: as of :mod:`topdown.research.bounded.calibration`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-from topdown.noise.bounded.calibration import calibrate
 from topdown.noise.exact_numbers import enclose_exp
-from topdown.privacy.bounded_loss import PRECISION, least_that_holds
+from topdown.research.bounded.bounded_loss import PRECISION, least_that_holds
+from topdown.research.bounded.calibration import calibrate
 
 
 def keeps_on_grid(scale: Fraction, epsilon: Fraction, reach: int, width: int) -> bool:

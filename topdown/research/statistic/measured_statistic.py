@@ -24,10 +24,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from topdown.errors import CountsError
-from topdown.noise import BoundaryInflatedDiscreteLaplace, SecureSource, Source, TruncatedDiscreteLaplace
+from topdown.noise import SecureSource, Source
 from topdown.noise.exact_numbers import ExactNumber, exact_fraction
 from topdown.noise.key import NoiseKey
 from topdown.privacy.accounting import Event
+from topdown.research.bounded.discrete_laplace import BoundaryInflatedDiscreteLaplace, TruncatedDiscreteLaplace
 from topdown.research.statistic.statistic_plan import STATISTICS, StatisticPlan
 
 RECORD_BITS = 20

@@ -1,7 +1,7 @@
 """The Laplace law around a location, cut to a feasible set with gaps and normalised.
 
 Source: Croft, Sack, Shi, "Differential Privacy Via a Truncated and Normalized Laplace Mechanism". Its scales are in
-:mod:`topdown.noise.bounded.constraints` (one scale for all locations) and :mod:`topdown.noise.bounded.half_line`.
+:mod:`topdown.research.bounded.constraints` (one scale for all locations) and :mod:`topdown.research.bounded.half_line`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.constraints import Constraints, Piece, feasible_pieces, forbidden_spans, piece_masses
-from topdown.noise.bounded.laplace import TruncatedLaplace
-from topdown.noise.bounded.parameters import (
+from topdown.noise.parameters import (
     FloatArray,
     FloatOrArray,
     as_given,
@@ -26,6 +24,8 @@ from topdown.noise.bounded.parameters import (
 )
 from topdown.noise.randomness import Source, uniform
 from topdown.noise.sampling import Size
+from topdown.research.bounded.constraints import Constraints, Piece, feasible_pieces, forbidden_spans, piece_masses
+from topdown.research.bounded.laplace import TruncatedLaplace
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.calibration import calibrate
-from topdown.noise.bounded.laplace import TruncatedLaplace
-from topdown.noise.bounded.parameters import LARGEST, FloatArray, FloatOrArray, as_given, positive, real_numbers
+from topdown.noise.parameters import LARGEST, FloatArray, FloatOrArray, as_given, positive, real_numbers
+from topdown.research.bounded.calibration import calibrate
+from topdown.research.bounded.laplace import TruncatedLaplace
 
 # Scales in units of sensitivity/epsilon: at the border (Formula 32), and where the branches meet, at a distance
 # of one such unit.

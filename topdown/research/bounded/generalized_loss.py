@@ -22,13 +22,13 @@ from typing import Literal, get_args
 import numpy as np
 
 from topdown.errors import BudgetError, ConfigError, require_known
-from topdown.noise.bounded.generalized_gaussian import (
+from topdown.noise.continuous import checked_power
+from topdown.noise.parameters import bound, positive
+from topdown.research.bounded.generalized_gaussian import (
     BoundaryInflatedGeneralizedGaussian,
     BoundedGeneralizedGaussian,
     TruncatedGeneralizedGaussian,
 )
-from topdown.noise.bounded.parameters import bound, positive
-from topdown.noise.continuous import checked_power
 
 Bounding = Literal["truncated", "boundary-inflated"]
 Tail = Literal["probabilistic", "approximate"]

@@ -18,12 +18,12 @@ from support.places import RUN_TOML
 from topdown.config import load_config
 from topdown.errors import PlanError
 from topdown.noise import calibrate
-from topdown.noise.bounded.whole_sets import whole_pieces
 from topdown.pipeline.run import run
 from topdown.privacy import LaplaceEvent, PureEvent
 from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.ledger import Ledger
-from topdown.privacy.set_loss import calibrated_scale_on_set, keeps_on_set, set_loss_bound
+from topdown.research.bounded.set_loss import calibrated_scale_on_set, keeps_on_set, set_loss_bound
+from topdown.research.bounded.whole_sets import whole_pieces
 
 SETS = [
     ((0, 0), (10, None)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammainc
 
-from topdown.noise.bounded.parameters import FloatArray
+from topdown.noise.parameters import FloatArray
 
 # exp(-FAR) is 0 in double precision, so a distance of FAR scales is as good as infinite, and 0 * FAR is not nan.
 FAR = 1e4

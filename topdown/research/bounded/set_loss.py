@@ -23,9 +23,9 @@ from fractions import Fraction
 from functools import lru_cache
 
 from topdown.neighbours import COUNTS_MOVED
-from topdown.noise.bounded.whole_sets import WholePiece
 from topdown.noise.exact_numbers import enclose_exp
-from topdown.privacy.bounded_loss import PRECISION, least_that_holds
+from topdown.privacy.bounds import WholePiece
+from topdown.research.bounded.bounded_loss import PRECISION, least_that_holds
 
 Pieces = tuple[WholePiece, ...]
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.constraints import Constraints, Guarantee, Piece, check_guarantee, feasible_pieces
-from topdown.noise.bounded.normalized import NormalizedLaplace
-from topdown.noise.bounded.parameters import FloatArray, positive, real_numbers
+from topdown.noise.parameters import FloatArray, positive, real_numbers
+from topdown.research.bounded.constraints import Constraints, Guarantee, Piece, check_guarantee, feasible_pieces
+from topdown.research.bounded.normalized import NormalizedLaplace
 
 # Of pairs closer than this fraction of the sensitivity the rounding of the log ratio, not the law, sets the slope.
 _CLOSEST = 1e-4

@@ -21,8 +21,8 @@ from topdown.noise import (
     generalized_gaussian_scale,
     privacy_loss,
 )
-from topdown.noise.bounded.generalized_loss import pair_delta
 from topdown.privacy import gaussian_delta
+from topdown.research.bounded.generalized_loss import pair_delta
 
 LAWS = [TruncatedGeneralizedGaussian, BoundaryInflatedGeneralizedGaussian]
 PLACES = [(0.3, 0.0, 2.0), (1.0, 0.0, 2.0), (0.0, 0.0, 5.0), (4.0, -math.inf, 5.0), (1.0, -3.0, math.inf)]

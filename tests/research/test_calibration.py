@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from support.places import GOLDEN
 from topdown.errors import BudgetError, ConfigError
-from topdown.noise.bounded.calibration import calibrate, element_budgets, privacy_loss, uncorrected_scale
-from topdown.noise.bounded.verification import worst_log_ratio
+from topdown.research.bounded.calibration import calibrate, element_budgets, privacy_loss, uncorrected_scale
+from topdown.research.bounded.verification import worst_log_ratio
 
 EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 

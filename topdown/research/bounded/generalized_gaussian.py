@@ -1,8 +1,8 @@
 """Generalised Gaussian noise that respects bounds: truncated to an interval, or clipped onto it (boundary-inflated).
 
-The laws of :mod:`topdown.noise.bounded.laplace` with density proportional to exp(-(|x - location|/scale)^power) in the
-place of Laplace's: at power 1 they are the same. Moments are closed forms in the regularised incomplete gamma function
-P: E(|N|^k; 0 < N < t) = scale^k Gamma((k+1)/p)/Gamma(1/p) P((k+1)/p, (t/scale)^p) / 2.
+The laws of :mod:`topdown.research.bounded.laplace` with density proportional to exp(-(|x - location|/scale)^power) in
+the place of Laplace's: at power 1 they are the same. Moments are closed forms in the regularised incomplete gamma
+function P: E(|N|^k; 0 < N < t) = scale^k Gamma((k+1)/p)/Gamma(1/p) P((k+1)/p, (t/scale)^p) / 2.
 
 Source: Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism with Univariate
 Bounding Constraints", Equation 3 with Definition 2.
@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 from scipy.special import gammainc, gammaln
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.parameters import (
+from topdown.noise.continuous import GeneralizedGaussian, checked_power
+from topdown.noise.parameters import (
     LARGEST,
     FloatArray,
     FloatOrArray,
@@ -29,7 +30,6 @@ from topdown.noise.bounded.parameters import (
     real_numbers,
     scales,
 )
-from topdown.noise.continuous import GeneralizedGaussian, checked_power
 from topdown.noise.randomness import Source, uniform
 from topdown.noise.sampling import Size
 

@@ -14,13 +14,13 @@ from scipy.integrate import quad
 
 from support.places import GOLDEN
 from topdown.errors import BudgetError, ConfigError
-from topdown.noise.bounded.calibration import calibrate
-from topdown.noise.bounded.constraints import feasible_pieces, forbidden_spans, uniform_loss, uniform_scale
-from topdown.noise.bounded.half_line import adjacent_half_line_scale, half_line_delta, half_line_scale, pair_delta
-from topdown.noise.bounded.laplace import TruncatedLaplace
-from topdown.noise.bounded.normalized import NormalizedLaplace
-from topdown.noise.bounded.verification import worst_log_ratio
 from topdown.noise.randomness import SeededSource
+from topdown.research.bounded.calibration import calibrate
+from topdown.research.bounded.constraints import feasible_pieces, forbidden_spans, uniform_loss, uniform_scale
+from topdown.research.bounded.half_line import adjacent_half_line_scale, half_line_delta, half_line_scale, pair_delta
+from topdown.research.bounded.laplace import TruncatedLaplace
+from topdown.research.bounded.normalized import NormalizedLaplace
+from topdown.research.bounded.verification import worst_log_ratio
 
 GAPS = [(-3, -1), (0, 0.5), (2, 2.2), (5, None)]
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from topdown.errors import BudgetError, ConfigError
 from topdown.neighbours import COUNTS_MOVED, Neighbours
-from topdown.noise.bounded.parameters import FloatArray, FloatOrArray, as_given, bound, real_numbers, scales
+from topdown.noise.parameters import FloatArray, FloatOrArray, as_given, bound, real_numbers, scales
 
 TruncatedLaw = Literal["laplace", "geometric"]
 Composition = Literal["sequential", "parallel"]

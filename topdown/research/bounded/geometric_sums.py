@@ -12,7 +12,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import betainc
 
-from topdown.noise.bounded.parameters import FloatArray
+from topdown.noise.parameters import FloatArray
 
 
 def reaches(distance: FloatArray, scale: Fraction) -> FloatArray:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.discrete_laplace import BoundaryInflatedDiscreteLaplace, TruncatedDiscreteLaplace
 from topdown.noise.exact.discrete import DiscreteLaplace
 from topdown.noise.randomness import SecureSource, SeededSource
+from topdown.research.bounded.discrete_laplace import BoundaryInflatedDiscreteLaplace, TruncatedDiscreteLaplace
 
 LAWS = (TruncatedDiscreteLaplace, BoundaryInflatedDiscreteLaplace)
 

@@ -15,8 +15,8 @@ from scipy import stats
 
 from support.places import GOLDEN
 from topdown.errors import ConfigError
-from topdown.noise.bounded.laplace import BoundaryInflatedLaplace, TruncatedLaplace
 from topdown.noise.randomness import SeededSource
+from topdown.research.bounded.laplace import BoundaryInflatedLaplace, TruncatedLaplace
 
 LAWS = (TruncatedLaplace, BoundaryInflatedLaplace)
 

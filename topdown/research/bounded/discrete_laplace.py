@@ -1,6 +1,6 @@
 """Whole-number noise that respects bounds, exact, for releases: the double geometric law truncated or clipped.
 
-The discrete twins of :mod:`topdown.noise.bounded.laplace`, for counts that must not be negative or not pass a public
+The discrete twins of :mod:`topdown.research.bounded.laplace`, for counts that must not be negative or not pass a public
 total.
 The draws come from the exact discrete Laplace sampler (Canonne, Kamath, Steinke, "The Discrete Gaussian for
 Differential Privacy") and from comparisons of integers: no floating-point number decides one.
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.geometric_sums import reaches, sum0, sum1, sum2
-from topdown.noise.bounded.parameters import (
+from topdown.noise.exact.discrete import DiscreteLaplace
+from topdown.noise.exact_numbers import exact_fraction
+from topdown.noise.parameters import (
     SMALLEST,
     UNBOUNDED,
     FloatArray,
@@ -30,10 +31,9 @@ from topdown.noise.bounded.parameters import (
     whole_bound,
     whole_numbers,
 )
-from topdown.noise.exact.discrete import DiscreteLaplace
-from topdown.noise.exact_numbers import exact_fraction
 from topdown.noise.randomness import Source, uint64
 from topdown.noise.sampling import Size
+from topdown.research.bounded.geometric_sums import reaches, sum0, sum1, sum2
 from topdown.wording import figure
 
 # With counts up to 2^60 every sum stays within an int64, and a scale up to this one passes an absent bound (2^62)

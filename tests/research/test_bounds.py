@@ -22,9 +22,9 @@ from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, TruncatedDiscreteLaplace, calibrate
 from topdown.pipeline.run import run
 from topdown.privacy import LaplaceEvent, PureEvent
-from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, keeps, truncated_loss
 from topdown.privacy.bounds import LevelBounds
 from topdown.privacy.ledger import Ledger
+from topdown.research.bounded.bounded_loss import calibrated_scale, charged_epsilon, keeps, truncated_loss
 from topdown.simulation.noise_comparison import NoiseVariant, best_noise, by_noise_and_size
 from topdown.study import study
 

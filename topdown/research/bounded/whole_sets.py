@@ -1,8 +1,8 @@
 """Whole-number noise on sets with gaps, exact, for releases: the double geometric law on a union of intervals.
 
-The discrete twin of :mod:`topdown.noise.bounded.normalized`: counts that are public to be 0 or at least 10, say. Which
-interval a draw falls into is decided by integers that enclose the intervals' masses, as many bits as that takes; within
-it the draw is that of :class:`topdown.noise.TruncatedDiscreteLaplace`.
+The discrete twin of :mod:`topdown.research.bounded.normalized`: counts that are public to be 0 or at least 10, say.
+Which interval a draw falls into is decided by integers that enclose the intervals' masses, as many bits as that takes;
+within it the draw is that of :class:`topdown.noise.TruncatedDiscreteLaplace`.
 
 Source: Croft, Sack, Shi, "Differential Privacy Via a Truncated and Normalized Laplace Mechanism", Formulae 4 to 6, on
 the integers.
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.discrete_laplace import TruncatedDiscreteLaplace
-from topdown.noise.bounded.parameters import (
+from topdown.noise.exact_numbers import LARGEST_WHOLE, enclose_exp, exact_fraction
+from topdown.noise.parameters import (
     LARGEST_COUNT,
     FloatArray,
     FloatOrArray,
@@ -32,13 +32,11 @@ from topdown.noise.bounded.parameters import (
     whole_as_given,
     whole_numbers,
 )
-from topdown.noise.exact_numbers import LARGEST_WHOLE, enclose_exp, exact_fraction
 from topdown.noise.randomness import Source, uint64
 from topdown.noise.sampling import Size
+from topdown.privacy.bounds import WholePiece
+from topdown.research.bounded.discrete_laplace import TruncatedDiscreteLaplace
 from topdown.wording import shown
-
-WholePiece = tuple[int | None, int | None]
-"""A closed interval of whole numbers; None where it has no end."""
 
 _BITS = 64
 _CHUNK = 1 << 16

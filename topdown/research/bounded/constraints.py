@@ -21,7 +21,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.parameters import FloatArray, positive, scales
+from topdown.noise.parameters import FloatArray, positive, scales
 
 Guarantee = Literal["adjacent", "metric"]
 Piece = tuple[float, float]

@@ -19,8 +19,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from topdown.neighbours import COUNTS_MOVED
-from topdown.noise.bounded.calibration import privacy_loss
 from topdown.noise.exact_numbers import enclose_exp
+from topdown.research.bounded.calibration import privacy_loss
 
 PRECISION = 256
 DIGITS = Context(prec=13, rounding=ROUND_CEILING)

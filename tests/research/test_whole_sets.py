@@ -11,8 +11,8 @@ from scipy import stats
 
 from topdown.errors import ConfigError
 from topdown.noise import NormalizedDiscreteLaplace, SecureSource, SeededSource, TruncatedDiscreteLaplace
-from topdown.noise.bounded import whole_sets
-from topdown.noise.bounded.whole_sets import nearest_within, whole_pieces
+from topdown.research.bounded import whole_sets
+from topdown.research.bounded.whole_sets import nearest_within, whole_pieces
 
 SETS = [((0, 0), (10, None)), ((0, 5), (9, 12), (30, 31)), ((None, -3), (4, None)), ((2, 2), (4, 4), (7, 7))]
 

@@ -6,8 +6,8 @@ formula is a sum of positive terms in the regularised incomplete gamma functions
 scale far below nor far above the width of the interval costs digits.
 
 Drawing them takes floating-point logarithms, whose holes leak the location: they are for studies. A release draws
-from the integer laws of :mod:`topdown.noise.bounded.discrete_laplace`. What truncation costs in privacy is
-:func:`topdown.noise.bounded.calibration.privacy_loss`.
+from the integer laws of :mod:`topdown.research.bounded.discrete_laplace`. What truncation costs in privacy is
+:func:`topdown.research.bounded.calibration.privacy_loss`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from topdown.errors import ConfigError
-from topdown.noise.bounded.incomplete_gamma import (
-    WIDE,
-    laplace_tail,
-    lower_gamma,
-    lower_quantile,
-    scaled_distances,
-    second_moment,
-)
-from topdown.noise.bounded.parameters import (
+from topdown.noise.parameters import (
     LARGEST,
     FloatArray,
     FloatOrArray,
@@ -40,6 +32,14 @@ from topdown.noise.bounded.parameters import (
 )
 from topdown.noise.randomness import Source, uniform
 from topdown.noise.sampling import Size
+from topdown.research.bounded.incomplete_gamma import (
+    WIDE,
+    laplace_tail,
+    lower_gamma,
+    lower_quantile,
+    scaled_distances,
+    second_moment,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
