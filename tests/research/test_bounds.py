@@ -17,12 +17,13 @@ from scipy.stats import binom
 
 import topdown as td
 from support.places import REPOSITORY
+from topdown import additions
 from topdown.config import load_config, load_study
 from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, TruncatedDiscreteLaplace, calibrate
 from topdown.pipeline.run import run
 from topdown.privacy import LaplaceEvent, PureEvent
-from topdown.privacy.bounds import LevelBounds
+from topdown.privacy.bounds import BOUND_KINDS, BoundKind, LevelBounds
 from topdown.privacy.ledger import Ledger
 from topdown.research.bounded.bounded_loss import calibrated_scale, charged_epsilon, keeps, truncated_loss
 from topdown.simulation.noise_comparison import NoiseVariant, best_noise, by_noise_and_size
@@ -37,6 +38,32 @@ COUNTS = td.Counts.from_table(FRAME, GEOGRAPHY, geoid="county", cells=["n", "m"]
 
 def bounded(**changes: Any) -> td.Plan:
     return td.Plan(**({"epsilon": 1, "shares": SHARES, "bounds": {"county": "truncated"}} | changes))
+
+
+# -- the registry of kinds ---------------------------------------------------------------------------------------------
+
+
+def test_a_kind_that_is_added_is_taken_and_one_that_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    halved = BoundKind("halved", scale=lambda _, budget, neighbours: budget / 2, nearest=lambda _, counts: counts // 2)
+    with pytest.raises(PlanError, match="unknown bounds 'halved'"):
+        LevelBounds("halved")
+    with pytest.raises(PlanError, match="unknown bounds 'halved'"):
+        bounded(bounds="halved")
+    monkeypatch.setitem(BOUND_KINDS, "halved", halved)
+    plan = bounded(bounds={"county": "halved"}, upper={"county": 9})
+    assert plan.bounds.at("county") == LevelBounds("halved", 9)
+    assert plan.bounds.at("county").scale(Fraction(3), "add-remove") == Fraction(3, 2)
+    assert plan.bounds.at("county").nearest(np.array([7])).tolist() == [3]
+    assert td.Plan.from_dict(plan.to_dict()).bounds == plan.bounds
+
+
+def test_what_was_not_loaded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(additions.MODULES, "bounds")
+    for kind in set(BOUND_KINDS) - {"none"}:
+        monkeypatch.delitem(BOUND_KINDS, kind)
+    assert LevelBounds().kind == "none"
+    with pytest.raises(PlanError, match="unknown bounds 'truncated'; known: 'none'"):
+        LevelBounds("truncated")
 
 
 # -- what a level costs: brute force over neighbours and outputs ------------------------------------------------------
