@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from topdown import additions
+
 if TYPE_CHECKING:
-    from topdown import errors, noise, privacy, synthesis, theory
+    from topdown import errors, noise, privacy, synthesis
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
     from topdown.confidential.ppmf import read_ppmf
-    from topdown.confidential.statistic import MeasuredStatistic, measure_statistic
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
-    from topdown.privacy.statistic_plan import StatisticPlan
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
     from topdown.projection.linear import LinearEstimate, project_linear
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from topdown.release.tabulated import tabulated_release
     from topdown.release.verified import verify_release
     from topdown.release.whole_counts import Release
+    from topdown.research import theory
     from topdown.research.plausible_tables import PlausibleTables, plausible_tables
+    from topdown.research.statistic.measured_statistic import MeasuredStatistic, measure_statistic
+    from topdown.research.statistic.statistic_plan import StatisticPlan
     from topdown.simulation import fairness
     from topdown.simulation.errors_table import ErrorTable
     from topdown.simulation.interval_coverage import CoverageOptions
@@ -121,7 +124,7 @@ _MODULES = {
     "noise": "topdown.noise",
     "privacy": "topdown.privacy",
     "synthesis": "topdown.synthesis",
-    "theory": "topdown.theory",
+    "theory": "topdown.research.theory",
 }
 _HOMES = {
     "Aggregation": "topdown.pipeline.aggregation",
@@ -134,7 +137,7 @@ _HOMES = {
     "FundShare": "topdown.simulation.rules",
     "Geography": "topdown.geography.geography",
     "LinearEstimate": "topdown.projection.linear",
-    "MeasuredStatistic": "topdown.confidential.statistic",
+    "MeasuredStatistic": "topdown.research.statistic.measured_statistic",
     "Measurements": "topdown.measurements.measurements",
     "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
@@ -147,14 +150,14 @@ _HOMES = {
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
-    "StatisticPlan": "topdown.privacy.statistic_plan",
+    "StatisticPlan": "topdown.research.statistic.statistic_plan",
     "Threshold": "topdown.simulation.rules",
     "Workload": "topdown.workload",
     "aggregate": "topdown.pipeline.aggregation",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
-    "measure_statistic": "topdown.confidential.statistic",
+    "measure_statistic": "topdown.research.statistic.measured_statistic",
     "plausible_tables": "topdown.research.plausible_tables",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
@@ -176,6 +179,13 @@ _HOMES = {
     "write_noisy_measurements": "topdown.release.noisy_write",
     "write_pl94": "topdown.release.redistricting_file",
     "write_ppmf": "topdown.release.microdata_file",
+}
+
+# What research adds to registries, in every process: whatever part of the package is imported, this module is first.
+additions.MODULES |= {
+    "bounds": "topdown.research.bounded.kinds",
+    "noise": "topdown.research.bounded",
+    "sections": "topdown.research.sections",
 }
 
 if not TYPE_CHECKING:  # a type checker that saw it would let any name pass

@@ -36,7 +36,6 @@ from topdown.report.geometry import read_outlines
 from topdown.report.groupings import SIZE_CLASS, Groupings, group_means
 from topdown.report.page import render
 from topdown.report.results import StudyResults
-from topdown.report.sections.record_quality import records_frame
 from topdown.report.sections.residuals import residual_rows
 from topdown.report.summary import summarise
 from topdown.report.words import many
@@ -44,7 +43,7 @@ from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed
 from topdown.simulation.interval_coverage import CoverageOptions, no_coverage
 from topdown.simulation.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
-from topdown.simulation.one_release import one_release, published_example
+from topdown.simulation.one_release import one_release, published_example, records_frame
 from topdown.simulation.rules import FundShare, Level, Rule, Threshold
 from topdown.simulation.simulate import simulate
 from topdown.tables.tidy import write_parquet

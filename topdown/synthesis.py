@@ -1,9 +1,9 @@
-"""From a release to records, and how well records mimic others: the public face of `microdata` and `pmse`."""
+"""From a release to records, and how well records mimic others: the public face of `microdata` and `research.pmse`."""
 
 from __future__ import annotations
 
 from topdown.microdata import written_records as microdata
-from topdown.pmse import combining, comparators, generators, k_norm, mechanism, trees
-from topdown.pmse import quality as pmse
+from topdown.research.pmse import combining, comparators, generators, k_norm, mechanism, trees
+from topdown.research.pmse import quality as pmse
 
 __all__ = ["combining", "comparators", "generators", "k_norm", "mechanism", "microdata", "pmse", "trees"]

@@ -11,7 +11,7 @@ from common import options, print_table, save
 from matplotlib.figure import Figure
 
 from topdown.noise import Laplace, NormalizedLaplace
-from topdown.noise.bounded.constraints import Constraints, feasible_pieces
+from topdown.research.bounded.constraints import Constraints, feasible_pieces
 
 CLASSES: dict[str, Constraints] = {
     "one finite constraint": [(1.0, 2.5)],

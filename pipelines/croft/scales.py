@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from scaling import scaling
 
 from topdown.noise import adjacent_half_line_scale, half_line_scale, worst_log_ratio
-from topdown.noise.bounded.constraints import Constraints
+from topdown.research.bounded.constraints import Constraints
 
 SETS: dict[str, Constraints] = {
     "no constraint": [],

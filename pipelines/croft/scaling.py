@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from topdown.noise import adjacent_half_line_scale, half_line_scale, uniform_scale
-from topdown.noise.bounded.constraints import Constraints, forbidden_spans
+from topdown.research.bounded.constraints import Constraints, forbidden_spans
 
 
 @dataclass(frozen=True)

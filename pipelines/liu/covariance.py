@@ -25,7 +25,7 @@ from topdown.noise import (
     uncorrected_scale,
 )
 from topdown.privacy.sensitivity import covariance_sensitivity, largest_variance, variance_sensitivity
-from topdown.projection.covariances import nearest_covariance
+from topdown.research.covariances import nearest_covariance
 
 FloatArray = NDArray[np.float64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topdown.pmse.combining import Combined, combine
-from topdown.projection.proportions import nonnegative_histogram, rescaled, universal_histogram
+from topdown.research.pmse.combining import Combined, combine
+from topdown.research.proportions import nonnegative_histogram, rescaled, universal_histogram
 
 __all__ = ["Combined", "combine", "nonnegative_histogram", "rescaled", "universal_histogram"]

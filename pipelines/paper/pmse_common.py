@@ -13,8 +13,8 @@ import argparse
 import numpy as np
 
 from topdown.noise import SeededSource
-from topdown.pmse.classifiers import CART
-from topdown.pmse.generators import GaussianRegressions
+from topdown.research.pmse.classifiers import CART
+from topdown.research.pmse.generators import GaussianRegressions
 
 TRUTH = np.array([2.0, 10.0, -2.5, 0.5, 3.0])
 EPSILONS = ("1/4", "1/2", 1, 2, 4)

@@ -17,17 +17,17 @@ from pmse_walks import walked
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
-from topdown.pmse.comparators import (
+from topdown.research.pmse.comparators import (
     functional_regression,
     noisy_posterior_predictive,
     non_private_synthesis,
     regression_coefficients,
     smooth_histogram,
 )
-from topdown.pmse.k_norm import NORMS, k_norm_regression
-from topdown.pmse.mechanism import ExpectedPMSE, PMSEMechanism
-from topdown.pmse.selection import draw_exponential
-from topdown.pmse.trees import OptimalTree
+from topdown.research.pmse.k_norm import NORMS, k_norm_regression
+from topdown.research.pmse.mechanism import ExpectedPMSE, PMSEMechanism
+from topdown.research.pmse.selection import draw_exponential
+from topdown.research.pmse.trees import OptimalTree
 
 FACTORS = (2, 4, 5, 10)
 """Bounds in standard deviations, as in the paper."""

@@ -14,8 +14,8 @@ from resumable import repeats_of
 from sklearn.tree import DecisionTreeClassifier
 
 from topdown.noise import SeededSource
-from topdown.pmse.classifiers import CART, prune_tree
-from topdown.pmse.trees import optimal_tree_sensitivity, paper_sensitivity
+from topdown.research.pmse.classifiers import CART, prune_tree
+from topdown.research.pmse.trees import optimal_tree_sensitivity, paper_sensitivity
 
 PRINTED = {0.01: ("0", ".3", ".6", ".7"), 0.001: ("0", ".5", "2.0", "2.5")}
 """The paper's percentages, by cp, for depths 1, 2, 5 and unlimited."""

@@ -17,11 +17,11 @@ from pmse_walks import WALKS, walked
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
-from topdown.pmse.comparators import noisy_posterior_predictive, non_private_synthesis, smooth_histogram
-from topdown.pmse.mechanism import ExpectedPMSE, PMSEMechanism
-from topdown.pmse.quality import mean_pmse
-from topdown.pmse.selection import draw_exponential
-from topdown.pmse.trees import OptimalTree
+from topdown.research.pmse.comparators import noisy_posterior_predictive, non_private_synthesis, smooth_histogram
+from topdown.research.pmse.mechanism import ExpectedPMSE, PMSEMechanism
+from topdown.research.pmse.quality import mean_pmse
+from topdown.research.pmse.selection import draw_exponential
+from topdown.research.pmse.trees import OptimalTree
 
 PRINTED = {
     "non-private": [0.0066, 0.00663, 0.00661, 0.0066, 0.0066],

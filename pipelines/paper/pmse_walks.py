@@ -4,9 +4,9 @@ All have the flat prior N(0, 100000) of the paper, four chains that start away f
 own sizes, and a deviation's size for its sign: a deviation and its negative are the same law.
 
 * ``steps``: normal steps alone, as wide as the law at its epsilon; one synthetic set a step.
-* ``jumps``: three quarters of the proposals come from a mixture (`topdown.pmse.chains.Jumps`): the place where records
-  fit, as a walk at epsilon 1 found it, the same wider, and wider until the prior. So a chain passes from records that
-  fit to the prior's tails and back, as often as either has its share.
+* ``jumps``: three quarters of the proposals come from a mixture (`topdown.research.pmse.chains.Jumps`): the place where
+  records fit, as a walk at epsilon 1 found it, the same wider, and wider until the prior. So a chain passes from
+  records that fit to the prior's tails and back, as often as either has its share.
 * ``near``: the same among parameters whose records fit, with a pMSE below 0.2, and nowhere else; for epsilon up to 1.
 """
 
@@ -26,11 +26,11 @@ from pmse_common import EPSILONS, TRUTH, flat_family, judge, original, settings_
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
-from topdown.pmse.chains import Chains, Jumps, estimated_log_density, metropolis
-from topdown.pmse.comparators import regression_coefficients
-from topdown.pmse.generators import numpy_generator
-from topdown.pmse.mechanism import ExpectedPMSE
-from topdown.pmse.quality import mean_pmse
+from topdown.research.pmse.chains import Chains, Jumps, estimated_log_density, metropolis
+from topdown.research.pmse.comparators import regression_coefficients
+from topdown.research.pmse.generators import numpy_generator
+from topdown.research.pmse.mechanism import ExpectedPMSE
+from topdown.research.pmse.quality import mean_pmse
 
 WALKS = {"steps": "random walk", "near": "walk with jumps, pMSE < 0.2", "jumps": "walk with jumps"}
 """Their names in tables."""

@@ -125,4 +125,4 @@ def test_persons_and_their_housing_units_are_exported_as_redistricting_file_and_
 def test_an_option_of_another_format_is_refused(public: Path, topdown: Command, tmp_path: Path) -> None:
     done = topdown("export", public, "--format", "ppmf", "--header", "geo.pl", "--output", tmp_path / "out")
     assert done.returncode == 2
-    assert "--header says nothing to format ppmf; it is for 'pl94'" in done.stderr
+    assert "--header does not apply to --format ppmf; it is for 'pl94'" in done.stderr

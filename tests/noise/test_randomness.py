@@ -18,9 +18,9 @@ from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
 from topdown.noise import KeyedSource, SecureSource, SeededSource, Source
 from topdown.noise.randomness import CHUNK_BYTES, uint16, uint64, uniform
-from topdown.pmse.generators import numpy_generator
 from topdown.projection.integer_optimum import round_whole_tree
 from topdown.projection.rounding import round_top_down
+from topdown.research.pmse.generators import numpy_generator
 
 KEY = bytes(range(32))
 

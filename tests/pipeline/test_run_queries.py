@@ -305,7 +305,7 @@ def test_another_release_of_the_same_measurements_may_have_tables(folder: Path) 
 def test_tables_that_cannot_be_are_refused_before_anything_is_drawn(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"output\.tables.*'rase'.*did you mean 'race'"):
         load_config(configured(folder, RUN + '[output]\ntables = ["age * rase"]\n'))
-    with pytest.raises(ConfigError, match="attribute 'level' is called as a column of the release"):
+    with pytest.raises(ConfigError, match="attribute 'level' has the same name as a column of the release"):
         pipeline.run(load_config(configured(folder, RUN.replace("race", "level"))))
 
 

@@ -31,9 +31,9 @@ from topdown.projection.families import Family, Solved, solve_compiled
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS, Method, Problem
 from topdown.projection.subtrees import Roots
+from topdown.research.theory import topdown_equality_variance
 from topdown.simulation.methods import StudiedMethod, names
 from topdown.study import study
-from topdown.theory import topdown_equality_variance
 
 
 @pytest.fixture

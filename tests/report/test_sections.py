@@ -19,7 +19,6 @@ import altair as alt
 import pytest
 from markupsafe import escape
 
-import topdown.report.sections
 from support.places import REPOSITORY
 from support.reported import EVIL
 from topdown.report.charts import charts
@@ -30,8 +29,8 @@ from topdown.report.sections import registry
 from topdown.report.summary import summarise
 from topdown.simulation.noise_comparison import NoiseVariant
 
-FOLDER = Path(topdown.report.sections.__path__[0])
-SECTIONS = registry.SECTIONS
+PACKAGES = ("topdown.report.sections", "topdown.research.sections")
+SECTIONS = registry.sections()
 
 
 # -- one more ---------------------------------------------------------------------------------------------------------
@@ -57,7 +56,7 @@ def one_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Section:
     section = Section(
         "largest", fragment, largest_numbers, charts={"largest": largest_chart}, link="Largest", data=("largest",)
     )
-    monkeypatch.setattr(registry, "SECTIONS", (*SECTIONS[:-1], section, SECTIONS[-1]))
+    monkeypatch.setattr(registry, "SECTIONS", [*SECTIONS[:-1], section, SECTIONS[-1]])
     return section
 
 
@@ -107,10 +106,14 @@ def test_a_section_s_fragment_has_a_place_for_each_of_its_charts(section: Sectio
 
 
 def test_every_module_of_a_section_has_its_fragment_and_its_line_in_the_registry() -> None:
-    modules = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "registry"))
-    found = [importlib.import_module(f"topdown.report.sections.{name}").SECTION for name in modules]
-    assert [section.template.name for section in found] == [f"{name}.html.jinja" for name in modules]
-    assert sorted(path.name for path in FOLDER.glob("*.jinja")) == [f"{name}.html.jinja" for name in modules]
+    found = []
+    for package in PACKAGES:
+        folder = Path(importlib.import_module(package).__path__[0])
+        modules = sorted(path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "registry"))
+        here = [importlib.import_module(f"{package}.{name}").SECTION for name in modules]
+        assert [section.template.name for section in here] == [f"{name}.html.jinja" for name in modules]
+        assert sorted(path.name for path in folder.glob("*.jinja")) == [f"{name}.html.jinja" for name in modules]
+        found += here
     assert Counter(map(id, found)) == Counter(map(id, SECTIONS))
     assert once([section.name for section in SECTIONS])
     assert once([name for section in SECTIONS for name in section.charts])
@@ -158,7 +161,7 @@ def test_a_wheel_holds_every_fragment(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "site")
     read = (
         "import json; from topdown.report.sections import registry;"
-        "print(json.dumps([[str(s.template), s.template.read_text(encoding='utf-8')] for s in registry.SECTIONS]))"
+        "print(json.dumps([[str(s.template), s.template.read_text(encoding='utf-8')] for s in registry.sections()]))"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     done = subprocess.run(

@@ -34,11 +34,11 @@ from topdown.machine.progress import Silent
 from topdown.measurements.journal import Journal
 from topdown.pipeline import derive, draw
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.statistic import release_statistic
 from topdown.privacy import ledger_file
 from topdown.privacy.ledger import Ledger
-from topdown.privacy.statistic_plan import StatisticPlan
 from topdown.release import publication
+from topdown.research.statistic.released_statistic import release_statistic
+from topdown.research.statistic.statistic_plan import StatisticPlan
 
 TOML = RUN_TOML + '\n[ledger]\npath = "ledger.db"\ndataset = "census"\n[projection]\ncross_check = false\n'
 SEAL_LETTERS = 64

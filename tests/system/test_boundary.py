@@ -17,6 +17,7 @@ import pytest
 import topdown as td
 from support.command import topdown_command
 from support.places import REPOSITORY, RUN_TOML
+from topdown.additions import MODULES as MODULES_ADDED
 from topdown.config import RunConfig, load_config
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
@@ -28,12 +29,12 @@ PACKAGE = REPOSITORY / "topdown"
 # A room imports only from rooms with a smaller number; rooms side by side do not import each other.
 ROOMS = {
     "wording": -1,
+    "additions": 0,
     "errors": 0,
     "neighbours": 0,
     "machine": 1,
     "noise": 2,
     "geography": 2,
-    "theory": 2,
     "workload": 3,
     "tables": 4,
     "privacy": 4,
@@ -46,18 +47,18 @@ ROOMS = {
     "parts": 8,
     "simulation": 8,
     "microdata": 8,
-    "pmse": 8,
-    "research": 8,
-    "synthesis": 9,
     "config": 9,
     "report": 10,
     "pipeline": 11,
+    "research": 12,
     "study": 12,
+    "synthesis": 13,
     "cli": 13,
     "entry": 14,
 }
-# A simulation measures again and again beside the truth; a study is a pipeline of simulations.
-MAY_SEE_COUNTS = {"confidential", "simulation", "pipeline", "study"}
+# A simulation measures again and again beside the truth; a study is a pipeline of simulations; a statistic is of
+# confidential records.
+MAY_SEE_COUNTS = {"confidential", "simulation", "pipeline", "study", "research.statistic"}
 SHUT_OUT = {
     "measurements",
     "projection",
@@ -66,9 +67,7 @@ SHUT_OUT = {
     "release",
     "parts",
     "microdata",
-    "research",
     "tables",
-    "theory",
     "privacy",
 }
 
@@ -86,6 +85,16 @@ DERIVES = {
     "pipeline.tabulation",
 }
 """What of the pipeline works on measurements alone."""
+
+STATISTIC = "research.statistic.measured_statistic"
+"""The door of a statistic: what it is given is as confidential as the counts."""
+
+KNOWS_TRUTH = {"research.statistic", "research.sections"}
+"""What of research knows confidential values: a statistic's records, and a study's truth as the room `report` does. The
+rest is shut out."""
+
+TOP = {"", "synthesis", "cli.statistic"}
+"""The modules outside research that name it: the public names, their face, and a command. Registries load the rest."""
 
 
 def module_name(path: Path) -> str:
@@ -125,6 +134,11 @@ def room(module: str) -> str:
     return module.split(".")[0]
 
 
+def place(module: str) -> str:
+    """The room, and of research its folder or module."""
+    return ".".join(module.split(".")[: 2 if room(module) == "research" else 1])
+
+
 def reached(module: str) -> set[str]:
     seen: set[str] = set()
     waiting = [module]
@@ -161,15 +175,64 @@ def test_there_is_no_circle() -> None:
 
 def test_few_rooms_see_the_counts() -> None:
     for module, names in GRAPH.items():
-        if any(room(name) == "confidential" for name in names) and module != "":
-            assert room(module) in MAY_SEE_COUNTS, f"{module} imports the confidential counts"
+        if any(room(name) == "confidential" or name == STATISTIC for name in names) and module != "":
+            assert place(module) in MAY_SEE_COUNTS, f"{module} imports the confidential counts"
 
 
 def test_what_is_published_never_reaches_the_counts() -> None:
     assert set(ROOMS) >= SHUT_OUT
     for module in MODULES:
-        if room(module) in SHUT_OUT or module in DERIVES:
-            assert not {room(name) for name in reached(module)} & {"confidential"}, f"{module} reaches the counts"
+        researches = room(module) == "research" and place(module) not in KNOWS_TRUTH
+        if room(module) in SHUT_OUT or module in DERIVES or researches:
+            assert not reaches_counts(module), f"{module} reaches the counts"
+    assert {place(module) for module in MODULES} >= KNOWS_TRUTH
+    assert STATISTIC in MODULES
+    assert reaches_counts("research.statistic.released_statistic")
+    assert not reaches_counts("research.theory")
+
+
+def reaches_counts(module: str) -> bool:
+    return any(room(name) == "confidential" or name == STATISTIC for name in reached(module))
+
+
+def typed_of(path: Path) -> str:
+    """What a module imports for type checkers alone."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return "".join(
+        ast.unparse(node) for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+
+
+def test_nothing_names_research_but_the_top() -> None:
+    """Neither an import nor a string: what the program needs of it comes through registries."""
+
+    def texts(source: str) -> set[str]:
+        """Strings that are no docstrings."""
+        tree = ast.parse(source)
+        said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said]
+        return {node.value for node in nodes if isinstance(node.value, str)}
+
+    assert texts('"""of topdown.research"""\nx = "topdown.research.theory"') == {"topdown.research.theory"}
+    typed = {
+        name for name, path in MODULES.items() if room(name) != "research" and "topdown.research" in typed_of(path)
+    }
+    assert typed == {"", "noise"}, "what research adds to them is told to type checkers"
+    naming = {
+        module
+        for module, path in MODULES.items()
+        if room(module) != "research"
+        and (
+            any(room(name) == "research" for name in GRAPH[module])
+            or any("research." in text for text in texts(path.read_text(encoding="utf-8")))
+        )
+    }
+    assert naming == TOP
+
+
+def test_what_is_added_to_registries_is_there() -> None:
+    assert {name.removeprefix("topdown.") for name in MODULES_ADDED.values()} <= set(MODULES)
+    assert all(room(name.removeprefix("topdown.")) == "research" for name in MODULES_ADDED.values())
 
 
 def test_what_is_imported_by_name_is_one_method_of_the_plan() -> None:

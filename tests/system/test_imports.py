@@ -53,8 +53,35 @@ def test_what_is_heavy_is_loaded_when_it_is_used(program: str, more: set[str]) -
     assert loaded_by(program) & (HEAVY | more) == set()
 
 
+PLAIN = """
+import topdown as td, topdown.pipeline.run, topdown.study
+from topdown.noise import DiscreteLaplace
+td.Plan(epsilon=1, shares={"nation": 1}).charged_total
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "loaded"),
+    [
+        (PLAIN, set()),
+        (f"{PLAIN}td.Plan(epsilon=1, bounds='truncated')", {"topdown.research.bounded.kinds"}),
+        (f"{PLAIN}td.noise.TruncatedLaplace", {"topdown.research.bounded"}),
+        ("from topdown.noise import TruncatedLaplace", {"topdown.research.bounded"}),
+        (
+            "from topdown.report.sections import registry\nregistry.sections()",
+            {"topdown.research.sections", "topdown.research.pmse.quality"},
+        ),
+    ],
+    ids=["a plan", "a bounded plan", "a bounded law", "a bounded law by name", "a report"],
+)
+def test_research_is_loaded_when_it_is_used(program: str, loaded: set[str]) -> None:
+    found = {name for name in loaded_by(program) if name.startswith("topdown.research")}
+    assert loaded <= found
+    assert bool(loaded) == bool(found)
+
+
 def test_the_search_for_modules_finds_them() -> None:
-    assert {"scipy.stats", "topdown.theory", "cvxpy"} & loaded_by("import scipy.stats, cvxpy") == {
+    assert {"scipy.stats", "topdown.research.theory", "cvxpy"} & loaded_by("import scipy.stats, cvxpy") == {
         "scipy.stats",
         "cvxpy",
     }

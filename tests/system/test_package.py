@@ -81,13 +81,13 @@ def test_the_variance_of_a_family_stands_once() -> None:
         return isinstance(node, ast.BinOp) and ast.unparse(node) in ("1.0 - 1.0 / n", "1.0 - 1.0 / self.n")
 
     # Beside it the kurtosis of the same law, and the limit of a distance, which are no variances.
-    assert places(one_minus_one_by_n).count("topdown/theory/noise_laws.py") == 1
+    assert places(one_minus_one_by_n).count("topdown/projection/linear_covariance.py") == 1
     assert set(places(one_minus_one_by_n)) == {
-        "topdown/theory/noise_laws.py",
-        "topdown/theory/projected_laplace.py",
-        "topdown/report/sections/wasserstein_curve.py",
+        "topdown/projection/linear_covariance.py",
+        "topdown/research/theory/projected_laplace.py",
+        "topdown/research/sections/wasserstein_curve.py",
     }
-    assert places(one_minus_one_by_n).count("topdown/theory/projected_laplace.py") == 1
+    assert places(one_minus_one_by_n).count("topdown/research/theory/projected_laplace.py") == 1
 
 
 def test_a_table_of_names_has_one_meaning() -> None:
@@ -108,7 +108,7 @@ def test_a_table_of_names_has_one_meaning() -> None:
 # -- names become values in a registry, and are compared nowhere else -------------------------------------------------
 
 # The formulas of the theory, and the scales of truncated noise, are of a law that is named like a mechanism.
-OF_LAWS = {"topdown/theory/", "topdown/noise/bounded/calibration.py"}
+OF_LAWS = {"topdown/research/theory/", "topdown/research/bounded/calibration.py"}
 
 
 def compared_with_names(tree: ast.AST, names: set[str]) -> list[str]:

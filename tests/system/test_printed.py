@@ -47,12 +47,12 @@ ROUTES = {
     "report/sections/coverage.py": {"dumps"},
     "study.py": {"write_text"},  # these, and the page
     "pipeline/compare.py": {"write_text"},  # a page
-    "pipeline/statistic.py": {"write_text", "dumps"},
+    "research/statistic/released_statistic.py": {"write_text", "dumps"},
     "measurements/journal.py": {"write_text", "dumps"},
     "privacy/ledger_file.py": {"dumps"},
     "config/derivation.py": {"dumps"},  # of which the digest is taken
     "config/reference.py": {"dumps"},  # a page of the documentation, from the schema alone
-    "privacy/statistic_plan.py": {"dumps"},  # of which the digest is taken
+    "research/statistic/statistic_plan.py": {"dumps"},  # of which the digest is taken
     "release/manifest.py": {"dumps"},  # of which the sizes are taken
     "noise/key.py": {"dumps"},
     "parts/job.py": {"dumps"},

@@ -13,7 +13,7 @@ import pytest
 
 import topdown as td
 from topdown.errors import DataError
-from topdown.pmse.columns import as_frame
+from topdown.research.pmse.columns import as_frame
 
 LEVELS = ["nation", "state", "county"]
 

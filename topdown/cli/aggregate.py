@@ -16,33 +16,33 @@ def aggregate(
     public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
     by: Annotated[
         list[Path] | None,
-        typer.Option("--by", help="A file of units and their districts (BLOCKID|DISTRICT); again for more."),
+        typer.Option("--by", help="A file of units and their districts (BLOCKID|DISTRICT). May be repeated."),
     ] = None,
     tabulation: Annotated[
         list[str] | None,
-        typer.Option(help="state, county, tract or block group by GEOID, of a release from noisy measurement files."),
+        typer.Option(help="Sum by state, county, tract or block group (releases from noisy measurement files)."),
     ] = None,
-    asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), that is summed.")] = "total",
+    asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), to sum.")] = "total",
     cell: Annotated[
-        list[str] | None, typer.Option(help="The cell, or field (P0010003), to sum; again for more. By default all.")
+        list[str] | None, typer.Option(help="A cell, or field (P0010003), to sum. May be repeated. Default: all.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of every interval, above 0.5 and below 1.")] = 0.9,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals (0.5 to 1).")] = 0.9,
     district: Annotated[
         list[str] | None,
-        typer.Option(help="The column of districts, where a file has several; again for those that name it together."),
+        typer.Option(help="The column of districts. Repeat it where several columns together name the district."),
     ] = None,
     skip_unknown: Annotated[
         bool, typer.Option("--skip-unknown", help="Leave out units that the release does not have.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write this .csv, .parquet or .json file.")
+        Path | None, typer.Option("--output", "-o", help="Write the table to this .csv, .parquet or .json file.")
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="What is printed: table, csv or json.")] = Format.table,
 ) -> None:
-    """Sum a release by areas off its spine: districts, wards, places, by block assignment files.
+    """Sum a release by areas that are not units of its geography: districts, wards, places, by block assignment files.
 
-    Reads public files alone. A row per district and answer: the released count, the unbiased estimate and its margin of
-    error. Units without a district make a row of their own, and are said on standard error.
+    Reads public files only. One row per district and answer: the released count, the unbiased estimate and its margin
+    of error. Units without a district get a row of their own and a line on standard error.
     """
     from topdown.errors import ConfigError
     from topdown.pipeline.aggregation import aggregate as aggregated

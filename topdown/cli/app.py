@@ -41,19 +41,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help=(
         "Publish a hierarchy of counts with differential privacy.\n\n"
-        "[bold]topdown init TABLE[/bold] writes a first TOML file. "
-        "A TOML file names the table of counts, how its units nest, the privacy budget and the projection. "
-        "[bold]topdown check FILE[/bold] validates it all and draws nothing; [bold]topdown plan FILE --target "
-        "'county: 25 at 90 %'[/bold] finds the smallest budget for it; [bold]topdown run FILE[/bold] makes the "
-        "release, [bold]topdown project FILE[/bold] makes another of the same noise, "
-        "[bold]topdown synthesize FILE[/bold] writes it as records, "
-        "[bold]topdown statistic TABLE[/bold] releases a mean, a variance or a covariance, "
-        "[bold]topdown study FILE[/bold] simulates what its projection does to the noise, "
-        "[bold]topdown compare STUDY STUDY[/bold] sets two such studies side by side. "
-        "[bold]topdown verify PUBLIC[/bold] checks a release that was received, "
-        "[bold]topdown query PUBLIC[/bold] sums its units, with margins of error, "
-        "[bold]topdown aggregate PUBLIC --by FILE[/bold] by districts, "
-        "[bold]topdown export PUBLIC[/bold] writes it for other people's tools.\n\n"
+        "[bold]topdown init TABLE[/bold] writes a first TOML file: it names the table of counts, how its units nest, "
+        "the privacy budget and the projection. [bold]topdown check FILE[/bold] validates it and draws no noise. "
+        "[bold]topdown run FILE[/bold] makes the release. [bold]topdown study FILE[/bold] simulates its errors. "
+        "[bold]topdown verify PUBLIC[/bold] and [bold]topdown query PUBLIC[/bold] are for those who receive it.\n\n"
         "Exit codes: 0 ok, 2 configuration, 3 data, 4 projection, 5 budget, 130 stopped by Ctrl-C (143 by SIGTERM), "
         "74 standard output cannot be written, 70 an internal error."
     ),

@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 def check(
     file: File,
     errors: Annotated[
-        bool, typer.Option("--errors", help="Print the errors that the plan will give, by level and query.")
+        bool, typer.Option("--errors", help="Print the expected errors of the plan, by level and query.")
     ] = False,
     errors_to: Annotated[
-        Path | None, typer.Option(metavar="TABLE", help="Write them, to a file that ends in .csv or .json.")
+        Path | None, typer.Option(metavar="TABLE", help="Write the expected errors to this .csv or .json file.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Of the margins in that table.")] = 0.9,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the expected margins (0.5 to 1).")] = 0.9,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Validate FILE, its data and its plan, and rehearse on stand-in counts; draw nothing, write no release.
+    """Validate FILE, its data and its plan, and try the whole run on invented counts. No noise is drawn, no release is
+    written.
 
-    With --errors: the standard deviation and the margin that its plan will give at every level, by query, of the
-    unbiased estimates, or with projection.upward of what the release is made from. They follow from the plan and the
-    units alone: no count is looked at, no budget is spent.
+    With --errors: the standard deviation and the margin of error that the plan will give at every level, by query, of
+    the unbiased estimates (with projection.upward: of the estimates that the release is made from). They depend on the
+    plan and the units only: no count is used and no budget is spent.
     """
     from topdown.config import load_any
     from topdown.machine.progress import Shown, Silent

@@ -18,15 +18,16 @@ def compare(
     second: Annotated[Path, typer.Argument(metavar="STUDY", help="The directory of a study, B.")],
     method: Annotated[
         list[str] | None,
-        typer.Option(help="The method to compare; once for both, or twice for A and B. By default the released ones."),
+        typer.Option(help="The method to compare, once for both, or twice for A and B. Default: the released ones."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Write here.")] = Path("comparison"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The directory to write to.")] = Path("comparison"),
     quiet: Quiet = False,
 ) -> object:
-    """Set two studies side by side: two budgets, two mechanisms, two methods.
+    """Compare two studies: two budgets, two mechanisms or two methods.
 
-    Reads what `study` left, and no counts. Prints what is clear by level, and leaves internal/comparison.html, which is
-    as confidential as the studies. One STUDY twice, with two methods, compares these.
+    Reads the files that `study` wrote, and no counts. Prints the clear differences by level, and writes
+    internal/comparison.html, which is as confidential as the studies. To compare two methods of one study, give the
+    study twice.
     """
     from topdown.pipeline.compare import compare_studies
 

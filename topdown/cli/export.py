@@ -22,23 +22,23 @@ def export(
             "ppmf: privacy-protected microdata; geoparquet: counts with outlines.",
         ),
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write into, which is made.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The new folder to write to.")],
     units: Annotated[
         Path | None, typer.Option(help="pl94, ppmf: the directory public/ of the release of the housing units.")
     ] = None,
     header: Annotated[
         Path | None,
-        typer.Option(help="pl94: a redistricting file of which the geographic header is taken (names, areas, codes)."),
+        typer.Option(help="pl94: a redistricting file whose geographic header is used (names, areas, codes)."),
     ] = None,
     geometry: Annotated[
         Path | None,
         typer.Option(help="geoparquet: outlines (.geojson, .gpkg, .shp, .parquet) with a column of GEOIDs."),
     ] = None,
     query: Annotated[str | None, typer.Option(help="geoparquet: the query whose answers are written.")] = None,
-    state: Annotated[str | None, typer.Option(help="pl94: the state, of a release of several.")] = None,
+    state: Annotated[str | None, typer.Option(help="pl94: the state, where the release has several.")] = None,
     quiet: Quiet = False,
 ) -> object:
-    """Write a release in a form that other people's tools read. Reads public files alone and costs no budget."""
+    """Write a release in a format that other tools read. Reads public files only and spends no budget."""
     from topdown.pipeline.export_formats import ExportOptions, export_release
 
     written, notes = export_release(public, form, output, ExportOptions(units, header, geometry, query, state))

@@ -15,15 +15,16 @@ from topdown.machine.terminal import Terminal
 def init(
     table: Annotated[Path, typer.Argument(metavar="TABLE", help="The confidential table: Parquet, CSV or .xlsx.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The TOML file to write.")] = Path("release.toml"),
-    delimiter: Annotated[str | None, typer.Option(help="What separates columns, where it is no comma.")] = None,
-    encoding: Annotated[str, typer.Option(help="Of a text file.")] = "utf-8",
-    sheet: Annotated[str | None, typer.Option(help="Of a workbook with several.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="The character between columns, if it is not a comma.")] = None,
+    encoding: Annotated[str, typer.Option(help="The encoding of a text file.")] = "utf-8",
+    sheet: Annotated[str | None, typer.Option(help="The sheet of a workbook that has several.")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Look at TABLE and write a commented TOML file for its release, to be read, corrected and checked.
+    """Read TABLE and write a commented TOML file for its release, for you to read, correct and check.
 
-    Which columns are codes, names, levels and counts is guessed; columns that are sums of others are left out. Nothing
-    of the budget is known from a table: it says epsilon = 1, in equal shares. Ends with what `topdown check` says.
+    It guesses which columns are codes, names, levels and counts, and leaves out columns that are sums of others. The
+    privacy budget cannot be guessed: the file says epsilon = 1, in equal shares. Ends with the result of
+    `topdown check`.
     """
     from topdown.config import load_config
     from topdown.errors import ConfigError, TopdownError

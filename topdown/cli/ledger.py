@@ -31,17 +31,18 @@ LedgerPath = Annotated[Path, typer.Argument(metavar="PATH", help="The ledger, an
 @app.command()
 def init(
     path: LedgerPath,
-    dataset: Annotated[str, typer.Option("--dataset", help="The confidential data set's name.")],
-    total: Annotated[str, typer.Option("--total", help="All that may ever be spent of it: 4, 2.5 or 10/3.")],
+    dataset: Annotated[str, typer.Option("--dataset", help="The name of the confidential data set.")],
+    total: Annotated[str, typer.Option("--total", help="The most that may ever be spent on it: 4, 2.5 or 10/3.")],
     currency: Annotated[
-        str, typer.Option("--currency", help="epsilon (pure), or rho (zero-concentrated), which takes all mechanisms.")
+        str,
+        typer.Option("--currency", help="epsilon (pure), or rho (zero-concentrated, for all mechanisms)."),
     ] = "epsilon",
     unit: Annotated[str, typer.Option("--unit", help="What is protected, as in privacy.unit.")] = "person",
     neighbours: Annotated[
         str, typer.Option("--neighbours", help="add-remove or substitute, as in privacy.neighbours.")
     ] = "add-remove",
 ) -> object:
-    """Open an account for a data set; makes PATH where there is none. A total that is set stays."""
+    """Open an account for a data set. Creates PATH if it does not exist. The total cannot be changed later."""
     from topdown.privacy.ledger import Ledger
 
     account = Ledger(path).open_account(dataset, total, currency, unit=unit, neighbours=neighbours)
@@ -51,7 +52,7 @@ def init(
 
 @app.command()
 def show(path: LedgerPath) -> None:
-    """What was spent of every data set's total, by which releases, and what is left."""
+    """Print what was spent of every data set's total, by which releases, and what is left."""
     from topdown.privacy.ledger import Ledger
 
     ledger = Ledger(path)
@@ -73,7 +74,7 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Check that no record was changed, removed or put in; with --head, that none was cut off up to that hash."""
+    """Check that no record was changed, removed or added. With --head: that none is missing up to that hash."""
     from topdown.privacy.ledger import Ledger
 
     last = Ledger(path).verify(head)

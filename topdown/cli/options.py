@@ -13,10 +13,12 @@ from topdown.machine.terminal import log_to_standard_error
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that describes the release.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write here in place of the file's output.directory.")
+    Path | None,
+    typer.Option("--output", "-o", help="Write to this directory, instead of the file's output.directory."),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Threads, by default one per processor; same result for any.")
+    int | None,
+    typer.Option("--workers", min=1, help="Number of threads, by default one per processor; same result for any."),
 ]
 PartSize = Annotated[
     int | None,
@@ -24,14 +26,14 @@ PartSize = Annotated[
         "--part-size",
         min=1,
         metavar="LEAVES",
-        help="Make the release in parts of so many units of the last level; same result for any.",
+        help="Make the release in parts of so many units of the lowest level; same result for any.",
     ),
 ]
 KeepParts = Annotated[
-    bool, typer.Option("--keep-parts", help="Keep internal/parts, as confidential as the table, at the end.")
+    bool, typer.Option("--keep-parts", help="Keep internal/parts at the end. It is as confidential as the table.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say what every stage does, on standard error.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Report every stage on standard error.")]
 
 
 class Format(StrEnum):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     help=(
-        "The steps of a release in parts one by one, for array jobs: cut, up for every part, top, down for every part, "
-        "gather. Each may be started again; what is done is not done again."
+        "Run the steps of a release in parts one by one, for array jobs: cut, up for every part, top, down for every "
+        "part, gather. Each step may be started again: finished work is not repeated."
     ),
 )
 
@@ -49,7 +49,7 @@ def list_parts(file: File, output: Output = None) -> None:
 
 @app.command()
 def up(file: File, part: Part, output: Output = None) -> None:
-    """Measure a part, and go up to its uppermost units. Any number of parts at the same time."""
+    """Measure a part, and combine its measurements up to its uppermost units. Parts may run at the same time."""
     from topdown.config import load_config
     from topdown.pipeline import part_commands, part_steps
 
@@ -58,7 +58,7 @@ def up(file: File, part: Part, output: Output = None) -> None:
 
 @app.command()
 def top(file: File, output: Output = None) -> None:
-    """Project what is above the parts, when all of them went up."""
+    """Project the levels above the parts, after `up` of every part."""
     from topdown.config import load_config
     from topdown.pipeline import part_commands
 
@@ -67,7 +67,7 @@ def top(file: File, output: Output = None) -> None:
 
 @app.command()
 def down(file: File, part: Part, output: Output = None) -> None:
-    """Project and round a part beneath its uppermost units. Any number of parts at the same time."""
+    """Project and round a part below its uppermost units. Parts may run at the same time."""
     from topdown.config import load_config
     from topdown.pipeline import part_commands, part_steps
 
@@ -76,7 +76,7 @@ def down(file: File, part: Part, output: Output = None) -> None:
 
 @app.command()
 def gather(file: File, output: Output = None, quiet: Quiet = False) -> None:
-    """Write and publish the release, when all parts are done, and take their files away."""
+    """Write and publish the release after `down` of every part, and delete the files of the parts."""
     from topdown.config import load_config
     from topdown.pipeline import part_commands
 

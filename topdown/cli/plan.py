@@ -14,15 +14,15 @@ def plan(
     file: File,
     target: Annotated[
         list[str],
-        typer.Option(help="Such as 'county: 25 at 90 %', or 'county, total: 25 at 90 %' for a query; any number."),
+        typer.Option(help="Such as 'county: 25 at 90 %', or 'county, total: 25 at 90 %' for a query. May be repeated."),
     ],
     verbose: Verbose = False,
 ) -> None:
-    """Find the smallest budget, and its shares, with which every --target holds; print it as TOML to paste into FILE.
+    """Find the smallest budget, and its shares, that meets every --target. Prints TOML to paste into FILE.
 
-    "county: 25 at 90 %": at every county every cell is within 25 of the truth with a probability of 90 %. The budget is
-    divided among the levels and queries that \\[privacy.shares] of FILE names. It follows from the units alone: no
-    count is looked at, no budget is spent. `topdown check --errors` of the pasted file says what it gives.
+    "county: 25 at 90 %" means: in every county every cell is within 25 of the truth with a probability of 90 %. The
+    budget is divided among the levels and queries that \\[privacy.shares] of FILE names. It depends on the units only:
+    no count is used and no budget is spent. `topdown check --errors` then prints the errors of the new file.
     """
     from topdown.config import load_any
     from topdown.pipeline.smallest import smallest

@@ -19,10 +19,10 @@ def project(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> object:
-    """Make a release from measurements alone: project, round, write. Draws nothing and costs no budget.
+    """Make a release from the measurements of another one: project, round, write. Draws no noise and spends no budget.
 
-    FILE names the public/ directory of a release in \\[measurements], and another \\[projection] if it likes. Leaves a
-    directory public/ as `run` does, whose manifest says what it was derived from.
+    FILE names the public/ directory of the other release in \\[measurements], and may have its own \\[projection].
+    Writes a directory public/ as `run` does. Its manifest says what it was derived from.
     """
     from topdown.config import load_project
     from topdown.machine.progress import Shown, Silent

@@ -15,23 +15,25 @@ from topdown.cli.options import Format
 
 def query(
     public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
-    units: Annotated[str | None, typer.Option("--sum", help="GEOIDs of any levels, separated by commas.")] = None,
+    units: Annotated[str | None, typer.Option("--sum", help="GEOIDs to sum, at any level, with commas.")] = None,
     cell: Annotated[
-        list[str] | None, typer.Option(help="The cell, or field (P0010003), to sum; again for more. By default all.")
+        list[str] | None, typer.Option(help="A cell, or field (P0010003), to sum. May be repeated. Default: all.")
     ] = None,
-    asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), of which --cell is one.")] = "total",
-    minus: Annotated[str | None, typer.Option(help="GEOIDs whose sum is taken away.")] = None,
-    share_of: Annotated[str | None, typer.Option(help="GEOIDs, or a query such as total, that it is part of.")] = None,
-    confidence: Annotated[float, typer.Option(help="Of every interval, above 0.5 and below 1.")] = 0.9,
+    asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), that --cell belongs to.")] = "total",
+    minus: Annotated[str | None, typer.Option(help="GEOIDs to subtract, with commas.")] = None,
+    share_of: Annotated[
+        str | None, typer.Option(help="GEOIDs, or a query such as total: print the share of it.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals (0.5 to 1).")] = 0.9,
     regions: Annotated[
-        Path | None, typer.Option(help="A table of units and their districts: a row per district.")
+        Path | None, typer.Option(help="A table of units and their districts. Prints one row per district.")
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.table,
 ) -> None:
-    """Sums, differences and shares of units of a release, or of districts, each with its margin of error.
+    """Print sums, differences and shares of units of a release, or of districts, each with its margin of error.
 
-    Reads public files alone. Intervals cover the true count with the given confidence; margins of units must not be
-    added up, which this does rightly.
+    Reads public files only. Each interval covers the true count with the given confidence. Margins of units must not be
+    added up by hand: use this command instead.
     """
     from topdown.pipeline.release_query import query_release
 

@@ -13,7 +13,7 @@ from topdown.machine.terminal import Terminal
 
 
 class Engine(StrEnum):
-    """Who works on the parts of a release."""
+    """The execution engine for the parts of a release."""
 
     processes = "processes"
     dask = "dask"
@@ -25,9 +25,9 @@ def run(
     workers: Threads = None,
     part_size: PartSize = None,
     keep_parts: KeepParts = False,
-    engine: Annotated[Engine, typer.Option(help="Who works on parts.")] = Engine.processes,
+    engine: Annotated[Engine, typer.Option(help="Execution engine for parts.")] = Engine.processes,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Of a Dask cluster, such as tcp://10.0.0.1:8786.")
+        str | None, typer.Option(metavar="ADDRESS", help="Address of the Dask scheduler, such as tcp://10.0.0.1:8786.")
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -36,9 +36,9 @@ def run(
 
     Leaves a directory public/ with measurements.parquet (signed noisy numbers), estimates.parquet (least squares, and
     non-negative), release.parquet and release.csv (whole counts that add up), geography.parquet (every unit and its
-    parent) and manifest.json. Noise is drawn once: the same command again goes on where it was stopped.
+    parent) and manifest.json. Noise is drawn once: if a run was stopped, the same command continues it.
 
-    A large release of several queries is made in parts, which need neither much memory nor one computer: see
+    A large release of several queries is made in parts, with little memory, on one computer or several: see
     docs/cluster.md.
     """
     from topdown.config import load_config

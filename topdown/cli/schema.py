@@ -15,8 +15,8 @@ def schema(
 ) -> None:
     """Print the JSON Schema of the TOML file of a release, a study or a projection, for editors.
 
-    Save it, and name it in the file's first line, as #:schema release.json: an editor that knows TOML then completes
-    settings and marks what is wrong.
+    Save it, and name it in the first line of the TOML file, as #:schema release.json. An editor that knows TOML then
+    completes settings and marks errors.
     """
     from topdown.config.json_schema import MODELS, json_schema
     from topdown.tables.tidy import json_text

@@ -40,8 +40,8 @@ def statistic(
     """
     from topdown.errors import ConfigError
     from topdown.noise import exact_fraction
-    from topdown.pipeline.statistic import release_statistic
-    from topdown.privacy.statistic_plan import StatisticPlan
+    from topdown.research.statistic.released_statistic import release_statistic
+    from topdown.research.statistic.statistic_plan import StatisticPlan
     from topdown.wording import shown
 
     pairs = []

@@ -16,16 +16,18 @@ from topdown.machine.terminal import Terminal
 def study(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that describes the study.")],
     output: Output = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes, in place of the file's study.workers.")] = None,
-    replicates: Annotated[int | None, typer.Option(min=1, help="In place of the file's study.replicates.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes, instead of the file's study.workers.")] = None,
+    replicates: Annotated[
+        int | None, typer.Option(min=1, help="Replicates, instead of the file's study.replicates.")
+    ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> object:
     """Simulate the errors of the release that FILE describes, against the true counts.
 
-    FILE is one that `run` takes, with a section \\[study]. Leaves a directory internal/ with report.html,
+    FILE is a file for `run` with a section \\[study]. Writes a directory internal/ with report.html,
     errors.parquet, rules.parquet, coverage.parquet, densities.parquet and summary.json, which are as confidential as
-    the table. Ctrl-C keeps the replicates that are finished, and ends with code 130.
+    the table. Ctrl-C keeps the finished replicates and ends with exit code 130.
     """
     from topdown import study as job
     from topdown.config import load_study

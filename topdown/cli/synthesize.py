@@ -15,10 +15,10 @@ from topdown.machine.terminal import Terminal
 def synthesize(
     file: File,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The release's directory, if `run` was given one.")
+        Path | None, typer.Option("--output", "-o", help="The directory of the release, if `run` was given one.")
     ] = None,
     order: Annotated[
-        str | None, typer.Option(help="sorted or shuffled, in place of the file's output.microdata_order.")
+        str | None, typer.Option(help="sorted or shuffled, instead of output.microdata_order of the file.")
     ] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,

@@ -15,9 +15,10 @@ def verify(
     public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
     quiet: Quiet = False,
 ) -> None:
-    """Check that a release is whole and nothing but what was written, for whoever receives it.
+    """Check a release that you received: that it is complete, unchanged and consistent.
 
-    Every file against its manifest, and the counts against each other. Ends with code 3, naming the files at fault.
+    Compares every file with the manifest, and the counts with each other. Ends with exit code 3 and names the wrong
+    files if the release is not valid.
     """
     from topdown.release.verified import verify_release
 

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.confidential.entries import Entries
-from topdown.confidential.microdata import held_of_microdata
 from topdown.confidential.numbers import refuse_zeros, total_of, whole_numbers
-from topdown.confidential.records import held_of_frame
+from topdown.confidential.records import batches_of_frame, count_records, held_of_frame
 from topdown.errors import ROW, ConfigError, CountsError, GeographyError, require_known
 from topdown.geography.construction import as_frame, as_strings, code_shown, column
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.tables.readers import read_table
-from topdown.wording import listed, shown
+from topdown.privacy.presets import preset as preset_of
+from topdown.tables.ppmf import BLOCK, file_of_columns, file_of_schema, records
+from topdown.tables.readers import read_table, require_file, separated, table_batches, table_columns
+from topdown.wording import listed, shown, shown_path
 from topdown.workload import Query, Schema
 
 ABSENT = ("refuse", "zero")
@@ -290,3 +292,27 @@ def _refuse_contradictions(
             f"{'more' if gap[wrong[0]] > 0 else 'less'} than their sum; correct the table, or leave the rows of inner "
             "units out"
         )
+
+
+def held_of_microdata(frame: Any, geography: Geography, preset: str) -> tuple[IntArray | Entries, Schema]:
+    """The counts of records of the schema of ``preset``, in a table in memory or at a path, and that schema.
+
+    Raises `ConfigError` for a preset whose schema has no such file, `DataError` for what is not of the layout.
+    """
+    schema = preset_of(preset).schema
+    file = file_of_schema(schema)
+    if file is None:
+        raise ConfigError(
+            f"preset {shown(preset)} has no privacy-protected microdata file of its schema; name the columns"
+        )
+    wanted = [name for name in file.columns if name != "EPNUM"]
+    what = shown_path(frame) if isinstance(frame, str | Path) else "the records"
+    if isinstance(frame, str | Path):
+        path = require_file(frame)
+        form = separated(path)
+        file_of_columns(table_columns(path, form), what)
+        batches: Iterator[pa.RecordBatch] = table_batches(path, wanted, form=form, kept=False)
+    else:
+        batches = batches_of_frame(frame, wanted)
+    counted = count_records(records(file, batches, what), geography, geoid=[BLOCK], cells=schema.cells(), schema=schema)
+    return counted, schema

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
-from topdown.errors import ConfigError
+from topdown.errors import BudgetError, ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
@@ -37,10 +38,10 @@ from topdown.pipeline.part_plan import (
     require_parts,
     where_to_cut,
 )
-from topdown.pipeline.protection import notices_of, require_protection
 from topdown.pipeline.reading import input_digest, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
 from topdown.planning.expected import expected_errors
+from topdown.privacy import strength
 from topdown.privacy.only_child import largest_gains
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
@@ -286,3 +287,33 @@ def _say_input(stages: Stages, geography: Geography, cells: Sequence[str]) -> No
         for level in geography.levels
     )
     stages.say(f"read      {geography.n_nodes:,} nodes ({sizes}) x {len(cells)} cells ({joined(cells)})")
+
+
+def require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> None:
+    """Refuse a release that would publish true counts for noisy ones, unless that is what is asked for."""
+    bare = strength.unprotected(plan, levels, gains)
+    if bare and not config.privacy.accept_no_protection and not isinstance(config, StudyConfig):
+        level, part = next(iter(bare.items()))
+        raise BudgetError(
+            f"level {shown(level)}: with its share of the budget the noise is 0 for {part:.4%} of the counts, so that "
+            "true counts would be published: take a smaller budget, or a smaller share of it; where nothing is to be "
+            "protected, privacy.invariants publishes a level exactly and says so, and privacy.accept_no_protection = "
+            "true releases this, which the manifest then states first"
+        )
+
+
+def notices_of(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> tuple[str, ...]:
+    """What whoever reads the release has to know before anything else."""
+    found = strength.in_words(plan, levels, gains)
+    total = plan.guarantee(levels).total
+    epsilon = total.epsilon if plan.is_pure else None if total.approx is None else total.approx.epsilon
+    large = None if epsilon is None else strength.large_budget(plan, float(epsilon))
+    if large is not None:
+        found.append(f"{large}.")
+    if config.input.assume_disjoint:
+        found.append(
+            "That every record is counted in one cell and one unit alone is assumed (input.assume_disjoint): the table "
+            "was not searched for cells or units that are sums of others, and where there are such, the budget is more "
+            "than what is stated here."
+        )
+    return tuple(found)

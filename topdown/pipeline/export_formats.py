@@ -215,7 +215,7 @@ def export_release(
     idle = [name for name in options.given if name not in chosen.options]
     if idle:
         able = [one.name for one in EXPORT_FORMATS.values() if idle[0] in one.options]
-        raise ConfigError(f"--{idle[0]} says nothing to format {form}; it is for {listed(able)}")
+        raise ConfigError(f"--{idle[0]} does not apply to --format {form}; it is for {listed(able)}")
     folder = require_encodable(Path(output))
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ConfigError(f"{shown_path(folder)} is there already; give another --output")

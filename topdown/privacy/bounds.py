@@ -1,14 +1,11 @@
-"""Which levels draw their counts within bounds, with which law, and what scale and charge that takes.
+"""Which levels draw their counts within bounds, by which kind of bounds, and what scale and charge that takes.
 
-Sources: Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism with Univariate
-Bounding Constraints", Definitions 2a and 2b; Croft, Sack, Shi, "Differential Privacy Via a Truncated and Normalized
-Laplace Mechanism", Corollary 1.
+Every kind is a value of `BOUND_KINDS`. That of counts without bounds is here; research adds the others.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,50 +13,106 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from topdown import additions
 from topdown.errors import ConfigError, PlanError, suggest
 from topdown.neighbours import COUNTS_MOVED
-from topdown.noise import (
-    BoundaryInflatedDiscreteLaplace,
-    DiscreteLaplace,
-    LatticeLaw,
-    Law,
-    Source,
-    TruncatedDiscreteLaplace,
-)
-from topdown.noise.bounded.whole_sets import NormalizedDiscreteLaplace, WholePiece, nearest_within, whole_pieces
+from topdown.noise import LatticeLaw, Law, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
-from topdown.privacy.bounded_loss import calibrated_scale, charged_epsilon, truncated_loss
 from topdown.privacy.mechanism import GEOMETRIC, Mechanism
-from topdown.privacy.set_loss import calibrated_scale_on_set, charged_epsilon_on_set, set_loss_bound
 from topdown.wording import shown
 
 NONE = "none"
-BOUNDARY_INFLATED = "boundary-inflated"
-TRUNCATED = "truncated"
-NORMALIZED = "normalized"
-KINDS = (NONE, BOUNDARY_INFLATED, TRUNCATED, NORMALIZED)
 
 CALIBRATED = "true-epsilon"
 UNCORRECTED = "uncorrected"
 CALIBRATIONS = (CALIBRATED, UNCORRECTED)
+
+WholePiece = tuple[int | None, int | None]
+"""A closed interval of whole numbers; None where it has no end."""
+Counts = NDArray[np.int64]
+
+
+def plain_scale(bounds: LevelBounds, budget: Fraction, neighbours: str) -> Fraction:
+    """The textbook's scale, sensitivity/epsilon."""
+    return COUNTS_MOVED[neighbours] / budget
+
+
+def _own_budget(bounds: LevelBounds, budget: Fraction, neighbours: str) -> Fraction:
+    return budget
+
+
+def _own_loss(bounds: LevelBounds, budget: Fraction, neighbours: str) -> float:
+    return float(budget)
+
+
+def _with_noise(bounds: LevelBounds, counts: Counts, noise: Law, size: tuple[int, ...], source: Source) -> NDArray[Any]:
+    if isinstance(noise, LatticeLaw):  # narrow draws are less to write and to read again
+        return np.asarray(counts + noise.sample(size, source, noise.narrowest))
+    return np.asarray(counts + noise.sample(size, source))
+
+
+def _as_they_are(bounds: LevelBounds, counts: Counts) -> Counts:
+    return counts
+
+
+def _no_intervals(intervals: Any) -> tuple[WholePiece, ...]:
+    raise ConfigError("counts without bounds have no intervals")
+
+
+def _not_bounded(bounds: LevelBounds) -> str:
+    return "not bounded"
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKind:
+    """A way to keep counts within bounds, or none, as a value; the defaults are those of counts without bounds.
+
+    name         by which plans, files and messages call it.
+    conditioned  whether the law is normalised around every count, so that the plain loss is not the true one.
+    scale        the exact scale of noise for a level's budget, by its bounds and its neighbours.
+    charge       what a level's budget is charged.
+    loss         the true loss of a level, to floating-point precision.
+    sample       counts with noise of a law, exactly, within the bounds.
+    nearest      every count's nearest number within the bounds.
+    intervals    what reads a level's intervals; raises ConfigError where they cannot be meant.
+    words        how counts are drawn, for a statement of what is protected.
+    """
+
+    name: str
+    conditioned: bool = False
+    scale: Callable[[LevelBounds, Fraction, str], Fraction] = plain_scale
+    charge: Callable[[LevelBounds, Fraction, str], Fraction] = _own_budget
+    loss: Callable[[LevelBounds, Fraction, str], float] = _own_loss
+    sample: Callable[[LevelBounds, Counts, Law, tuple[int, ...], Source], NDArray[Any]] = _with_noise
+    nearest: Callable[[LevelBounds, Counts], Counts] = _as_they_are
+    intervals: Callable[[Any], tuple[WholePiece, ...]] = _no_intervals
+    words: Callable[[LevelBounds], str] = _not_bounded
+
+
+BOUND_KINDS: dict[str, BoundKind] = {NONE: BoundKind(NONE)}
+
+
+def kind_of(name: Any) -> BoundKind:
+    """The kind of bounds of this name. Raises PlanError for another: it would be charged as another."""
+    if name != NONE:
+        additions.load("bounds")
+    if not isinstance(name, str) or name not in BOUND_KINDS:
+        raise PlanError(f"unknown bounds {shown(name)}; {suggest(str(name), list(BOUND_KINDS))}")
+    return BOUND_KINDS[name]
 
 
 @dataclass(frozen=True, slots=True)
 class LevelBounds:
     """How one level's counts are kept within 0..upper, or within a set of intervals.
 
-    kind         "none": they are not. "boundary-inflated": noise is added and the sum clipped, which is
-                 post-processing and costs nothing. "truncated": the noisy count is drawn from the double geometric law
-                 around the count, conditioned on the bounds, with the smallest scale that keeps the budget.
-                 "normalized": the same law on whole numbers, with the scale 2 sensitivity/epsilon of Croft, Sack, Shi,
-                 Corollary 1, which keeps the budget with room to spare.
+    kind         of `BOUND_KINDS`. "none": they are not.
     upper        a number that is public and that no count of the level passes; None for no upper bound.
     within       in the place of 0..upper: the intervals (low, high) that released counts lie in, None for no end. They
     are
                  public. Clipping takes the nearest number of the set, the lower one of two. The guarantee does not rest
                  on the true counts' lying there.
-    calibration  "true-epsilon": the scale just said. "uncorrected": the textbook scale sensitivity/epsilon also for the
-                 two truncated kinds, charged what it truly costs, up to twice its budget.
+    calibration  "true-epsilon": the scale that keeps the budget. "uncorrected": the textbook scale sensitivity/epsilon
+                 also for kinds that are conditioned, charged what it truly costs, up to twice its budget.
 
     Raises PlanError for another kind or calibration: it would be charged as another.
     """
@@ -70,8 +123,7 @@ class LevelBounds:
     within: tuple[WholePiece, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise PlanError(f"unknown bounds {shown(self.kind)}; {suggest(str(self.kind), list(KINDS))}")
+        kind_of(self.kind)
         if self.calibration not in CALIBRATIONS:
             raise PlanError(
                 f"unknown calibration {shown(self.calibration)}; {suggest(str(self.calibration), list(CALIBRATIONS))}"
@@ -85,74 +137,31 @@ class LevelBounds:
     @property
     def conditioned(self) -> bool:
         """Whether the law is normalised around every count, so that the plain loss is not the true one."""
-        return self.kind in (TRUNCATED, NORMALIZED)
+        return kind_of(self.kind).conditioned
 
     def scale(self, budget: Fraction, neighbours: str) -> Fraction:
         """The exact scale of noise for a level's ``budget``."""
-        plain = COUNTS_MOVED[neighbours] / budget
-        if not self.conditioned or self.calibration == UNCORRECTED:
-            return plain
-        if self.kind == NORMALIZED:
-            return 2 * plain
-        if len(self.pieces) > 1:
-            return calibrated_scale_on_set(budget, neighbours, self.pieces)
-        return calibrated_scale(budget, neighbours, self._width)
+        return kind_of(self.kind).scale(self, budget, neighbours)
 
     def charge(self, budget: Fraction, neighbours: str) -> Fraction:
         """What the level's budget is charged: itself, or for an uncorrected scale the true loss."""
-        if not self.conditioned or self.calibration == CALIBRATED:
-            return budget
-        scale = self.scale(budget, neighbours)
-        if len(self.pieces) > 1:
-            return charged_epsilon_on_set(scale, neighbours, self.pieces)
-        return charged_epsilon(scale, neighbours, self._width)
+        return kind_of(self.kind).charge(self, budget, neighbours)
 
     def loss(self, budget: Fraction, neighbours: str) -> float:
         """The true loss of the level, to floating-point precision; at most `charge`."""
-        if not self.conditioned:
-            return float(budget)
-        scale = self.scale(budget, neighbours)
-        if len(self.pieces) > 1:
-            return math.log(set_loss_bound(scale, neighbours, self.pieces))
-        return truncated_loss(float(scale), neighbours, self._width)
+        return kind_of(self.kind).loss(self, budget, neighbours)
 
-    @property
-    def _width(self) -> int | None:
-        """Of one interval, from end to end: what truncation costs depends on nothing else. None where an end is not
-        there."""
-        low, high = self.pieces[0]
-        return None if low is None or high is None else high - low
-
-    def sample(self, counts: NDArray[np.int64], noise: Law, size: tuple[int, ...], source: Source) -> NDArray[Any]:
+    def sample(self, counts: Counts, noise: Law, size: tuple[int, ...], source: Source) -> NDArray[Any]:
         """``counts``, broadcast to ``size``, with noise of the law ``noise``, exactly, within the bounds."""
-        if self.kind == NONE:
-            if isinstance(noise, LatticeLaw):  # narrow draws are less to write and to read again
-                return np.asarray(counts + noise.sample(size, source, noise.narrowest))
-            return np.asarray(counts + noise.sample(size, source))
-        if not isinstance(noise, DiscreteLaplace):
-            raise TypeError(f"{noise!r} has no bounded form; `Bounds.check` refuses its mechanism")
-        if len(self.pieces) == 1:
-            law = TruncatedDiscreteLaplace if self.conditioned else BoundaryInflatedDiscreteLaplace
-            return np.asarray(law(counts, noise.scale, *self.pieces[0]).sample(size, source))
-        if self.conditioned:
-            return np.asarray(NormalizedDiscreteLaplace(counts, noise.scale, self.pieces).sample(size, source))
-        return self.nearest(np.asarray(noise.sample(size, source)) + counts)
+        return kind_of(self.kind).sample(self, counts, noise, size, source)
 
-    def nearest(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def nearest(self, counts: Counts) -> Counts:
         """Every count's nearest number within the bounds; the counts themselves where there are none."""
-        return counts if self.kind == NONE else nearest_within(counts, self.pieces)
+        return kind_of(self.kind).nearest(self, counts)
 
     def in_words(self) -> str:
         """How the counts are drawn, for a statement of what is protected."""
-        span = " or ".join(map(_span, self.pieces))
-        if self.kind == BOUNDARY_INFLATED:
-            return f"clipped to {span}, which costs nothing"
-        how = f"drawn within {span} by conditioning the noise on the bounds"
-        if self.calibration == UNCORRECTED:
-            return f"{how}, with the uncorrected textbook scale, which is charged its true loss"
-        if self.kind == NORMALIZED:
-            return f"{how}, with twice the textbook scale"
-        return f"{how}, with the scale at which that costs no more than the budget"
+        return kind_of(self.kind).words(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +187,7 @@ class Bounds:
             )
         kinds = dict(bounds) if isinstance(bounds, Mapping) else {}
         default = NONE if isinstance(bounds, Mapping) else bounds
-        for kind in (default, *kinds.values()):
-            if kind not in KINDS:
-                raise PlanError(f"unknown bounds {shown(kind)}; {suggest(str(kind), list(KINDS))}")
+        asked = [kind_of(kind) for kind in (default, *kinds.values())]
         uppers = dict(upper) if isinstance(upper, Mapping) else {}
         everywhere = None if isinstance(upper, Mapping) else upper
         for level, value in uppers.items():
@@ -188,19 +195,19 @@ class Bounds:
                 raise PlanError(
                     f"upper bound {shown(value)} of level {shown(level)}, whose counts are not bounded; set bounds"
                 )
-        if everywhere is not None and all(kind == NONE for kind in (default, *kinds.values())):
+        if everywhere is not None and all(kind.name == NONE for kind in asked):
             raise PlanError(f"upper bound {shown(upper)}, and no level's counts are bounded; set bounds")
-        if calibration == UNCORRECTED and not any(
-            kind in (TRUNCATED, NORMALIZED) for kind in (default, *kinds.values())
-        ):
-            raise PlanError("calibration 'uncorrected' is for truncated and normalized bounds; leave it out")
+        if calibration == UNCORRECTED and not any(kind.conditioned for kind in asked):
+            additions.load("bounds")
+            calibrated = " and ".join(kind.name for kind in BOUND_KINDS.values() if kind.conditioned)
+            raise PlanError(f"calibration 'uncorrected' is for {calibrated} bounds; leave it out")
 
         sets = _sets(within, {level: kinds.get(level, default) for level in within or ()}, uppers, everywhere)
 
         def of(kind: str, bound: Any, pieces: tuple[WholePiece, ...] | None = None) -> LevelBounds:
             if kind == NONE:
                 return LevelBounds()
-            return LevelBounds(kind, _upper(bound), calibration if kind != BOUNDARY_INFLATED else CALIBRATED, pieces)
+            return LevelBounds(kind, _upper(bound), calibration if kind_of(kind).conditioned else CALIBRATED, pieces)
 
         levels = dict.fromkeys([*kinds, *uppers, *sets])
         named = tuple(
@@ -256,7 +263,7 @@ def _sets(
         if uppers.get(level, everywhere) is not None:
             raise PlanError(f"level {shown(level)} has an upper bound and intervals; give the intervals alone")
         try:
-            sets[level] = whole_pieces(intervals)
+            sets[level] = kind_of(kinds[level]).intervals(intervals)
         except (ConfigError, TypeError) as error:
             said = error if isinstance(error, ConfigError) else "give a list of pairs [low, high]"
             raise PlanError(f"intervals of level {shown(level)}: {said}") from None
@@ -265,13 +272,6 @@ def _sets(
                 f"intervals of level {shown(level)}: one number leaves nothing to release; make it invariant"
             )
     return sets
-
-
-def _span(piece: WholePiece) -> str:
-    low, high = piece
-    if low is None:
-        return "any number" if high is None else f"{high:,} or less"
-    return f"{low:,} or more" if high is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _upper(value: Any) -> int | None:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from topdown.errors import BudgetError, ConfigError, PlanError, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import Law
-from topdown.privacy.accounting import Event
+from topdown.privacy.accounting import Event, ExactEvent, PureEvent
 from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
 from topdown.privacy.guarantees import Guarantee, guarantee
 from topdown.privacy.mechanism import EPSILON, GEOMETRIC, MECHANISMS, Mechanism
 from topdown.privacy.numbers import Number
-from topdown.privacy.plan_events import level_events
 from topdown.privacy.plan_inputs import invariant_queries, level_names, require_no_share, total_budget
 from topdown.privacy.plan_record import arguments_of, record_of
 from topdown.privacy.shares import Shares
@@ -417,3 +416,25 @@ def _query_name(level: str, text: str, schema: Schema) -> str:
         return Query.parse(text, schema).name
     except ConfigError as error:
         raise PlanError(f"level {shown(level)}: {error}") from None
+
+
+def level_events(plan: Plan, level: str) -> list[Event]:
+    """One event for every query that a level is asked, in the plan's order. The plan has its shares."""
+    labels: dict[str, Any] = {"level": level, "unit": plan.unit, "neighbours": plan.neighbours}
+    if level in plan.invariants:
+        return [ExactEvent(query=DETAILED, **labels)]
+    events: list[Event] = []
+    for query in plan.queries(level):
+        if plan.is_exact(level, query):
+            events.append(ExactEvent(query=query, **labels))
+            continue
+        bounded = plan.bounds.at(level)
+        named = plan.mechanism if bounded.kind == NONE else f"{bounded.kind} {plan.mechanism}"
+        if bounded.conditioned:
+            charge = plan.charged(level, query)
+            events.append(PureEvent(query=query, mechanism=named, epsilon=charge, **labels))
+            continue
+        parameter, bits = plan.parameter(level, query), plan.released_grid_bits
+        moved = plan.sensitivity, plan.sensitivity_squared
+        events.append(plan.noise.event(parameter, *moved, query=query, mechanism=named, grid_bits=bits, **labels))
+    return events

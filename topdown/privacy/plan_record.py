@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from topdown.neighbours import COUNTS_MOVED
 from topdown.privacy.bounds import CALIBRATED, NONE, UNCORRECTED
-from topdown.privacy.plan_facts import PlanFacts
 from topdown.workload import DETAILED
 
+if TYPE_CHECKING:
+    from topdown.privacy.plan import Plan
 
-def record_of(plan: PlanFacts) -> dict[str, Any]:
+
+def record_of(plan: Plan) -> dict[str, Any]:
     """``plan`` as JSON-able values: exact fractions as strings such as "1/5".
 
     Every budget is what is truly charged. Under an uncorrected scale that is more than the plan was asked for, of which
@@ -47,7 +49,7 @@ def record_of(plan: PlanFacts) -> dict[str, Any]:
     }
 
 
-def _exact_by_level(plan: PlanFacts) -> dict[str, list[str]]:
+def _exact_by_level(plan: Plan) -> dict[str, list[str]]:
     exact = {level: [DETAILED] for level in plan.invariants}
     for level, query in plan.exact_queries:
         exact.setdefault(level, []).append(query)

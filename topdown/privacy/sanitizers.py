@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from topdown.errors import ConfigError
 from topdown.neighbours import Neighbours
-from topdown.noise.bounded.parameters import FloatOrArray, as_given, positive, real_numbers
 from topdown.noise.continuous import Gaussian, Laplace
+from topdown.noise.parameters import FloatOrArray, as_given, positive, real_numbers
 from topdown.noise.randomness import Source
 from topdown.privacy.conversions import analytic_gaussian_sigma, classical_gaussian_sigma
 from topdown.privacy.sensitivity import mean_sensitivity, sum_sensitivity

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from topdown.neighbours import IN_WORDS
 from topdown.privacy.accounting import ExactEvent
 from topdown.privacy.guarantees import Guarantee, LevelGuarantee, Loss
-from topdown.privacy.plan_facts import PlanFacts
+
+if TYPE_CHECKING:
+    from topdown.privacy.plan import Plan
 
 
-def describe_plan(plan: PlanFacts, statement: Guarantee, levels: Sequence[str] | None) -> str:
+def describe_plan(plan: Plan, statement: Guarantee, levels: Sequence[str] | None) -> str:
     """What is protected, by how much in total and at every level, and what is not protected.
 
     ``levels``: those of the geography, root first; None where they are not known.
@@ -33,7 +36,7 @@ def describe_plan(plan: PlanFacts, statement: Guarantee, levels: Sequence[str] |
     return "\n".join(lines)
 
 
-def _what_is_protected(plan: PlanFacts) -> list[str]:
+def _what_is_protected(plan: Plan) -> list[str]:
     neighbours = IN_WORDS[plan.neighbours].format(unit=plan.unit)
     noise = plan.noise.words.format(bits=plan.grid_bits)
     squared = plan.sensitivity_squared
@@ -44,7 +47,7 @@ def _what_is_protected(plan: PlanFacts) -> list[str]:
     ]
 
 
-def _how_much(plan: PlanFacts, statement: Guarantee) -> list[str]:
+def _how_much(plan: Plan, statement: Guarantee) -> list[str]:
     covered = "the noisy measurements and everything computed from them alone"
     if plan.is_pure:
         total = statement.total.epsilon
@@ -64,7 +67,7 @@ def _how_much(plan: PlanFacts, statement: Guarantee) -> list[str]:
     ]
 
 
-def _level_line(plan: PlanFacts, level: LevelGuarantee) -> str:
+def _level_line(plan: Plan, level: LevelGuarantee) -> str:
     if level.own is None:
         return f"  {level.level}: published exactly, without noise; not protected"
     parts = []
@@ -87,7 +90,7 @@ def _level_line(plan: PlanFacts, level: LevelGuarantee) -> str:
     return f"  {level.level}: {_amount(level.own)} of its own{together}; " + "; ".join(parts)
 
 
-def _not_measured(plan: PlanFacts) -> list[str]:
+def _not_measured(plan: Plan) -> list[str]:
     shares = () if plan.shares is None else plan.shares.levels
     unmeasured = [
         level
@@ -97,7 +100,7 @@ def _not_measured(plan: PlanFacts) -> list[str]:
     return [f"  {level}: not measured (share 0); nothing is spent on it" for level in unmeasured]
 
 
-def _bounded(plan: PlanFacts, statement: Guarantee) -> list[str]:
+def _bounded(plan: Plan, statement: Guarantee) -> list[str]:
     measured = [level.level for level in statement.levels if not level.exact]
     lines = [
         f"  {level}: {plan.bounds.at(level).in_words()}" for level in measured if plan.bounds.at(level).kind != "none"
@@ -116,7 +119,7 @@ def _bounded(plan: PlanFacts, statement: Guarantee) -> list[str]:
     ]
 
 
-def _only_children(plan: PlanFacts) -> list[str]:
+def _only_children(plan: Plan) -> list[str]:
     if plan.only_child == "measure":
         return []
     return [
@@ -128,7 +131,7 @@ def _only_children(plan: PlanFacts) -> list[str]:
     ]
 
 
-def _uncorrected(plan: PlanFacts) -> list[str]:
+def _uncorrected(plan: Plan) -> list[str]:
     if plan.charged_total == plan.total:
         return []
     return [

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
-from topdown.privacy.plan_facts import PlanFacts
+if TYPE_CHECKING:
+    from topdown.privacy.plan import Plan
+
 
 LARGE_EPSILON = 20.0
 """From this epsilon on, in all, whoever knows all other records need not guess."""
@@ -15,7 +18,7 @@ MOST_UNTOUCHED = 0.99
 """More than this part of a level's counts without noise is no protection."""
 
 
-def untouched(plan: PlanFacts, level: str, query: str, gain: Fraction = Fraction(1)) -> float:
+def untouched(plan: Plan, level: str, query: str, gain: Fraction = Fraction(1)) -> float:
     """The probability that a count of a level's query is published as it is, once it is rounded to a whole number.
 
     ``gain``: how many times its share the count has. Of the unbounded law; within bounds no count is moved more. 0
@@ -28,9 +31,7 @@ def untouched(plan: PlanFacts, level: str, query: str, gain: Fraction = Fraction
     return 1.0 - 2.0 * float(law.sf(0.5))
 
 
-def unprotected(
-    plan: PlanFacts, levels: Sequence[str], gains: Mapping[str, Fraction] | None = None
-) -> dict[str, float]:
+def unprotected(plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction] | None = None) -> dict[str, float]:
     """The levels of which more than 99 % of the counts of some query would be published as they are, and how many.
 
     ``gains``: by level how many times its share a unit has at most, where single children's were moved up.
@@ -45,7 +46,7 @@ def unprotected(
     return {level: part for level, part in found.items() if part > MOST_UNTOUCHED}
 
 
-def large_budget(plan: PlanFacts, epsilon: float) -> str | None:
+def large_budget(plan: Plan, epsilon: float) -> str | None:
     """What an attacker learns at ``epsilon`` in all (of zero-concentrated privacy, at the plan's delta), from 20 up."""
     if epsilon < LARGE_EPSILON:
         return None
@@ -60,7 +61,7 @@ def large_budget(plan: PlanFacts, epsilon: float) -> str | None:
     )
 
 
-def in_words(plan: PlanFacts, levels: Sequence[str], gains: Mapping[str, Fraction] | None = None) -> list[str]:
+def in_words(plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction] | None = None) -> list[str]:
     """A sentence for every level whose counts are published as they are, though noise was drawn for them."""
     return [
         f"NOT PROTECTED: at level {level!r} the noise is 0 for {part:.4%} of the counts, so that true counts are "

@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike
 from topdown.errors import ConfigError, ProjectionError, require_known
 from topdown.geography.tree import FloatArray
 from topdown.projection.certificate import SOLVER_TOLERANCE, TOLERANCE, Certificate, worst_of
+from topdown.projection.linear_covariance import checked_constraints, checked_variances, linear_projection_covariance
 from topdown.projection.linear_solver import Solver, System, equality, factor, is_sparse
 from topdown.projection.linear_solver import nonnegative as active_set
 from topdown.projection.method import CvxpySolver
-from topdown.theory.linear import checked_constraints, checked_variances, linear_projection_covariance
 
 LINEAR_ENGINES = ("active-set", "cvxpy")
 

@@ -49,8 +49,8 @@ def row_columns(schema: Schema) -> list[str]:
     for name in schema.names:
         if name in ("level", "count"):
             raise ConfigError(
-                f"attribute {shown(name)} is called as a column of the release, whose rows are geoid, level, the "
-                "attributes and count; give it another name"
+                f"attribute {shown(name)} has the same name as a column of the release, whose rows are geoid, level, "
+                "the attributes and count; give it another name"
             )
     return ["geoid", "level", *schema.names, "count"]
 

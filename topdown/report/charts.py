@@ -19,7 +19,7 @@ def charts(summary: Summary) -> dict[str, dict[str, Any]]:
     """
     # Altair refuses more than 5,000 rows unless told otherwise; those here are a few per family.
     with alt.data_transformers.enable("default", max_rows=None):
-        made = {name: make(summary) for section in registry.SECTIONS for name, make in section.charts.items()}
+        made = {name: make(summary) for section in registry.sections() for name, make in section.charts.items()}
         return {name: styled(chart) for name, chart in made.items() if chart is not None}
 
 

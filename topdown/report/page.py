@@ -39,10 +39,10 @@ FILTERS = {
 def render(summary: Summary) -> str:
     """The page of ``summary``, of `summary.summarise`. Names and labels are escaped wherever they stand."""
     drawn = charts(summary)
-    shown = [section for section in registry.SECTIONS if section.shown(drawn)]
+    shown = [section for section in registry.sections() if section.shown(drawn)]
     templates = {section.name: section.template.read_text(encoding="utf-8") for section in shown}
     read = ["cells", "levels", "methods", "primary", "notice"]
-    read += [key for section in registry.SECTIONS for key in section.data]
+    read += [key for section in registry.sections() for key in section.data]
     data = {key: summary[key] for key in read}
     return filled(_PAGE, data, drawn, templates, s=summary, sections=shown)
 

@@ -26,7 +26,7 @@ class StudyResults:
     ``groupings``: the size classes first.
     ``funds`` and ``thresholds``: labels of rules that the study followed. ``seed`` and ``wanted``: of the simulation,
     and the replicates that were asked for. ``variants``: the study itself and the same under other noise; empty or one
-    where there is nothing to compare. ``records``: one release by each method, of `record_quality.records_frame`.
+    where there is nothing to compare. ``records``: one release by each method, of `one_release.records_frame`.
     ``published``: one release by ``released``, with its margins of error, where it has them. ``shaded_above``:
     the coefficients of variation above which its numbers are called doubtful, and unreliable.
     """

@@ -20,14 +20,14 @@ def _no_numbers(results: StudyResults) -> Summary:
     return {}
 
 
-def fragment(name: str) -> Traversable:
-    """The template ``name``.html.jinja beside the sections' modules."""
-    return files("topdown.report.sections") / f"{name}.html.jinja"
+def fragment(name: str, package: str = "topdown.report.sections") -> Traversable:
+    """The template ``name``.html.jinja beside the sections' modules in ``package``."""
+    return files(package) / f"{name}.html.jinja"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report, which stands in one place of `registry.SECTIONS`.
+    """A part of the report, which stands in one place of `registry.sections`.
 
     ``name``: of its place in the page, to which the list of links leads. ``template``: the Jinja fragment of the page,
     in which ``s`` is the summary and ``charts`` holds the charts that have data. ``numbers``: its part of the summary,

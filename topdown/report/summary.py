@@ -23,7 +23,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         "cells": list(table.cells),
         "levels": list(table.geography.levels),
     }
-    for section in registry.SECTIONS:
+    for section in registry.sections():
         summary |= section.numbers(results)
     result: dict[str, Any] = rounded(summary)
     return result | {

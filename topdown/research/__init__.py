@@ -1,1 +1,1 @@
-"""What no release needs: plausible tables, drawn under a stated prior. Experimental; no other room imports it."""
+"""What no release needs: theory, pMSE, statistics of records, plausible tables. Nothing but the top imports it."""

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from topdown.geography.tree import FloatArray
+from topdown.projection.linear_covariance import family_variance
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.methods import StudiedMethod
-from topdown.theory.noise_laws import family_variance
 
 
 def predicted_variance(table: ErrorTable, method: str) -> FloatArray:

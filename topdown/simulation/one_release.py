@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pandas as pd
 
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measure
@@ -15,6 +16,7 @@ from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.project import project
 from topdown.release.making import project_whole, round_counts
+from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.followed import Followed
 from topdown.simulation.methods import StudiedMethod
 from topdown.uncertainty.margins import margins
@@ -97,3 +99,25 @@ def published_example(
 
     values = np.concatenate([release.answers_of(everywhere, query) for query in queries], axis=1)
     return PublishedExample(values, of("sd"), of("lower"), of("upper"))
+
+
+def records_frame(table: ErrorTable, releases: Mapping[str, IntArray]) -> pd.DataFrame:
+    """One row per leaf, cell and method: ``geoid, name, cell, method, truth, released, notice``."""
+    leaves = table.geography.tree.leaves
+    geoids = table.geography.identifiers[leaves.start :].to_pylist()
+    names = table.geography.names[leaves.start :].to_pylist() if table.geography.names is not None else geoids
+    frames = [
+        pd.DataFrame(
+            {
+                "geoid": np.repeat(geoids, len(table.cells)),
+                "name": np.repeat([name or geoid for name, geoid in zip(names, geoids, strict=True)], len(table.cells)),
+                "cell": list(table.cells) * len(geoids),
+                "method": method,
+                "truth": table.truth[leaves].reshape(-1),
+                "released": released[leaves].reshape(-1),
+                "notice": table.notice,
+            }
+        )
+        for method, released in releases.items()
+    ]
+    return pd.concat(frames, ignore_index=True)

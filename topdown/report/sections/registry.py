@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topdown import additions
 from topdown.report.section import Section
 from topdown.report.sections import (
     bias_by_count,
@@ -13,28 +14,35 @@ from topdown.report.sections import (
     groups,
     noise_kinds,
     overview,
-    record_quality,
     residuals,
     thresholds,
     unit_table,
-    wasserstein_curve,
     what_was_run,
 )
 
-SECTIONS: tuple[Section, ...] = (
+SECTIONS: list[Section] = [
     what_was_run.SECTION,
     overview.SECTION,
     residuals.SECTION,
     bias_by_count.SECTION,
     bias_map.SECTION,
     family_variance.SECTION,
-    wasserstein_curve.SECTION,
     categories.SECTION,
     groups.SECTION,
     fund.SECTION,
     thresholds.SECTION,
     coverage.SECTION,
     noise_kinds.SECTION,
-    record_quality.SECTION,
     unit_table.SECTION,
-)
+]
+
+
+def add(section: Section, after: Section) -> None:
+    """Give ``section`` the place behind ``after``."""
+    SECTIONS.insert(SECTIONS.index(after) + 1, section)
+
+
+def sections() -> tuple[Section, ...]:
+    """All sections in the order of the page, with those that other rooms add."""
+    additions.load("sections")
+    return tuple(SECTIONS)

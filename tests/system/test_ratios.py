@@ -1,0 +1,58 @@
+"""Speed as ratios to a peer in the same run: a gate, far from what is measured, against what makes the program slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+
+import numpy as np
+import pytest
+
+import topdown as td
+from support.simulated import counts_of
+
+pytestmark = pytest.mark.slow
+
+
+def least(work: Callable[[], object], times: int = 3) -> float:
+    """Processor seconds of the fastest of some calls, after one that loads and compiles."""
+    work()
+    found = []
+    for _ in range(times):
+        begin = process_time()
+        work()
+        found.append(process_time() - begin)
+    return min(found)
+
+
+def measured(children: tuple[int, ...]) -> td.Measurements:
+    """Noisy counts of one cell, in nested families of so many children."""
+    sizes, units = [], 1
+    for one in children:
+        sizes.append([one] * units)
+        units *= one
+    counts = counts_of(np.random.default_rng(5).poisson(20, units), sizes)
+    levels = counts.geography.levels
+    plan = td.Plan("discrete-gaussian", rho="1", shares=dict.fromkeys(levels, f"1/{len(levels)}"))
+    return td.measure(counts, plan, source=td.SeededSource(3))
+
+
+def test_the_whole_tree_s_program_is_solved_ten_times_as_fast_as_by_cvxpy_and_osqp() -> None:
+    measurements = measured((50, 60))
+    ours = least(lambda: td.project(measurements, "joint"))
+    theirs = least(lambda: td.project(measurements, "joint", engine="cvxpy"), times=1)
+    assert theirs > 10 * ours
+
+
+def test_margins_of_all_units_take_less_than_six_times_their_estimates() -> None:
+    measurements = measured((40, 50, 45))
+    estimates = least(lambda: td.project(measurements, "gls"))
+    assert least(lambda: td.margins(measurements)) < 6 * estimates
+
+
+def test_exact_draws_are_three_times_as_fast_as_the_difference_of_two_geometrics_in_floating_point() -> None:
+    size, source, rng = 4_000_000, td.SeededSource(1), np.random.default_rng(1)
+    law = td.noise.DiscreteLaplace(10.0)
+    ours = least(lambda: law.sample(size, source))
+    theirs = least(lambda: rng.geometric(0.095, size) - rng.geometric(0.095, size))
+    assert theirs > 3 * ours

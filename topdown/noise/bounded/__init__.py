@@ -1,1 +1,0 @@
-"""Noise within bounds: truncated, boundary-inflated and normalised Laplace laws, and scales that keep their promise."""

@@ -1,0 +1,124 @@
+"""A statistic's release: read, reserve, draw once, write. No value outlives it but the protected one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from topdown.errors import CountsError, DataError
+from topdown.machine.files import whole_file
+from topdown.measurements.journal import MEASUREMENTS, Journal
+from topdown.pipeline.already_released import require_noise
+from topdown.pipeline.charging import Charged, confirm, reserve
+from topdown.privacy.ledger import Ledger
+from topdown.research.statistic.measured_statistic import RECORD_BITS, measure_statistic
+from topdown.research.statistic.statistic_plan import StatisticPlan
+from topdown.tables.parquet_folder import table_digest
+from topdown.tables.readers import changed, read_table, require_file
+from topdown.wording import FAILED, column_name, reason, shown_path
+
+FILE = "statistic.json"
+
+
+def release_statistic(
+    table: Path,
+    columns: Sequence[str],
+    plan_of: Callable[[int], StatisticPlan],
+    directory: Path,
+    *,
+    ledger: Path | None = None,
+    dataset: str = "",
+) -> dict[str, Any]:
+    """What is written to ``directory``/statistic.json, drawn once: a second call draws, and returns, the same.
+
+    ``plan_of``: the `StatisticPlan` of n records. The noise follows from a secret in ``directory``/internal, the plan,
+    the columns and the table, whose digest is kept there too. The budget is reserved before the draw, for these columns
+    of this table, and confirmed before anything is written. Raises `DataError` for a table that does not read or is
+    another than before, `ConfigError` for another plan or columns, `BudgetError` where the ledger refuses.
+    """
+    digest = _digest(table)
+    values = _values(table, columns)
+    if _digest(table) != digest:
+        raise changed(table)
+    plan, path = plan_of(len(values)), directory / FILE
+    # Whatever decides the release is in its name, how values are rounded too.
+    settled = f"{RECORD_BITS} {plan.settled(columns)}"
+    journal = Journal(directory / "internal", hashlib.sha256(settled.encode()).hexdigest(), digest)
+    charged = None if ledger is None else Charged(ledger, dataset)
+    with journal.locked():
+        begun, there = journal.read(), _written(path)
+        if there is not None:
+            require_noise(path, there.get("noise"), journal, begun)
+        if charged is not None and there is not None and "ledger" in there:
+            Ledger(charged.path).require_record(str(there["ledger"]["record"]), path)
+        event = replace(plan.event, columns=tuple(columns), input=journal.input_code())
+        reserve(charged, journal, [event], begun=begun is not None)
+        begun = begun or journal.begin()
+        drawn = measure_statistic(values, plan, begun.key, columns=columns)
+        measured = begun.key.code(MEASUREMENTS, [(str(drawn.value), np.zeros(0))])
+        journal.keep_code(begun, measured)
+        entry = confirm(charged, journal, measured)
+        written = {**drawn.to_dict(), "noise": journal.release_name()}
+        if there is not None:
+            if {name: value for name, value in there.items() if name != "ledger"} != written:
+                raise _changed(path)
+            return there
+        written |= {} if entry is None else {"ledger": asdict(entry)}
+        try:
+            with whole_file(path) as partial:
+                partial.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise DataError(
+                f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: the "
+                "answer will be the same, and nothing more is spent"
+            ) from None
+        return written
+
+
+def _digest(table: Path) -> str:
+    try:
+        return table_digest(require_file(table))
+    except OSError as error:
+        raise DataError(f"{shown_path(table)}: cannot be read: {reason(error)}; correct the path") from None
+
+
+def _written(path: Path) -> dict[str, Any] | None:
+    """What a run before this wrote, None where there is nothing. Raises `DataError` where it does not read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError):
+        raise _changed(path) from None
+    if not isinstance(found, dict):
+        raise _changed(path)
+    return found
+
+
+def _changed(path: Path) -> DataError:
+    return DataError(
+        f"{shown_path(path)}: is not what was written; move it away and run again: it is written again, with the same "
+        "answer"
+    )
+
+
+def _values(table: Path, columns: Sequence[str]) -> np.ndarray[Any, Any]:
+    read = read_table(table, list(columns))
+    values = np.empty((read.num_rows, len(columns)))
+    for at, name in enumerate(columns):
+        try:
+            values[:, at] = read[name].to_pandas().astype(np.float64).to_numpy()
+        except (TypeError, ValueError):
+            raise CountsError(
+                f"column {column_name(name)} holds what is no number; correct it or leave it out"
+            ) from None
+    missing = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if missing.size:
+        raise CountsError(f"row {missing[0]} has no number in a column that is asked for; correct it or leave it out")
+    return values

@@ -1,0 +1,205 @@
+"""What one bounded statistic costs and how its noise is drawn, from public facts alone.
+
+Rounding moves two statistics that are D apart to numbers of the grid that are at most ceil(D/step) steps apart; the
+release is accounted for with that. The number of records n is public. Neighbours are tables of n records of which one
+has other values ("substitute").
+
+Source: Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism with Univariate
+Bounding Constraints", supplement D to H; Holohan, Antonatos, Braghin, Mac Aonghusa for the scale within bounds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+from topdown.errors import BudgetError, ConfigError, require_known
+from topdown.noise.exact_numbers import exact_fraction
+from topdown.privacy.accounting import LaplaceEvent, PureEvent
+from topdown.research.statistic.grid_loss import calibrated_scale_on_grid
+from topdown.wording import figure, shown
+
+_FINE = 1024
+"""By default so many steps of the grid, or more, go into the sensitivity: rounding adds less than a thousandth to
+it."""
+_LARGEST = 2**52
+
+
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """A statistic of n records: what is computed of columns of whole numbers, how far one record moves it, its range.
+
+    ``columns``: how many. ``degree``: of how many values a term is the product. ``value``: the exact statistic of n
+    whole numbers a column, in units of a term's. ``sensitivity`` and ``bounds``: from n and the bounds of the columns,
+    exactly (`topdown.privacy.sensitivity` has the sources).
+    """
+
+    columns: int
+    degree: int
+    value: Callable[[Sequence[Sequence[int]], int], Fraction]
+    sensitivity: Callable[[Fraction, int], Fraction]
+    bounds: Callable[[Sequence[tuple[Fraction, Fraction]], int], tuple[Fraction, Fraction]]
+
+
+def _second_moment(columns: Sequence[Sequence[int]], n: int) -> Fraction:
+    """The covariance with divisor n - 1 of the first column and the last, which may be the same."""
+    x, y = columns[0], columns[-1]
+    return Fraction(n * sum(map(int.__mul__, x, y)) - sum(x) * sum(y), n * (n - 1))
+
+
+def _largest_second_moment(bounds: Sequence[tuple[Fraction, Fraction]], n: int) -> Fraction:
+    ranges = [high - low for low, high in bounds]
+    return ranges[0] * ranges[-1] * (Fraction(n, 4 * (n - 1)) if n % 2 == 0 else Fraction(n + 1, 4 * n))
+
+
+STATISTICS: Mapping[str, Statistic] = MappingProxyType(
+    {
+        "mean": Statistic(
+            1,
+            1,
+            lambda columns, n: Fraction(sum(columns[0]), n),
+            lambda spread, n: spread / n,
+            lambda bounds, n: bounds[0],
+        ),
+        "variance": Statistic(
+            1,
+            2,
+            _second_moment,
+            lambda spread, n: spread / n,
+            lambda bounds, n: (Fraction(0), _largest_second_moment(bounds, n)),
+        ),
+        "covariance": Statistic(
+            2,
+            2,
+            _second_moment,
+            lambda spread, n: spread / n,
+            lambda bounds, n: (-_largest_second_moment(bounds, n), _largest_second_moment(bounds, n)),
+        ),
+    }
+)
+"""Every statistic by its name; a proportion is the mean of zeros and ones, with bounds 0 and 1."""
+
+BOUNDING = ("boundary-inflated", "truncated")
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticPlan:
+    """What a statistic will cost, and how its noise is drawn, from public facts alone.
+
+    ``statistic``: "mean", "variance" or "covariance". ``bounds``: (lower, upper) of every column. ``records``: n.
+    ``epsilon``: the budget. ``bounding``: "boundary-inflated" (clipped, at scale sensitivity/epsilon) or "truncated"
+    (the smallest scale that keeps epsilon). ``grid_bits``: the release is a multiple of 2^-grid_bits; None: so many
+    that rounding adds less than a thousandth to the sensitivity.
+
+    Raises ConfigError for what cannot be meant, BudgetError for an epsilon that is not positive.
+    """
+
+    statistic: str
+    bounds: tuple[tuple[Fraction, Fraction], ...]
+    records: int
+    epsilon: Fraction
+    bounding: str = "boundary-inflated"
+    grid_bits: int | None = None
+    unit: str = "person"
+
+    def __post_init__(self) -> None:
+        require_known(self.statistic, STATISTICS, "statistic")
+        require_known(self.bounding, BOUNDING, "bounding")
+        bounds = tuple((exact_fraction(low), exact_fraction(high)) for low, high in self.bounds)
+        wanted = STATISTICS[self.statistic].columns
+        if len(bounds) != wanted:
+            raise ConfigError(
+                f"{self.statistic} has {len(bounds)} pairs of bounds; give {wanted}, one for every column"
+            )
+        for low, high in bounds:
+            if not low < high:
+                raise ConfigError(f"bounds [{figure(str(low))}, {figure(str(high))}]: give lower < upper")
+        if isinstance(self.records, bool) or self.records != int(self.records) or self.records < 2:
+            raise ConfigError(f"{shown(self.records)} records; a statistic is released of two or more")
+        epsilon = exact_fraction(self.epsilon)
+        if epsilon <= 0:
+            raise BudgetError(f"epsilon is {figure(str(self.epsilon))}; give a number above 0")
+        object.__setattr__(self, "bounds", bounds)
+        object.__setattr__(self, "epsilon", epsilon)
+        if self.grid_bits is None:
+            object.__setattr__(self, "grid_bits", self._fine_grid())
+        low, high = self.range_
+        if max(abs(low), abs(high)) * 2**self.bits > _LARGEST:
+            raise ConfigError(
+                f"a grid of 2^-{self.bits} is too fine for bounds up to {float(max(-low, high)):g}; give fewer bits"
+            )
+        if self.width < 1:
+            raise ConfigError(
+                f"no two multiples of 2^-{self.bits} lie within the statistic's range; give more grid_bits"
+            )
+
+    @property
+    def bits(self) -> int:
+        """Of the grid."""
+        return int(self.grid_bits or 0)
+
+    @property
+    def range_(self) -> tuple[Fraction, Fraction]:
+        """The statistic's own bounds: what it can be, whatever the records are."""
+        return STATISTICS[self.statistic].bounds(self.bounds, self.records)
+
+    @property
+    def sensitivity(self) -> Fraction:
+        """How far one record moves the exact statistic."""
+        chosen = STATISTICS[self.statistic]
+        factors = (self.bounds[0], self.bounds[-1])[: chosen.degree]
+        spread = math.prod((high - low for low, high in factors), start=Fraction(1))
+        return chosen.sensitivity(spread, self.records)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """The first and the last step of the grid within the statistic's range."""
+        low, high = self.range_
+        return math.ceil(low * 2**self.bits), math.floor(high * 2**self.bits)
+
+    @property
+    def width(self) -> int:
+        """Steps from the first to the last."""
+        first, last = self.steps
+        return last - first
+
+    @property
+    def reach(self) -> int:
+        """Steps of the grid that one record moves the rounded statistic, at most."""
+        return int(min(self.width, math.ceil(self.sensitivity * 2**self.bits)))
+
+    @property
+    def scale(self) -> Fraction:
+        """Of the noise, in steps of the grid."""
+        if self.bounding == "truncated":
+            return calibrated_scale_on_grid(self.epsilon, self.reach, self.width)
+        return self.reach / self.epsilon
+
+    def settled(self, columns: Sequence[str]) -> str:
+        """Everything that decides a release of ``columns`` but their values, as text."""
+        return json.dumps([asdict(self), *columns], default=str)
+
+    @property
+    def event(self) -> LaplaceEvent | PureEvent:
+        """The fact for an accountant."""
+        labels: dict[str, Any] = {
+            "level": "records",
+            "query": self.statistic,
+            "unit": self.unit,
+            "neighbours": "substitute",
+        }
+        labels["mechanism"] = f"{self.bounding} geometric"
+        if self.bounding == "truncated":
+            return PureEvent(epsilon=self.epsilon, **labels)
+        return LaplaceEvent(scale=self.scale, sensitivity=Fraction(self.reach), **labels)
+
+    def _fine_grid(self) -> int:
+        bits = 0
+        while self.sensitivity * 2**bits < _FINE:
+            bits += 1
+        return bits
