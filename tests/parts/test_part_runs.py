@@ -177,7 +177,7 @@ def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> 
         ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
         ('[output]\n', '[output]\nexports = ["nmf"]\n', "output.exports asks for the measurements"),
     ],
-    ids=["estimates", "wide", "weights", "grid", "nmf"],
+    ids=["estimates", "wide", "margins", "weights", "grid", "nmf"],
 )  # fmt: skip
 def test_what_parts_cannot_do_is_refused_before_a_draw(folder: Path, old: str, new: str, said: str) -> None:
     text = TOML.replace(old, new)
