@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,8 @@ import topdown as td
 from topdown.errors import DataError, GeographyError
 from topdown.geography.labels import column
 from topdown.machine import memory
-from topdown.tables import parquet
+from topdown.tables import parquet, readers
+from topdown.tables.format import PLAIN, Extent, FileKind, Format
 from topdown.tables.readers import read_table, table_columns
 
 
@@ -217,3 +218,32 @@ def test_a_file_is_stopped_before_it_fills_the_memory(
         assert "more than the" in str(error.value)
         assert "use a larger machine" in str(error.value)
     assert error.value.exit_code == 3
+
+
+def test_a_kind_of_file_that_is_added_is_read_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the recipe: a value and a line."""
+
+    def batches(path: Path, _: Sequence[str], names: Sequence[str], form: Format) -> Iterator[pa.RecordBatch]:
+        table = pa.ipc.open_file(path).read_all().select(list(names))
+        yield pa.RecordBatch.from_pylist([], table.schema)
+        yield from table.to_batches()
+
+    arrow = FileKind(
+        (".arrow",),
+        (),
+        lambda path, _: list(pa.ipc.open_file(path).schema.names),
+        batches,
+        lambda path, columns, _: Extent(pa.ipc.open_file(path).read_all().num_rows, 8.0 * len(columns)),
+        lambda _, row, __: f"row {row + 1} of the Arrow file",
+    )
+    table = pa.table({"geoid": ["01", "02"], "n": [1, 2]})
+    with pa.OSFile(str(tmp_path / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(DataError, match="unknown kind of file"):
+        readers.read_table(tmp_path / "t.arrow")
+    monkeypatch.setattr(readers, "FILE_KINDS", (*readers.FILE_KINDS, arrow))
+    assert readers.read_table(tmp_path / "t.arrow", ["n"]).to_pydict() == {"n": [1, 2]}
+    assert readers.extent_of(tmp_path / "t.arrow", ["n"], PLAIN) == (2, 8.0)
+    assert readers.row_named(tmp_path / "t.arrow", 1) == "row 2 of the Arrow file"
+    with pytest.raises(DataError, match=r"input.delimiter is said of it, which a \.arrow file has not"):
+        readers.read_table(tmp_path / "t.arrow", form=Format(delimiter=";"))
