@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from topdown.config.derivation import Output
+from topdown.errors import ConfigError
 from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
@@ -63,13 +64,13 @@ def made_margins(
     There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
     cells, beside which they would stand, are not published.
     """
-    reason = no_margins(measurements) if output.margins else _NOT_WRITTEN
+    # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
+    found = None if laws is None or laws.cancel() else laws.result()
+    reason = None if found is not None else no_margins(measurements) if output.margins else _NOT_WRITTEN
     confidence, linear = output.confidence, estimates.get("unbiased")
     if reason is not None:
         reach = Reach.of(measurements, confidence) if tables and output.margins else Reach(1.0 - confidence)
         return MadeMargins(None, {}, reach, describe_margins(confidence, reason))
-    # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
-    found = None if laws is None or laws.cancel() else laws.result()
     known = _laws(measurements, output) if found is None else found
     reach = Reach.of(measurements, confidence, known) if tables else Reach(1.0 - confidence)
     if of_tables is None:
@@ -118,9 +119,12 @@ def _where(measurements: Measurements, output: Output, tables: Sequence[str]) ->
 def laws_beforehand(measurements: Measurements, output: Output) -> AnswerLaws | None:
     """The laws of the cells' errors, with the tables by which their intervals are found: they follow from variances
     alone, and can be had before there is an estimate. None where there are none, or others."""
-    if measurements.others or not output.margins or no_margins(measurements) is not None:
+    if measurements.others or not output.margins:
         return None
-    laws = _laws(measurements, output)
+    try:
+        laws = _laws(measurements, output)
+    except ConfigError:
+        return None  # why is said where margins are made
     for shape in laws.of_cells:
         interval(shape, 1.0 - output.confidence)
     return laws
@@ -138,7 +142,9 @@ def table_intervals(
     several at once by threads of ``executor``; none where there cannot be any. ``laws``: of the errors, where they are
     known."""
     tables = [table for table in tables if output.with_margins("tables", [table.name])]
-    if not tables or not isinstance(linear, Estimate | LinearAnswers) or no_margins(measurements) is not None:
+    if not tables or not isinstance(linear, Estimate | LinearAnswers):
+        return {}
+    if laws is None and no_margins(measurements) is not None:
         return {}
     known, tree = _laws(measurements, output) if laws is None else laws, measurements.geography.tree
     levels = _levels(measurements, output)
