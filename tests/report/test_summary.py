@@ -34,9 +34,10 @@ def test_every_number_of_the_overview_comes_from_the_table(study: Mapping[str, A
         assert row["units"] == len(part) >= row["biased"]
         assert row["rmse"] == pytest.approx(np.sqrt(part.mse.mean()), rel=1e-3)
         assert row["sd"] == pytest.approx(np.sqrt(part.variance.mean()), rel=1e-3)
-        assert row["wasserstein"] == pytest.approx(part.wasserstein_corrected.mean(), rel=1e-3)
-        pooled = np.sqrt((part.wasserstein_se**2).sum()) / len(part)
-        assert row["wasserstein_se"] == pytest.approx(pooled, rel=1e-3)
+        half = 1.96 * np.sqrt((part.wasserstein_se**2).sum()) / len(part)
+        low, high = part.wasserstein_corrected.mean() - half, part.wasserstein.mean() + half
+        assert row["wasserstein_low"] == pytest.approx(max(low, 0.0), rel=1e-3, abs=1e-9)
+        assert row["wasserstein_high"] == pytest.approx(high, rel=1e-3)
         means = table.level_means[row["method"]]
         at = table.geography.levels.index(row["level"]), table.cells.index(row["cell"])
         assert row["mean_bias_se"] == pytest.approx(means["bias_se"][at], rel=1e-3)
@@ -202,20 +203,19 @@ def test_the_fund_s_groups_have_a_verdict(study: Mapping[str, Any]) -> None:
 
 
 def test_no_distance_is_negative(study: Mapping[str, Any]) -> None:
-    """Where there is no distance the corrected one scatters about 0, and is called below the floor."""
+    """Where there is no distance its lower end scatters about 0, and the interval says that it may be none."""
     table, summary = study["table"], study["summary"]
     assert (table["raw", "wasserstein_corrected"] < 0).any()
-    raw = [words.distance(r["wasserstein"], r["wasserstein_se"]) for r in summary["overview"] if r["method"] == "raw"]
-    assert "below the floor" in raw
-    page = render(summary)
-    assert page.count("<td>below the floor</td>") == sum(
-        words.distance(r["wasserstein"], r["wasserstein_se"]) == "below the floor" for r in summary["overview"]
-    )
+    assert all(r["wasserstein_low"] >= 0 for r in summary["overview"])
+    raw = [
+        words.distance(r["wasserstein_low"], r["wasserstein_high"]) for r in summary["overview"] if r["method"] == "raw"
+    ]
+    assert any(said.startswith("at most ") for said in raw)
+    assert all(f"<td>{said}</td>" in render(summary) for said in raw)
     short = charts(studied(replicates=60)["summary"])["wasserstein"]
-    points = [row for rows in short["datasets"].values() for row in rows if "found" in row]
-    assert {row["found"] for row in points} == {"below the floor", "a distance"}
-    assert all(row["distance"] == 0 for row in points if row["found"] == "below the floor")
-    assert any(row["wasserstein"] < 0 for row in points)
+    points = [row for rows in short["datasets"].values() for row in rows if "middle" in row]
+    assert all(0 <= row["low"] <= row["middle"] <= row["high"] for row in points)
+    assert any(row["low"] == 0 for row in points)
 
 
 def test_shown_units_are_the_extremes(study: Mapping[str, Any]) -> None:
@@ -303,9 +303,8 @@ def test_words_with_an_interval() -> None:
     ]
     assert words.signed_within(2.0, 0.5) == "+2.00 ± 0.98"
     assert words.percent_within(0.25, 0.01) == "25.0 ± 2.0 %"
-    assert [words.distance(x, 0.1) for x in (1.0, 0.19, -0.5, None)] == [
-        "1.00 ± 0.20",
-        "below the floor",
-        "below the floor",
+    assert [words.distance(*ends) for ends in ((3.81, 4.148), (0.0, 0.12), (None, None))] == [
+        "3.81 to 4.15",
+        "at most 0.12",
         "–",
     ]

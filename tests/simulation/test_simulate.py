@@ -295,6 +295,24 @@ def test_plain_and_corrected_distance_bracket_the_truth_where_the_floor_is_as_hi
     assert 0 < corrected.mean() < exact - 4 * corrected.std() / math.sqrt(cells)
 
 
+@pytest.mark.parametrize("n", [3, 15])
+def test_the_interval_of_a_mean_distance_holds_it(n: int) -> None:
+    """A mean over many nodes has little simulation error; what a sample hides of the distance stays."""
+    cells = 300
+    counts = counts_of(np.full((cells, n), 1000), [[n]])
+    table = simulate(counts, public_root("laplace", 0.1), ["top-down/equality"], 1000, 27)
+    exact, leaves = td.theory.wasserstein_to_noise(n, 10), slice(1, None)
+    low, high = table.distance_interval(
+        "top-down/equality",
+        lambda values: values[leaves].mean(),
+        lambda errors: np.sqrt((errors[leaves] ** 2).sum()) / errors[leaves].size,
+    )
+    assert low < exact < high
+    # The corrected distance and its own simulation error alone do not hold it.
+    corrected, errors = (table["top-down/equality", f"wasserstein_{name}"][leaves] for name in ("corrected", "se"))
+    assert corrected.mean() + 1.96 * np.sqrt((errors**2).sum()) / errors.size < exact
+
+
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize("reference", ["noise", "continuous"])
 def test_distance_of_projected_geometric_noise(n: int, reference: str) -> None:

@@ -55,8 +55,8 @@ def leaf_families(summary: dict[str, Any]) -> pd.DataFrame:
         "measured_se",
         "public_total",
         "noise_variance",
-        "wasserstein",
-        "wasserstein_se",
+        "wasserstein_low",
+        "wasserstein_high",
     ]
     # A column of nothing but None is no column of numbers yet.
     leaves: pd.DataFrame = rows[rows["level"] == summary["levels"][-1]].astype(dict.fromkeys(measured, float))

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import math
 
-BELOW_FLOOR = "below the floor"
-"""What is said of a distance that the simulation cannot tell from none."""
-
 
 def number(value: float | None) -> str:
     """``value`` for a reader: about 3 significant digits, thousands apart, a dash where there is none."""
@@ -57,17 +54,11 @@ def percent_within(share: float | None, standard_error: float | None) -> str:
     return f"{within(100.0 * share, 100.0 * standard_error)} %"
 
 
-def distance(value: float | None, standard_error: float | None) -> str:
-    """A distance from which the sampling floor was taken out, with half of its 95 % interval; in words where the
-    simulation cannot tell it from 0 (it scatters about 0 there, below it as often as above)."""
-    if value is None or value != value:
+def distance(low: float | None, high: float | None) -> str:
+    """The ends of the interval of a distance: "3.81 to 4.15"; "at most 0.12" where it may be 0."""
+    if low is None or high is None:
         return number(None)
-    return within(value, standard_error) if is_seen(value, standard_error) else BELOW_FLOOR
-
-
-def is_seen(value: float, standard_error: float | None) -> bool:
-    """Whether a distance is above what the simulation leaves where there is none."""
-    return value > 1.96 * (standard_error or 0.0)
+    return f"{number(low)} to {number(high)}" if low > 0 else f"at most {number(high)}"
 
 
 def percent(share: float | None) -> str:

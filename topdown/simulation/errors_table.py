@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,6 +94,28 @@ class ErrorTable:
         if statistic not in STATISTICS:
             raise ConfigError(f"no statistic {shown(statistic)}; there are {', '.join(STATISTICS)}")
         return self.statistics[method][statistic]
+
+    def distance_interval(
+        self,
+        method: str,
+        mean: Callable[[FloatArray], FloatArray] = lambda values: values,
+        pooled: Callable[[FloatArray], FloatArray] = lambda errors: errors,
+    ) -> tuple[FloatArray, FloatArray]:
+        """95 % intervals (lower ends, upper ends) for means of the Wasserstein-1 distances of the residuals' laws from
+        ``reference``, in counts; NaN where distances were not computed.
+
+        ``mean``: (nodes x cells) -> the means that are asked for, by default every node's own distance; ``pooled``: the
+        standard errors of single nodes -> those of such means. On average over simulations
+        ``wasserstein_corrected`` is never above the distance and ``wasserstein`` never below it
+        (`histogram.Distances`), so the lower end is the mean of the first less 1.96 standard errors, and 0 at least,
+        and the upper end the mean of the second with 1.96 standard errors. Over many nodes the standard error becomes
+        small; what is left is the gap between the two, which more replicates close.
+        """
+        corrected, plain = self[method, "wasserstein_corrected"], self[method, "wasserstein"]
+        half = 1.96 * pooled(self[method, "wasserstein_se"])
+        # One block of replicates has no second half: then nothing is known from below.
+        least = np.where(np.isfinite(corrected) | ~np.isfinite(plain), corrected, 0.0)
+        return np.maximum(mean(least) - half, 0.0), mean(plain) + half
 
     @property
     def resolution(self) -> FloatArray:

@@ -39,9 +39,9 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
     Columns ``geoid, name`` of the parent, ``level`` of the children, ``family_size``, ``cell``, ``noise_variance``
     (mean over the children), ``public_total`` (what the projection on a public total leaves, noise variance times
     (1 - 1/n)), ``predicted`` (`predicted_variance`, mean), ``sums_alone`` (that of the same projection without
-    non-negativity and rounding, mean), ``measured``, ``measured_se`` and ``wasserstein``,
-    ``wasserstein_floor`` (means over the children; the distance corrected for the floor where that is known, which
-    scatters about 0 where there is none) and ``wasserstein_se``.
+    non-negativity and rounding, mean), ``measured``, ``measured_se`` and ``wasserstein_low``
+    and ``wasserstein_high``, the ends of the 95 % interval of the children's mean distance to the noise
+    (`ErrorTable.distance_interval`).
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6
     and its comparison of Arizona with Texas.
@@ -49,21 +49,25 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
     tree, geography = table.geography.tree, table.geography
     predicted = _by_cell(table, predicted_variance(table, method))
     sums_alone = _by_cell(table, predicted_variance(table, StudiedMethod.parse(method).on_sums_alone.label))
-    corrected = table[method, "wasserstein_corrected"]
-    distance = np.where(np.isfinite(corrected), corrected, table[method, "wasserstein"])
     frames = []
     for index, families in enumerate(tree.families_down()):
-        n, children = families.sizes, families.children
+        n = families.sizes
 
         def mean(values: FloatArray, families: Any = families, n: Any = n) -> FloatArray:
             return np.asarray(families.total(values[families.children]) / n)
 
+        def pooled(errors: FloatArray, families: Any = families, n: Any = n) -> FloatArray:
+            # Siblings' variances and distances are almost uncorrelated: they depend on the sizes of errors alone.
+            return np.asarray(np.sqrt(families.total(errors[families.children] ** 2)) / n)
+
         parents = np.arange(families.parents.start, families.parents.stop)
         for column, cell in enumerate(table.cells):
             noise = mean(table.noise_variances[:, column])
-            # Siblings' sample variances are almost uncorrelated: their correlation is that of the errors, squared.
-            squared_se = table[method, "variance_se"][children, column] ** 2
-            distance_se = table[method, "wasserstein_se"][children, column] ** 2
+            low, high = table.distance_interval(
+                method,
+                lambda values, column=column: mean(values[:, column]),
+                lambda errors, column=column: pooled(errors[:, column]),
+            )
             frames.append(
                 pd.DataFrame(
                     {
@@ -77,15 +81,14 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
                         "predicted": mean(predicted[:, column]),
                         "sums_alone": mean(sums_alone[:, column]),
                         "measured": mean(table[method, "variance"][:, column]),
-                        "measured_se": np.sqrt(families.total(squared_se)) / n,
-                        "wasserstein": mean(distance[:, column]),
-                        "wasserstein_se": np.sqrt(families.total(distance_se)) / n,
-                        "wasserstein_floor": mean(table[method, "wasserstein_floor"][:, column]),
+                        "measured_se": pooled(table[method, "variance_se"][:, column]),
+                        "wasserstein_low": low,
+                        "wasserstein_high": high,
                     }
                 )
             )
     columns = ["geoid", "name", "level", "family_size", "cell", "noise_variance", "public_total", "predicted"]
-    columns += ["sums_alone", "measured", "measured_se", "wasserstein", "wasserstein_se", "wasserstein_floor"]
+    columns += ["sums_alone", "measured", "measured_se", "wasserstein_low", "wasserstein_high"]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 

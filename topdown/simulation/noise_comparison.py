@@ -14,7 +14,6 @@ from topdown.errors import ConfigError
 from topdown.privacy.plan import Plan
 from topdown.simulation import fairness
 from topdown.simulation.errors_table import ErrorTable
-from topdown.simulation.fairness_decisions import Amount
 from topdown.simulation.groups import Groups
 from topdown.simulation.methods import RAW
 
@@ -51,8 +50,9 @@ def by_noise_and_size(variants: Sequence[NoiseVariant], size_classes: Mapping[st
 
     ``size_classes``: of every cell the label of every leaf. Columns ``cell, group, order`` (size classes from small to
     large), ``noise, charged, method, units, mean_truth``; ``bias`` (mean over the units), ``bias_se, variance, rmse,
-    rmse_se`` as in `fairness.by_group`; ``wasserstein``: mean distance of the residuals from unbounded noise of the
-    variant's own scale, with the sampling floor taken out, and ``wasserstein_se``, distances taken as uncorrelated.
+    rmse_se`` as in `fairness.by_group`; ``wasserstein_low`` and ``wasserstein_high``: the ends of the 95 %
+    interval of the residuals' mean distance from unbounded noise of the variant's own scale
+    (`ErrorTable.distance_interval`), distances taken as uncorrelated.
 
     Raises `ConfigError` for no variants or two of one name.
     """
@@ -72,13 +72,13 @@ def by_noise_and_size(variants: Sequence[NoiseVariant], size_classes: Mapping[st
                         noise=variant.name,
                         charged=float(variant.charged),
                         method=method,
-                        wasserstein=[distance[method][group].value for group in frame["group"]],
-                        wasserstein_se=[distance[method][group].standard_error for group in frame["group"]],
+                        wasserstein_low=[distance[method][group][0] for group in frame["group"]],
+                        wasserstein_high=[distance[method][group][1] for group in frame["group"]],
                     )
                 )
     columns = ["cell", "group", "order", "noise", "charged", "method", "units", "mean_truth", "bias", "bias_se"]
     return pd.concat(frames, ignore_index=True)[
-        [*columns, "variance", "rmse", "rmse_se", "wasserstein", "wasserstein_se"]
+        [*columns, "variance", "rmse", "rmse_se", "wasserstein_low", "wasserstein_high"]
     ]
 
 
@@ -116,14 +116,15 @@ def best_noise(rows: pd.DataFrame, baseline: tuple[str, str]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _distances(table: ErrorTable, cell: str, labels: Sequence[str]) -> dict[str, dict[str, Amount]]:
-    """Method -> size class -> mean Wasserstein distance."""
+def _distances(table: ErrorTable, cell: str, labels: Sequence[str]) -> dict[str, dict[str, tuple[float, float]]]:
+    """Method -> size class -> the interval of the mean Wasserstein distance."""
     leaves, column = table.geography.tree.leaves, table.cells.index(cell)
     group, found = Groups.of(labels), {}
     for method in table.methods:
-        corrected = table[method, "wasserstein_corrected"][leaves, column]
-        plain = table[method, "wasserstein"][leaves, column]
-        mean = group.mean(np.where(np.isfinite(corrected), corrected, plain))
-        error = group.pooled(table[method, "wasserstein_se"][leaves, column])
-        found[method] = dict(zip(group.labels, map(Amount, mean.tolist(), error.tolist()), strict=True))
+        low, high = table.distance_interval(
+            method,
+            lambda values: group.mean(values[leaves, column]),
+            lambda errors: group.pooled(errors[leaves, column]),
+        )
+        found[method] = dict(zip(group.labels, zip(low.tolist(), high.tolist(), strict=True), strict=True))
     return found

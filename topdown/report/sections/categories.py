@@ -14,6 +14,7 @@ from topdown.report.chart_parts import GREY, INK, LIGHTNESS, SHAPES, above, show
 from topdown.report.numbers import rows_of
 from topdown.report.results import StudyResults
 from topdown.report.section import Section, Summary, fragment
+from topdown.report.sections.overview import level_distance
 from topdown.report.sections.residuals import reference_law
 from topdown.report.verdicts import with_verdicts
 from topdown.report.words import many_of
@@ -71,8 +72,7 @@ def _errors(results: StudyResults, method: str, number: int, column: int) -> dic
     nodes = table.geography.level_slice(level)
     mse = float(table.level_means[method]["mse"][number, column])
     truth = float(table.truth[nodes, column].mean())
-    corrected, plain = (table[method, name][nodes, column] for name in ("wasserstein_corrected", "wasserstein"))
-    error = table[method, "wasserstein_se"][nodes, column]
+    low, high = level_distance(table, method, nodes, column)
     is_known = bool(np.isfinite(table[method, "bias"][nodes, column]).all())
     found = {
         "level": level,
@@ -83,8 +83,8 @@ def _errors(results: StudyResults, method: str, number: int, column: int) -> dic
         "rmse": math.sqrt(mse) if mse >= 0 else math.nan,
         "relative_rmse": math.sqrt(mse) / truth if mse >= 0 and truth > 0 else math.nan,
         "sd": float(np.sqrt(table[method, "variance"][nodes, column].mean())),
-        "wasserstein": float(np.where(np.isfinite(corrected), corrected, plain).mean()),
-        "wasserstein_se": float(np.sqrt((error**2).sum()) / len(error)),
+        "wasserstein_low": low,
+        "wasserstein_high": high,
         "predicted_sd": math.nan,
         "predicted_wasserstein": math.nan,
     }

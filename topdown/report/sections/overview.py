@@ -34,8 +34,7 @@ def _means(table: ErrorTable, method: str, number: int, column: int) -> dict[str
     # Nearly all of a mean variance's error is that of the mean square.
     spread = math.sqrt(variance) if variance >= 0 else math.nan
     root = math.sqrt(mean["mse"]) if mean["mse"] >= 0 else math.nan
-    corrected = table[method, "wasserstein_corrected"][nodes, column]
-    plain, error = (table[method, name][nodes, column] for name in ("wasserstein", "wasserstein_se"))
+    low, high = level_distance(table, method, nodes, column)
     return {
         "mean_bias": mean["bias"],
         "mean_bias_se": mean["bias_se"],
@@ -43,12 +42,22 @@ def _means(table: ErrorTable, method: str, number: int, column: int) -> dict[str
         "sd_se": _of_root(mean["mse_se"], spread),
         "rmse": root,
         "rmse_se": _of_root(mean["mse_se"], root),
-        "wasserstein": _or(float(corrected.mean()), float(plain.mean())),
-        # Siblings' distances are almost uncorrelated: they depend on the errors' sizes, and not on their signs.
-        "wasserstein_se": float(np.sqrt((error**2).sum()) / len(error)),
+        "wasserstein_low": low,
+        "wasserstein_high": high,
         "zeros": mean["zeros"],
         "zeros_se": mean["zeros_se"],
     }
+
+
+def level_distance(table: ErrorTable, method: str, nodes: slice, column: int) -> tuple[float, float]:
+    """The 95 % interval of the mean distance to the noise over ``nodes`` in a cell (`ErrorTable.distance_interval`)."""
+    low, high = table.distance_interval(
+        method,
+        lambda values: values[nodes, column].mean(),
+        # Siblings' distances are almost uncorrelated: they depend on the errors' sizes, and not on their signs.
+        lambda errors: np.sqrt((errors[nodes, column] ** 2).sum()) / (nodes.stop - nodes.start),
+    )
+    return float(low), float(high)
 
 
 def _largest(table: ErrorTable, method: str, nodes: slice, column: int) -> dict[str, Any]:
@@ -64,10 +73,6 @@ def _largest(table: ErrorTable, method: str, nodes: slice, column: int) -> dict[
 def _of_root(standard_error: float, root: float) -> float:
     """d sqrt(m) = dm / (2 sqrt(m))."""
     return standard_error / (2.0 * root) if root > 0 else 0.0
-
-
-def _or(value: float, other: float) -> float:
-    return value if math.isfinite(value) else other
 
 
 SECTION = Section(name="overview", template=fragment("overview"), numbers=overview_numbers, link="By level")

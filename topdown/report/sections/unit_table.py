@@ -58,15 +58,16 @@ def _columns(table: ErrorTable, method: str, rows: IntArray) -> dict[str, FloatA
     def of(name: str) -> FloatArray:
         return table[method, name].reshape(-1)[rows]
 
-    corrected, rmse = of("wasserstein_corrected"), np.sqrt(of("mse"))
+    rmse = np.sqrt(of("mse"))
+    low, high = (end.reshape(-1)[rows] for end in table.distance_interval(method))
     return {
         "bias": of("bias"),
         "bias_se": of("bias_se"),
         "sd": np.sqrt(of("variance")),
         "rmse": rmse,
         "rmse_se": np.divide(of("mse_se"), 2.0 * rmse, out=np.zeros_like(rmse), where=rmse > 0),
-        "wasserstein": np.where(np.isfinite(corrected), corrected, of("wasserstein")),
-        "wasserstein_se": of("wasserstein_se"),
+        "wasserstein_low": low,
+        "wasserstein_high": high,
         "zeros": of("zeros"),
     }
 
