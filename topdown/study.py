@@ -153,13 +153,14 @@ def study(
             released=config.projection.method,
             groupings=groupings,
             funds=[rule.label for kind, rule in rules if kind == "fund"],
-            thresholds=[rule.label for kind, rule in rules if kind == "threshold"],
+            thresholds=[rule for _, rule in rules if isinstance(rule, Threshold)],
             outlines=outlines,
             seed=config.study.seed,
             wanted=wanted,
             variants=variants,
             records=records,
             shaded_above=(config.report.doubtful, config.report.unreliable),
+            tolerance=config.study.tolerance,
             published=None
             if coverage is None
             else published_example(

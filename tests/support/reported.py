@@ -61,7 +61,7 @@ def studied(plan: td.Plan = PLAN, methods: list[str] = METHODS, replicates: int 
         released="gls-top-down",
         groupings=grouped,
         funds=[fund.label],
-        thresholds=[cut.label],
+        thresholds=[cut],
         outlines=outlines,
         seed=seed,
         wanted=replicates,

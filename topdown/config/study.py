@@ -87,6 +87,19 @@ def _grouped(value: Any) -> Any:
     return {"columns": value} if isinstance(value, str | list) else value
 
 
+class ToleranceOptions(Section):
+    """From which size on an effect matters. A smaller one that simulation error does not explain is called small."""
+
+    bias: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    """Part of a group's mean count, or of the amount that it is due."""
+    count: float = Field(default=0.1, ge=0, allow_inf_nan=False)
+    """A group's bias in counts: it matters where it is both this large and `bias` of the mean count."""
+    money: float = Field(default=0.001, ge=0, allow_inf_nan=False)
+    """Part of a fund that goes elsewhere than it should."""
+    decisions: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    """Part of a rule's decisions that differ from those on the true counts, on average."""
+
+
 class Variant(NoiseOptions):
     """Another kind of noise for the same study, at the same budget: a name, and what [noise] may say."""
 
@@ -127,6 +140,8 @@ class StudyOptions(Section):
     """GeoJSON or TopoJSON with the outlines of the units of the lowest level, for a map."""
     variant: list[Variant] = Field(default_factory=list)
     """Other kinds of noise, whose errors are compared with those of the release's."""
+    tolerance: ToleranceOptions = Field(default_factory=ToleranceOptions)
+    """From which size on an effect matters."""
     size_classes: list[float] = Field(default=[10, 100, 1_000, 10_000, 100_000], min_length=1)
     """The counts at which size classes begin."""
 

@@ -11,7 +11,7 @@ import pandas as pd
 from topdown.simulation.methods import without_bounds
 
 INK, GREY, PALE = "#14213d", "#8a8f98", "#d9dce1"
-LIGHTNESS = ["#14213d", "#d98324", "#2a5d8f", "#eacb74", "#6b1f45", "#8fbfa4", "#8070ae"]
+LIGHTNESS = ["#14213d", "#b8651b", "#2a5d8f", "#a08a2c", "#6b1f45", "#4f9478", "#8070ae"]
 """Colours of which any two differ in lightness, so that they are told apart in grey too; the first ones most."""
 
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
@@ -30,7 +30,17 @@ def log() -> alt.Scale:
 
 def above() -> alt.Legend:
     """A legend above the panels."""
-    return alt.Legend(orient="top")
+    return alt.Legend(orient="top", columns=4)
+
+
+def picker(name: str, label: str, values: Sequence[str], first: str | None = None) -> alt.Parameter:
+    """What the reader picks of ``values`` below a chart, called ``label``; ``first`` is picked to begin with. A filter
+    of the chart compares it by its ``name``."""
+    return alt.param(
+        name=name,
+        value=values[0] if first is None else first,
+        bind=alt.binding_select(options=list(values), name=f"{label} "),
+    )
 
 
 def telling_apart(values: Sequence[str], marks: Sequence[Any]) -> alt.Scale:

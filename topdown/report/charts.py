@@ -19,12 +19,13 @@ def charts(summary: Summary) -> dict[str, dict[str, Any]]:
     """
     # Altair refuses more than 5,000 rows unless told otherwise; those here are a few per family.
     with alt.data_transformers.enable("default", max_rows=None):
-        made = {name: make(summary) for section in registry.sections() for name, make in section.charts.items()}
-        return {name: styled(chart) for name, chart in made.items() if chart is not None}
+        all_charts = {name: chart for section in registry.sections() for name, chart in section.charts.items()}
+        made = {name: chart.make(summary) for name, chart in all_charts.items()}
+        return {name: styled(one, all_charts[name].label) for name, one in made.items() if one is not None}
 
 
-def styled(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """The specification of ``chart`` in the style of all."""
+def styled(chart: alt.TopLevelMixin, label: str) -> dict[str, Any]:
+    """The specification of ``chart`` in the style of all. ``label``: what it shows, for who cannot see it."""
     font = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
     configured = (
         chart.configure(font=font, background="transparent")
@@ -46,4 +47,4 @@ def styled(chart: alt.TopLevelMixin) -> dict[str, Any]:
     )
     spec: dict[str, Any] = configured.to_dict(context={"pre_transform": False})
     spec.pop("$schema", None)
-    return spec
+    return {"description": label, **spec}

@@ -11,9 +11,9 @@ import pandas as pd
 
 from topdown.errors import ConfigError, DataError, require_known
 from topdown.report.charts import styled
-from topdown.report.group_panels import bias_panels
 from topdown.report.numbers import rounded
 from topdown.report.page import filled
+from topdown.report.percent_chart import percent_chart
 from topdown.report.section import Summary
 from topdown.report.words import number, within
 from topdown.simulation.discoveries import RATE, discoveries
@@ -39,7 +39,7 @@ _KEPT = (
     "weighted",
     "funds",
     "false_discovery_rate",
-    "findings",
+    "cards",
 )
 
 
@@ -188,18 +188,29 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def comparison_chart(comparison: Summary) -> alt.TopLevelMixin | None:
-    """Mean bias by group with its 95 % interval, a panel per grouping and cell, the studies beside each other."""
-    rows = pd.DataFrame(comparison["bias_by_group"])
-    both = [{key for key, _ in part.groupby(["grouping", "cell"])} for _, part in rows.groupby("study")]
-    common = set.intersection(*both) if len(both) > 1 else set()
-    keys = list(zip(rows["grouping"], rows["cell"], strict=True))
-    rows = rows[[key in common for key in keys]].assign(method=lambda frame: frame["study"])
-    titles = {key: f"{key[1]} by {key[0]}" for key in common}
-    return bias_panels(rows, ["A", "B"], ["grouping", "cell"], titles, "bias (counts)", of="study")
+    """Bias by group in % of the mean count with its 95 % interval, the studies beside each other; the reader picks the
+    grouping and the cell."""
+    rows = comparison["bias_by_group"]
+    both = [{(row["grouping"], row["cell"]) for row in rows if row["study"] == name} for name in ("A", "B")]
+    common = set.intersection(*both)
+    there = [
+        {**row, "grouping": f"{row['grouping']}, {row['cell']}", "cell": row["study"]}
+        for row in rows
+        if (row["grouping"], row["cell"]) in common
+    ]
+    return percent_chart(there, ["A", "B"], "bias, % of the mean count")
 
 
 def render_comparison(comparison: Summary) -> str:
     """The page of ``comparison``, of `compared`. Names and labels are escaped wherever they stand."""
     chart = comparison_chart(comparison)
-    drawn = {} if chart is None else {"groups": styled(chart)}
+    drawn = (
+        {}
+        if chart is None
+        else {
+            "groups": styled(
+                chart, "Bias of every group in both studies, in percent of its mean count, with 95 % intervals"
+            )
+        }
+    )
     return filled("comparison.html.jinja", {}, drawn, c=comparison)

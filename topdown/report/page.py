@@ -33,6 +33,7 @@ FILTERS = {
     "distance": words.distance,
     "count": words.count,
     "many": words.many,
+    "plural": words.many_of,
 }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
+from topdown.config.study import ToleranceOptions
 from topdown.privacy.plan import Plan
 from topdown.report.geometry import Outlines
 from topdown.report.groupings import Groupings
@@ -15,6 +16,7 @@ from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.noise_comparison import NoiseVariant
 from topdown.simulation.one_release import PublishedExample
 from topdown.simulation.reliability import DOUBTFUL, UNRELIABLE
+from topdown.simulation.rules import Threshold
 
 
 # Without a repr, which would show true counts.
@@ -24,11 +26,12 @@ class StudyResults:
 
     ``released``: the projection that the release uses; `primary_method` of it is what the findings are about.
     ``groupings``: the size classes first.
-    ``funds`` and ``thresholds``: labels of rules that the study followed. ``seed`` and ``wanted``: of the simulation,
-    and the replicates that were asked for. ``variants``: the study itself and the same under other noise; empty or one
-    where there is nothing to compare. ``records``: one release by each method, of `one_release.records_frame`.
-    ``published``: one release by ``released``, with its margins of error, where it has them. ``shaded_above``:
-    the coefficients of variation above which its numbers are called doubtful, and unreliable.
+    ``funds`` and ``thresholds``: rules that the study followed, of funds their labels. ``seed`` and ``wanted``: of the
+    simulation, and the replicates that were asked for. ``variants``: the study itself and the same under other noise;
+    empty or one where there is nothing to compare. ``records``: one release by each method, of
+    `one_release.records_frame`. ``published``: one release by ``released``, with its margins of error, where it has
+    them. ``shaded_above``: the coefficients of variation above which its numbers are called doubtful, and unreliable.
+    ``tolerance``: from which size on an effect matters.
     """
 
     table: ErrorTable
@@ -37,7 +40,7 @@ class StudyResults:
     released: str
     groupings: Groupings
     funds: Sequence[str] = ()
-    thresholds: Sequence[str] = ()
+    thresholds: Sequence[Threshold] = ()
     outlines: Outlines | None = None
     seed: int | None = None
     wanted: int | None = None
@@ -45,6 +48,7 @@ class StudyResults:
     records: pd.DataFrame | None = None
     published: PublishedExample | None = None
     shaded_above: tuple[float, float] = (DOUBTFUL, UNRELIABLE)
+    tolerance: ToleranceOptions = field(default_factory=ToleranceOptions)
 
     @property
     def primary(self) -> str:

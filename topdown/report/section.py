@@ -13,7 +13,15 @@ import altair as alt
 from topdown.report.results import StudyResults
 
 Summary = dict[str, Any]
-Chart = Callable[[Summary], alt.TopLevelMixin | None]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of the report: ``make`` makes it from the summary, or gives None where that has no data for it; ``label``
+    says what it shows, to who cannot see it."""
+
+    label: str
+    make: Callable[[Summary], alt.TopLevelMixin | None]
 
 
 def _no_numbers(results: StudyResults) -> Summary:
@@ -32,9 +40,9 @@ class Section:
     ``name``: of its place in the page, to which the list of links leads. ``template``: the Jinja fragment of the page,
     in which ``s`` is the summary and ``charts`` holds the charts that have data. ``numbers``: its part of the summary,
     by keys that no other section has; without an entry for what the study does not hold. ``charts``: by what their
-    places in the page are called, each made from the summary, or None where that has no data for it. ``link``: what the
+    places in the page are called. ``link``: what the
     list of links calls the section; empty for one that is not in it. ``data``: which of its numbers the page's script
-    reads.
+    reads. ``appendix``: whether it is about the methods' theory, and stands folded at the end of the page.
     """
 
     name: str
@@ -43,6 +51,7 @@ class Section:
     charts: Mapping[str, Chart] = field(default_factory=dict)
     link: str = ""
     data: tuple[str, ...] = ()
+    appendix: bool = False
 
     def shown(self, drawn: Collection[str]) -> bool:
         """Whether the page has it, where the charts ``drawn`` have data: with one of its own, or if it needs none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from topdown.report.findings import comparisons, findings
+from topdown.report.cards import cards, comparisons
 from topdown.report.numbers import rounded
 from topdown.report.results import StudyResults
 from topdown.report.sections import registry
@@ -22,11 +22,13 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         "methods": list(table.methods),
         "cells": list(table.cells),
         "levels": list(table.geography.levels),
+        "unit": results.plan.unit,
+        "tolerance": results.tolerance.model_dump(),
     }
     for section in registry.sections():
         summary |= section.numbers(results)
     result: dict[str, Any] = rounded(summary)
     return result | {
-        "findings": findings(table, results.primary, results.released, result),
+        "cards": cards(table, results.primary, results.released, result),
         "comparisons": comparisons(results.primary, result),
     }

@@ -134,8 +134,8 @@ def decisions_by_group(
     scale: float = 1.0,
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Errors of a decision rule by group of units: ``group, units, bias, absolute_error``, each with ``_se``,
-    ``_low``, ``_high``.
+    """Errors of a decision rule by group of units: ``group, units, mean_truth`` (the mean outcome on the true counts),
+    ``bias, absolute_error``, each of these two with ``_se``, ``_low``, ``_high``.
 
     Means over the group's units, weighted by ``weights`` (all alike where there are none), of the rule's mean error and
     mean absolute error (of a threshold: the probability that it flips), times ``scale``. The bias has its exact
@@ -147,6 +147,7 @@ def decisions_by_group(
     group = Groups.of(groups, weights, len(found["truth"]))
     z = float(ndtri((1.0 + confidence) / 2.0))
     columns: dict[str, Any] = {"group": group.labels, "units": group.size}
+    columns["mean_truth"] = scale * group.mean(found["truth"])
     whole = table.rules.get((method, f"mean {_label(rule)} by {name}"))
     for title, statistic in (("bias", "mean_error"), ("absolute_error", "mean_absolute_error")):
         mean, error = group.mean(found[statistic]), group.pooled(found[f"{statistic}_se"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,8 +40,7 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
 
     Columns ``geoid, name`` of the parent, ``level`` of the children, ``family_size``, ``cell``, ``noise_variance``
     (mean over the children), ``public_total`` (what the projection on a public total leaves, noise variance times
-    (1 - 1/n)), ``predicted`` (`predicted_variance`, mean), ``sums_alone`` (that of the same projection without
-    non-negativity and rounding, mean), ``measured``, ``measured_se`` and ``wasserstein_low``
+    (1 - 1/n)), ``predicted`` (`predicted_variance`, mean), ``measured``, ``measured_se`` and ``wasserstein_low``
     and ``wasserstein_high``, the ends of the 95 % interval of the children's mean distance to the noise
     (`ErrorTable.distance_interval`).
 
@@ -48,7 +49,6 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
     """
     tree, geography = table.geography.tree, table.geography
     predicted = _by_cell(table, predicted_variance(table, method))
-    sums_alone = _by_cell(table, predicted_variance(table, StudiedMethod.parse(method).on_sums_alone.label))
     frames = []
     for index, families in enumerate(tree.families_down()):
         n = families.sizes
@@ -60,14 +60,10 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
             # Siblings' variances and distances are almost uncorrelated: they depend on the sizes of errors alone.
             return np.asarray(np.sqrt(families.total(errors[families.children] ** 2)) / n)
 
+        ends = table.distance_interval(method, partial(_of_columns, mean), partial(_of_columns, pooled))
         parents = np.arange(families.parents.start, families.parents.stop)
         for column, cell in enumerate(table.cells):
             noise = mean(table.noise_variances[:, column])
-            low, high = table.distance_interval(
-                method,
-                lambda values, column=column: mean(values[:, column]),
-                lambda errors, column=column: pooled(errors[:, column]),
-            )
             frames.append(
                 pd.DataFrame(
                     {
@@ -79,41 +75,50 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
                         "noise_variance": noise,
                         "public_total": family_variance(noise, n.astype(np.float64)),
                         "predicted": mean(predicted[:, column]),
-                        "sums_alone": mean(sums_alone[:, column]),
                         "measured": mean(table[method, "variance"][:, column]),
                         "measured_se": pooled(table[method, "variance_se"][:, column]),
-                        "wasserstein_low": low,
-                        "wasserstein_high": high,
+                        "wasserstein_low": ends[0][:, column],
+                        "wasserstein_high": ends[1][:, column],
                     }
                 )
             )
     columns = ["geoid", "name", "level", "family_size", "cell", "noise_variance", "public_total", "predicted"]
-    columns += ["sums_alone", "measured", "measured_se", "wasserstein_low", "wasserstein_high"]
+    columns += ["measured", "measured_se", "wasserstein_low", "wasserstein_high"]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
 
 
 def family_pairs(families: pd.DataFrame, pairs: int = 3) -> pd.DataFrame:
     """The ``pairs`` of families of one level and cell that are treated most differently, by variance.
 
-    ``families``: of `by_family`; ranked by predicted variance, or where there is none by that of the same projection on
-    sums alone, or where there is none either by measured. The first row
-    sets the family with the least variance beside the one with the most, the second the next of either, and so on;
-    columns ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with the
-    suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
+    ``families``: of `by_family`. The first row sets the family with the least variance beside the one with the most,
+    the second the next of either, and so on. Where the variance is known exactly (``predicted``) it decides; elsewhere
+    what was measured does: the least by the upper end of its 95 % interval, the most by the lower end, since the
+    extremes of many measured variances are extreme by simulation error too. A pair whose two intervals meet is left
+    out. Columns ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with
+    the suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
     """
     shown = ["geoid", "name", "family_size", "public_total", "predicted", "measured", "measured_se"]
     rows = []
     for (level, cell), part in families.groupby(["level", "cell"], sort=False):
-        # Ranked by what is measured, the extremes would be chosen for their simulation error.
-        known = (by for by in ("predicted", "sums_alone") if by in part and part[by].notna().all())
-        ranked = part.sort_values(next(known, "measured"), kind="stable")
-        for k in range(min(pairs, len(ranked) // 2)):
-            low, high = ranked.iloc[k], ranked.iloc[-1 - k]
+        is_known = bool(part["predicted"].notna().all())
+        by, half = ("predicted", 0.0) if is_known else ("measured", 1.96 * part["measured_se"].fillna(0.0))
+        ends = part.assign(at_most=part[by] + half, at_least=part[by] - half)
+        upwards = ends.sort_values("at_most", kind="stable")
+        downwards = ends.sort_values("at_least", kind="stable", ascending=False)
+        for k in range(min(pairs, len(part) // 2)):
+            low, high = upwards.iloc[k], downwards.iloc[k]
+            if not low["at_most"] < high["at_least"]:
+                break
             row = {"level": level, "cell": cell, **{f"{c}_low": low[c] for c in shown}}
             row |= {f"{c}_high": high[c] for c in shown}
             row["ratio"] = high["measured"] / low["measured"] if low["measured"] > 0 else np.inf
             rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _of_columns(of_one: Callable[[FloatArray], FloatArray], values: FloatArray) -> FloatArray:
+    """What ``of_one`` gives for each column of ``values``, as columns."""
+    return np.stack([of_one(column) for column in values.T], axis=1)
 
 
 def _by_cell(table: ErrorTable, variance: FloatArray) -> FloatArray:

@@ -136,12 +136,22 @@ class Threshold:
 
     def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
         """1.0 where the unit is above the cutoff, else 0.0."""
+        count, base = self._parts(values, cells, tree)
+        return np.asarray((base > 0) & (count > self.cutoff * base), dtype=np.float64)
+
+    def compared(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
+        """What is compared with the cutoff, of every unit: the count, its part or its ratio; NaN where that is one of
+        nobody."""
+        count, base = self._parts(values, cells, tree)
+        return np.divide(count, base, out=np.full(np.shape(count), np.nan), where=base > 0)
+
+    def _parts(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> tuple[FloatArray, FloatArray]:
+        """The count of every unit, and what it is divided by: 1 where it is compared itself."""
         units = values[..., self.nodes(tree)]
         count = units[..., _cell_index(self.cell, cells), :]
-        if not (self.among or self.per):
-            return (count > self.cutoff).astype(np.float64)
-        base = sum(units[..., _cell_index(cell, cells), :] for cell in self.among or self.per)
-        return ((base > 0) & (count > self.cutoff * base)).astype(np.float64)
+        named = self.among or self.per
+        base = sum(units[..., _cell_index(cell, cells), :] for cell in named) if named else np.ones_like(count)
+        return count, np.asarray(base)
 
 
 @dataclass(frozen=True, eq=False)

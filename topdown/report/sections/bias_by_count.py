@@ -5,7 +5,7 @@ from __future__ import annotations
 import altair as alt
 
 from topdown.report.chart_parts import LIGHTNESS, PALE, SHAPES, above, telling_apart
-from topdown.report.section import Section, Summary, fragment
+from topdown.report.section import Chart, Section, Summary, fragment
 
 
 def bias_against_count(summary: Summary) -> alt.TopLevelMixin | None:
@@ -47,4 +47,10 @@ def bias_against_count(summary: Summary) -> alt.TopLevelMixin | None:
     )
 
 
-SECTION = Section(name="bias", template=fragment("bias_by_count"), charts={"bias": bias_against_count}, link="Bias")
+SECTION = Section(
+    name="bias",
+    template=fragment("bias_by_count"),
+    charts={"bias": Chart("Bias of every unit against its true count, by method", bias_against_count)},
+    link="Bias",
+    appendix=True,
+)

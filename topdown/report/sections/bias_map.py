@@ -10,7 +10,7 @@ import numpy as np
 from topdown.geography.tree import FloatArray
 from topdown.report.numbers import Verbatim
 from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
+from topdown.report.section import Chart, Section, Summary, fragment
 from topdown.report.words import number
 from topdown.simulation.discoveries import RATE, biased
 
@@ -104,5 +104,10 @@ def bias_map(summary: Summary) -> alt.TopLevelMixin | None:
 
 
 SECTION = Section(
-    name="map", template=fragment("bias_map"), numbers=map_numbers, charts={"map": bias_map}, link="Map", data=("map",)
+    name="map",
+    template=fragment("bias_map"),
+    numbers=map_numbers,
+    charts={"map": Chart("Map of bias by unit", bias_map)},
+    link="Map",
+    data=("map",),
 )

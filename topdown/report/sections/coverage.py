@@ -9,10 +9,10 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from topdown.report.chart_parts import GREY, INK, LIGHTNESS, PALE, SHAPES, above, telling_apart
+from topdown.report.chart_parts import GREY, INK, LIGHTNESS, above, picker
 from topdown.report.numbers import rows_of, whole
 from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
+from topdown.report.section import Chart, Section, Summary, fragment
 from topdown.report.words import number, percent, percent_within
 from topdown.simulation.discoveries import discoveries
 from topdown.simulation.interval_coverage import BY_PUBLISHED, BY_TRUTH, EVERY
@@ -27,19 +27,18 @@ _UNITS_SHOWN = 20
 def coverage_numbers(results: StudyResults) -> Summary:
     """``coverage``: the ``rows`` of the table of coverage, level by level, with whether each is ``below`` what is
     stated by more than chance, and ``verdict``, that in words; ``one_release``: some units of one release with their
-    margins; None where intervals were not followed."""
+    margins; None where intervals were not followed. ``trust``: in a sentence whether intervals do what they state."""
     table = results.table
     if table.coverage is None or table.coverage.empty:
-        return {"coverage": None, "one_release": None}
+        return {"coverage": None, "trust": [], "one_release": None}
     nominal = float(table.coverage["nominal"].iloc[0])
     rows = with_verdicts(table.coverage, table.replicates)
     places = {name: k for k, name in enumerate([*table.geography.levels, *table.cells])}
     kinds = {name: k for k, name in enumerate(dict.fromkeys([EVERY, BY_TRUTH, BY_PUBLISHED, *rows["by"]]))}
     rank = [(places[r["level"]], places[r["cell"]], kinds[r["by"]]) for r in rows_of(rows)]
     order = sorted(range(len(rank)), key=lambda k: rank[k])
-    shown = min(len(table.cells), _CELLS_SHOWN)
-    found = {"nominal": nominal, "cells_shown": shown, "rows": rows_of(rows.iloc[order])}
-    return {"coverage": found, "one_release": _one_release(results)}
+    found = {"nominal": nominal, "rows": rows_of(rows.iloc[order])}
+    return {"coverage": found, "trust": coverage_findings(found), "one_release": _one_release(results)}
 
 
 def with_verdicts(coverage: pd.DataFrame, replicates: int) -> pd.DataFrame:
@@ -56,11 +55,8 @@ def with_verdicts(coverage: pd.DataFrame, replicates: int) -> pd.DataFrame:
     return coverage.assign(below=below, verdict=np.where(below, "below what is stated", "as stated or above"))
 
 
-def coverage_findings(summary: Summary) -> list[str]:
-    """In a sentence whether the published intervals do what they state; none where they were not followed."""
-    found = summary["coverage"]
-    if found is None:
-        return []
+def coverage_findings(found: Summary) -> list[str]:
+    """In a sentence whether the published intervals do what they state."""
     stated = percent(found["nominal"])
 
     def named(row: dict[str, Any]) -> str:
@@ -83,62 +79,51 @@ def coverage_findings(summary: Summary) -> list[str]:
             "every level, true size and group, as far as the simulation can tell."
         )
     if picked:
-        # Where most intervals miss that should not, and not a class that hardly ever has a unit.
-        most = max(picked, key=lambda row: float((found["nominal"] - row["covered"]) * row["units"]))
+        # A class that hardly ever has a unit is not spoken of.
+        worst = min(picked, key=lambda row: (row["units"] < 1, float(row["covered"])))
         text += (
-            " Of units picked by their published count fewer are covered, above all in "
-            f"{named(most)}, with {number(most['units'])} of them in a release; nothing is promised there."
+            f" Of units picked by their published count fewer are covered, least in {named(worst)}, with "
+            f"{number(worst['units'])} of them in a release; nothing is promised there."
         )
     return [text]
 
 
 def coverage_chart(summary: Summary) -> alt.TopLevelMixin | None:
-    """Coverage by class of the lowest level's units with its 95 % interval, a panel a cell; the line is nominal."""
+    """Coverage by class of the lowest level's units with its 95 % interval; the line is nominal. The reader picks the
+    kind of class and the cell."""
     found = summary["coverage"]
     if found is None:
         return None
     rows = pd.DataFrame(found["rows"])
     # A class that has hardly ever a unit would take the scale.
     there = (rows["level"] == rows["level"].iloc[-1]) & (rows["units"] >= 1)
+    if not there.any():
+        return None
     rows = rows[there].astype({"covered_se": float})
     half = 1.96 * rows["covered_se"].fillna(0.0)
     rows = rows.assign(
         low=np.maximum(rows["covered"] - half, 0.0), high=np.minimum(rows["covered"] + half, 1.0),
     )[["cell", "by", "group", "units", "covered", "low", "high", "moe"]]  # fmt: skip
-    kinds = list(dict.fromkeys(rows["by"]))
-    panels = []
-    for cell in summary["cells"][: found["cells_shown"]]:
-        part = rows[rows["cell"] == cell]
-        if part.empty:
-            continue
-        y = alt.Y("group:N", title=None, sort=_in_order(part), axis=alt.Axis(labelLimit=260))
-        offset = alt.YOffset("by:N", sort=kinds)
-        points = (
-            alt.Chart(part)
-            .mark_point(filled=True, size=46)
-            .encode(
-                x=alt.X(
-                    "covered:Q",
-                    title="intervals that hold the true count",
-                    scale=alt.Scale(zero=False),
-                    axis=alt.Axis(format=".0%", tickCount=5),
-                ),
-                y=y,
-                yOffset=offset,
-                color=alt.Color("by:N", title="units by", scale=telling_apart(kinds, LIGHTNESS), legend=above()),
-                shape=alt.Shape("by:N", title="units by", scale=telling_apart(kinds, SHAPES)),
-                tooltip=["group:N", "by:N", "units:Q", "covered:Q", "low:Q", "high:Q", "moe:Q"],
-            )
-        )
-        bars = alt.Chart(part).mark_rule(color=INK).encode(x="low:Q", x2="high:Q", y=y, yOffset=offset)
-        stated = pd.DataFrame([{"nominal": found["nominal"]}])
-        line = alt.Chart(stated).mark_rule(color=GREY).encode(x="nominal:Q")
-        panels.append(
-            alt.layer(line, bars, points).properties(
-                width=330, height=alt.Step(12), title=alt.Title(cell, anchor="start", fontSize=12)
-            )
-        )
-    return alt.concat(*panels, columns=2, spacing=28) if panels else None
+    kinds, cells = list(dict.fromkeys(rows["by"])), list(dict.fromkeys(rows["cell"]))
+    first = BY_TRUTH if BY_TRUTH in kinds else kinds[0]
+    picked = [picker("by", "units by", kinds, first), picker("cell", "count", cells)]
+    rows = rows.assign(rank=rows["group"].map({name: k for k, name in enumerate(_in_order(rows))}))
+    base = alt.Chart(rows).transform_filter("datum.by == by && datum.cell == cell")
+    y = alt.Y("group:N", title=None, sort=alt.EncodingSortField("rank", op="min"), axis=alt.Axis(labelLimit=260))
+    points = base.mark_point(filled=True, size=46, color=INK).encode(
+        x=alt.X(
+            "covered:Q",
+            title="intervals that hold the true count",
+            scale=alt.Scale(zero=False),
+            axis=alt.Axis(format="~%", tickCount=5),
+        ),
+        y=y,
+        tooltip=["group:N", "by:N", "units:Q", "covered:Q", "low:Q", "high:Q", "moe:Q"],
+    )
+    bars = base.mark_rule(color=INK).encode(x="low:Q", x2="high:Q", y=y)
+    stated = pd.DataFrame([{"nominal": found["nominal"]}])
+    line = alt.Chart(stated).mark_rule(color=GREY).encode(x="nominal:Q")
+    return alt.layer(line, bars, points).properties(width=620, height=alt.Step(18)).add_params(*picked)
 
 
 def _in_order(part: pd.DataFrame) -> list[str]:
@@ -191,32 +176,37 @@ def reliability(doubtful: float, unreliable: float) -> tuple[str, str, str]:
 
 
 def one_release_chart(summary: Summary) -> alt.TopLevelMixin | None:
-    """Published counts with their intervals as bars and the true counts as crosses, a panel a cell; pale where the
-    coefficient of variation is large."""
+    """Published counts with their intervals as bars and the true counts as crosses; hollow where the coefficient of
+    variation is large. The reader picks the cell."""
     found = summary["one_release"]
     if found is None:
         return None
-    panels = []
-    shades = alt.Scale(domain=list(reliability(found["doubtful"], found["unreliable"])), range=[INK, GREY, PALE])
+    units = pd.DataFrame(found["units"])
+    cells = list(dict.fromkeys(units["cell"]))
+    words = list(reliability(found["doubtful"], found["unreliable"]))
+    shades = alt.Scale(domain=words, range=[INK, "#5b6b8c", GREY])
     colour = alt.Color("reliability:N", title="coefficient of variation", scale=shades, legend=above())
-    for cell, part in pd.DataFrame(found["units"]).groupby("cell", sort=False):
-        # Two units may have one name.
-        y = alt.Y("geoid:N", title=None, sort=list(part["geoid"]), axis=alt.Axis(
-            labelLimit=200, labelExpr=_labels(part)))  # fmt: skip
-        x = alt.X("published:Q", title="count", scale=alt.Scale(type="symlog", constant=1), axis=alt.Axis(
-            values=[0, 1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000], labelExpr="format(datum.value, '~s')"
-        ))  # fmt: skip
-        tooltip = ["unit:N", "geoid:N", "published:Q", "lower:Q", "upper:Q", "cv:Q", "truth:Q"]
-        base = alt.Chart(part).encode(y=y)
-        bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q"), x2="upper:Q", color=colour, tooltip=tooltip)
-        points = base.mark_point(filled=True, size=46, opacity=1).encode(x=x, color=colour, tooltip=tooltip)
-        truth = base.mark_point(shape="cross", size=30, color=LIGHTNESS[1], filled=True).encode(x="truth:Q")
-        panels.append(
-            alt.layer(bars, points, truth).properties(
-                width=300, height=alt.Step(15), title=alt.Title(str(cell), anchor="start", fontSize=12)
-            )
-        )
-    return alt.concat(*panels, columns=2, spacing=28)
+    # A number that is uncertain for its size is hollow, too.
+    hollow = alt.FillOpacity("reliability:N", legend=None, scale=alt.Scale(domain=words, range=[1.0, 0.5, 0.0]))
+    base = alt.Chart(units).transform_filter("datum.cell == count")
+    # Two units may have one name.
+    axis = alt.Axis(labelLimit=200, labelExpr=_labels(units))
+    y = alt.Y("geoid:N", title=None, sort=alt.EncodingSortField("truth", op="min"), axis=axis)
+    x = alt.X("published:Q", title="count", scale=alt.Scale(type="symlog", constant=1), axis=alt.Axis(
+        values=[0, 1, 10, 100, 1000, 10_000, 100_000, 1_000_000, 10_000_000], labelExpr="format(datum.value, '~s')"
+    ))  # fmt: skip
+    tooltip = ["unit:N", "geoid:N", "published:Q", "lower:Q", "upper:Q", "cv:Q", "truth:Q"]
+    bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q"), x2="upper:Q", y=y, color=colour, tooltip=tooltip)
+    points = base.mark_point(size=46, opacity=1).encode(
+        x=x, y=y, color=colour, fill=alt.Fill("reliability:N", scale=shades, legend=None), fillOpacity=hollow,
+        tooltip=tooltip,
+    )  # fmt: skip
+    truth = base.mark_point(shape="cross", size=30, color=LIGHTNESS[1], filled=True).encode(x="truth:Q", y=y)
+    return (
+        alt.layer(bars, points, truth)
+        .properties(width=560, height=alt.Step(15))
+        .add_params(picker("count", "count", cells))
+    )
 
 
 def _labels(part: pd.DataFrame) -> str:
@@ -229,6 +219,13 @@ SECTION = Section(
     name="coverage",
     template=fragment("coverage"),
     numbers=coverage_numbers,
-    charts={"coverage": coverage_chart, "one_release": one_release_chart},
+    charts={
+        "coverage": Chart(
+            "Part of the published intervals that hold the true count, by class of units", coverage_chart
+        ),
+        "one_release": Chart(
+            "One release: published counts with their intervals beside the true counts", one_release_chart
+        ),
+    },
     link="Margins",
 )

@@ -19,7 +19,7 @@ from topdown.report.chart_parts import (
 )
 from topdown.report.numbers import rows_of
 from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
+from topdown.report.section import Chart, Section, Summary, fragment
 from topdown.simulation import fairness
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.methods import StudiedMethod
@@ -34,7 +34,7 @@ def family_numbers(results: StudyResults) -> Summary:
     families = {method: fairness.by_family(table, method) for method in table.methods}
     if results.plan.bounds.any:
         # The theory is of noise that has the same variance at every count.
-        unknown = dict.fromkeys(["predicted", "public_total", "sums_alone"], np.nan)
+        unknown = dict.fromkeys(["predicted", "public_total"], np.nan)
         families = {method: frame.assign(**unknown) for method, frame in families.items()}
     return {
         "families": rows_of(pd.concat([f.assign(method=m) for m, f in families.items()], ignore_index=True)),
@@ -140,6 +140,10 @@ SECTION = Section(
     name="variance",
     template=fragment("family_variance"),
     numbers=family_numbers,
-    charts={"predicted": measured_against_predicted, "families": variance_against_family_size},
+    charts={
+        "predicted": Chart("Measured variance of families against the predicted one", measured_against_predicted),
+        "families": Chart("Variance against family size, by method", variance_against_family_size),
+    },
     link="Variance",
+    appendix=True,
 )

@@ -1,4 +1,4 @@
-"""A fund paid out in proportion to the estimates: what goes elsewhere than it should."""
+"""A fund paid out in proportion to the estimates: what goes elsewhere than it should, and to whom."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from topdown.report.chart_parts import INK, shown_methods
-from topdown.report.group_panels import bias_panels
 from topdown.report.groupings import Groupings, grouped_decisions
 from topdown.report.numbers import rows_of
+from topdown.report.percent_chart import percent_chart
 from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
-from topdown.report.verdicts import with_verdicts
+from topdown.report.section import Chart, Section, Summary, fragment
+from topdown.report.verdicts import ON_AMOUNTS, with_verdicts
 from topdown.simulation import fairness
 from topdown.simulation.discoveries import at_least
 from topdown.simulation.errors_table import ErrorTable
 
 
 def fund_numbers(results: StudyResults) -> Summary:
-    """``funds``: of every fund what each method moves, and the errors of amounts by group."""
-    found = [_fund(results.table, rule, results.groupings) for rule in results.funds]
-    return {"funds": found}
+    """``funds``: of every fund what each method moves, and by group what its units are due and what they are paid."""
+    return {"funds": [_fund(results, rule) for rule in results.funds]}
 
 
-def _fund(table: ErrorTable, rule: str, groupings: Groupings) -> dict[str, Any]:
-    moved, groups = [], []
+def _fund(results: StudyResults, rule: str) -> dict[str, Any]:
+    table, moved, groups = results.table, [], []
     for method in table.methods:
         amount = fairness.money_moved(table, method, rule)
         leaves = fairness.fund(table, method, rule)
@@ -36,48 +34,45 @@ def _fund(table: ErrorTable, rule: str, groupings: Groupings) -> dict[str, Any]:
             | {"alpha": fairness.alpha_fairness(leaves["bias"]) if leaves["bias"].notna().all() else None}
             | {f"extreme_{name}": extreme[name] for name in ("geoid", "name", "amount", "bias", "bias_se")}
         )
-        found = pd.concat(grouped_decisions(table, method, rule, groupings, fairness.PER_MILLION), ignore_index=True)
-        groups.append(with_verdicts(found, table.replicates, "amounts", "of the fund's million", 1e-6))
+        found = _groups(table, method, rule, results.groupings)
+        groups.append(with_verdicts(found, table.replicates, ON_AMOUNTS, results.tolerance, 1e-6))
     return {"rule": rule, "moved": moved, "groups": rows_of(pd.concat(groups, ignore_index=True))}
 
 
-def money_moved(summary: Summary) -> alt.TopLevelMixin | None:
-    """Of a fund of one million, what goes elsewhere than it should, by method."""
-    rows = pd.DataFrame([{**row, "rule": fund["rule"]} for fund in summary["funds"] for row in fund["moved"]])
-    if rows.empty:
-        return None
-    margin = 1.96 * rows["moved_se"].astype(float)
-    rows = rows.assign(low=rows["moved"] - margin, high=rows["moved"] + margin)
-    bars = (
-        alt.Chart(rows)
-        .mark_bar(color="#5b6b8c", height=14)
-        .encode(
-            x=alt.X("moved:Q", title="money moved per million"),
-            y=alt.Y("method:N", title=None, sort=summary["methods"]),
-            tooltip=["method:N", "moved:Q", "moved_se:Q"],
-        )
-    )
-    limits = bars.mark_rule(color=INK).encode(x="low:Q", x2="high:Q")
-    text = bars.mark_text(align="left", dx=4, fontSize=11, color=INK).encode(
-        x="high:Q" if margin.notna().all() else "moved:Q", text=alt.Text("moved:Q", format=",.4~r")
-    )
-    return alt.layer(bars, limits, text).properties(width=560, height=alt.Step(24))
+def _groups(table: ErrorTable, method: str, rule: str, groupings: Groupings) -> pd.DataFrame:
+    """Errors of amounts by group, and of groups whose units count alike their totals: ``due``, ``paid`` and
+    ``paid_se``."""
+    frames = []
+    for frame in grouped_decisions(table, method, rule, groupings, fairness.PER_MILLION):
+        alike = not groupings[frame["grouping"].iloc[0]].weights
+        units = frame["units"].where(pd.Series(alike, frame.index))
+        due = units * frame["mean_truth"]
+        frames.append(frame.assign(due=due, paid=due + units * frame["bias"], paid_se=units * frame["bias_se"]))
+    return pd.concat(frames, ignore_index=True)
 
 
 def fund_bias_by_group(summary: Summary) -> alt.TopLevelMixin | None:
-    """Mean bias of the units' amounts by group with its 95 % interval, a panel per fund and grouping."""
-    rows = pd.DataFrame([{**row, "rule": fund["rule"]} for fund in summary["funds"] for row in fund["groups"]])
-    if rows.empty:
-        return None
-    titles = {key: f"{key[0]} by {key[1]}" for key in zip(rows["rule"], rows["grouping"], strict=True)}
-    return bias_panels(
-        rows, shown_methods(summary), ["rule", "grouping"], titles, "bias of a unit's amount, per million"
+    """Bias of what every group is paid in % of what it is due, under the released method."""
+    rows = [
+        {**row, "cell": fund["rule"]}
+        for fund in summary["funds"]
+        for row in fund["groups"]
+        if row["method"] == summary["primary"]
+    ]
+    return percent_chart(
+        rows, [fund["rule"] for fund in summary["funds"]], "paid too much or too little, % of what is due"
     )
 
 
 SECTION = Section(
-    name="fund",
+    name="money",
     template=fragment("fund"),
     numbers=fund_numbers,
-    charts={"fund": money_moved, "fund_groups": fund_bias_by_group},
+    charts={
+        "fund_groups": Chart(
+            "What every group is paid too much or too little, in percent of what it is due, with 95 % intervals",
+            fund_bias_by_group,
+        )
+    },
+    link="Money",
 )

@@ -11,7 +11,7 @@ import pandas as pd
 from topdown.report.chart_parts import LIGHTNESS, SHAPES, telling_apart
 from topdown.report.groupings import SIZE_CLASS
 from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
+from topdown.report.section import Chart, Section, Summary, fragment
 from topdown.report.words import signed_within, within
 from topdown.simulation.methods import StudiedMethod
 from topdown.simulation.noise_comparison import NoiseVariant, best_noise, by_noise_and_size
@@ -133,4 +133,11 @@ def noise_chart(summary: Summary) -> alt.TopLevelMixin | None:
     return alt.concat(*panels, columns=2, spacing=28)
 
 
-SECTION = Section(name="noise", template=fragment("noise_kinds"), numbers=noise_numbers, charts={"noise": noise_chart})
+SECTION = Section(
+    name="noise",
+    template=fragment("noise_kinds"),
+    numbers=noise_numbers,
+    charts={"noise": Chart("RMSE and bias against the size class, by noise", noise_chart)},
+    link="Other noise",
+    appendix=True,
+)

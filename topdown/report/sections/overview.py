@@ -75,4 +75,6 @@ def _of_root(standard_error: float, root: float) -> float:
     return standard_error / (2.0 * root) if root > 0 else 0.0
 
 
-SECTION = Section(name="overview", template=fragment("overview"), numbers=overview_numbers, link="By level")
+SECTION = Section(
+    name="overview", template=fragment("overview"), numbers=overview_numbers, link="By level", appendix=True
+)

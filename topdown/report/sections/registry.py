@@ -8,10 +8,12 @@ from topdown.report.sections import (
     bias_by_count,
     bias_map,
     categories,
+    category_errors,
     coverage,
     family_variance,
+    favoured,
     fund,
-    groups,
+    group_errors,
     noise_kinds,
     overview,
     residuals,
@@ -21,19 +23,21 @@ from topdown.report.sections import (
 )
 
 SECTIONS: list[Section] = [
+    categories.SECTION,
+    favoured.SECTION,
+    fund.SECTION,
+    thresholds.SECTION,
+    coverage.SECTION,
+    bias_map.SECTION,
+    unit_table.SECTION,
     what_was_run.SECTION,
     overview.SECTION,
     residuals.SECTION,
     bias_by_count.SECTION,
-    bias_map.SECTION,
     family_variance.SECTION,
-    categories.SECTION,
-    groups.SECTION,
-    fund.SECTION,
-    thresholds.SECTION,
-    coverage.SECTION,
+    category_errors.SECTION,
+    group_errors.SECTION,
     noise_kinds.SECTION,
-    unit_table.SECTION,
 ]
 
 

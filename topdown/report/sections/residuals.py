@@ -14,7 +14,7 @@ from topdown.privacy.plan import Plan
 from topdown.report.chart_parts import DASHES, GREY, LIGHTNESS, PALE, above, shown_methods, telling_apart
 from topdown.report.numbers import rows_of
 from topdown.report.results import StudyResults, primary_method
-from topdown.report.section import Section, Summary, fragment
+from topdown.report.section import Chart, Section, Summary, fragment
 from topdown.simulation.discoveries import at_least
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.histogram import BINS
@@ -186,6 +186,9 @@ SECTION = Section(
     name="residuals",
     template=fragment("residuals"),
     numbers=residual_numbers,
-    charts={"residuals": residual_densities},
+    charts={
+        "residuals": Chart("Densities of the residuals of four counts over the law of the noise", residual_densities)
+    },
     link="Residuals",
+    appendix=True,
 )

@@ -24,7 +24,7 @@ from topdown.report.chart_parts import (
     telling_apart,
 )
 from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
+from topdown.report.section import Chart, Section, Summary, fragment
 from topdown.research.theory.wasserstein import wasserstein_to_noise
 from topdown.simulation.errors_table import ErrorTable
 from topdown.simulation.methods import RAW
@@ -151,6 +151,9 @@ SECTION = Section(
     name="wasserstein",
     template=fragment("wasserstein_curve", __package__),
     numbers=wasserstein_numbers,
-    charts={"wasserstein": wasserstein_against_dimension},
+    charts={
+        "wasserstein": Chart("Distance to the noise against family size, with theory", wasserstein_against_dimension)
+    },
+    appendix=True,
     link="Distance",
 )

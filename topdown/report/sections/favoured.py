@@ -1,4 +1,4 @@
-"""Bias by group, and the largest gap between groups."""
+"""Who is favoured: bias by group as a part of the mean count, and the largest gap between groups."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from topdown.report.chart_parts import shown_methods
-from topdown.report.group_panels import bias_panels
 from topdown.report.numbers import rows_of
+from topdown.report.percent_chart import percent_chart
 from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
-from topdown.report.verdicts import with_verdicts
+from topdown.report.section import Chart, Section, Summary, fragment
+from topdown.report.verdicts import on_counts, with_verdicts
 from topdown.report.words import many_of
 from topdown.simulation import fairness
 
@@ -29,6 +28,7 @@ def group_numbers(results: StudyResults) -> Summary:
 def _groups(results: StudyResults) -> pd.DataFrame:
     table, frames = results.table, []
     near = float(table.resolution[table.geography.tree.leaves].max())
+    effect = on_counts(many_of(results.plan.unit), results.tolerance)
     for method in table.methods:
         found = []
         for name, grouping in results.groupings.items():
@@ -38,7 +38,7 @@ def _groups(results: StudyResults) -> pd.DataFrame:
                 )
                 found.append(grouping.in_order(frame).assign(grouping=name, method=method))
         rows = pd.concat(found, ignore_index=True)
-        frames.append(with_verdicts(rows, table.replicates, "counts", many_of(results.plan.unit), near))
+        frames.append(with_verdicts(rows, table.replicates, effect, results.tolerance, near))
     every = pd.concat(frames, ignore_index=True)
     # By grouping, then cell, then method, as they are shown.
     keys = {name: k for k, name in enumerate([*results.groupings, *table.cells])}
@@ -60,16 +60,20 @@ def _gaps(groups: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def bias_by_group(summary: Summary) -> alt.TopLevelMixin | None:
-    """Mean bias by group with its 95 % interval, a panel per grouping and cell."""
-    rows = pd.DataFrame(summary["groups"])
-    titles = {key: f"{key[1]} by {key[0]}" for key in zip(rows["grouping"], rows["cell"], strict=True)}
-    return bias_panels(rows, shown_methods(summary), ["grouping", "cell"], titles, "bias (counts)")
+    """Bias by group in % of the mean count with its 95 % interval, under the released method; the reader picks the
+    grouping and the cell."""
+    rows = [row for row in summary["groups"] if row["method"] == summary["primary"]]
+    return percent_chart(rows, summary["cells"], "bias, % of the mean count")
 
 
 SECTION = Section(
-    name="fairness",
-    template=fragment("groups"),
+    name="favoured",
+    template=fragment("favoured"),
     numbers=group_numbers,
-    charts={"groups": bias_by_group},
-    link="Fairness",
+    charts={
+        "groups": Chart(
+            "Bias of every group's counts, in percent of its mean count, with 95 % intervals", bias_by_group
+        )
+    },
+    link="Who is favoured",
 )
