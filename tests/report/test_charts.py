@@ -21,7 +21,7 @@ from topdown.simulation.errors_table import ErrorTable
 
 
 def test_all_sections_have_a_chart(study: Mapping[str, Any], mapped: Mapping[str, Any]) -> None:
-    everywhere = {"residuals", "bias", "predicted", "families", "wasserstein", "groups", "fund", "fund_groups"}
+    everywhere = {"residuals", "bias", "predicted", "families", "wasserstein", "groups", "fund_groups", "distance"}
     assert charts(study["summary"]).keys() == everywhere
     assert charts(mapped["summary"]).keys() == {*everywhere, "map"}
     assert mapped["summary"]["map"]["cell"] in ("x", "y")
@@ -106,11 +106,42 @@ def test_every_other_chart_has_as_many_marks_as_it_has_numbers(mapped: Mapping[s
     assert marks["residuals"].count("line mark") == panels * 3
     assert marks["predicted"].count("point") == marks["predicted"].count("rule mark") == 3 * 3 * len(summary["cells"])
     assert marks["wasserstein"].count("point") == 3 * 3
-    assert marks["groups"].count("point") == marks["groups"].count("rule mark") - 4 > 0
-    assert marks["fund_groups"].count("point") == marks["fund_groups"].count("rule mark") - 2 > 0
-    bars = [as_number(shown["moved"]) for kind, shown in drawn(summary, "fund") if kind == "bar"]
-    assert len(bars) == len(METHODS)
-    assert all(0 < moved < 1e6 for moved in bars)
+    assert marks["groups"].count("point") == marks["groups"].count("rule mark") - 1 > 0
+    assert marks["fund_groups"].count("point") == marks["fund_groups"].count("rule mark") - 1 > 0
+    assert marks["distance"].count("point") == 17
+
+
+def test_the_chart_of_groups_shows_their_bias_in_percent(mapped: Mapping[str, Any]) -> None:
+    summary = mapped["summary"]
+    points = [shown for kind, shown in drawn(summary, "groups") if kind == "point"]
+    found = {(p["group"], p["cell"]): as_number(p["bias, % of the mean count"]) for p in points}
+    wanted = {
+        (g["group"], g["cell"]): 100 * g["bias"] / g["mean_truth"]
+        for g in summary["groups"]
+        if g["method"] == summary["primary"] and g["grouping"] == "size class" and g["mean_truth"]
+    }
+    assert found == pytest.approx(wanted, rel=2e-3, abs=1e-3)
+
+
+def test_the_chart_of_decisions_shows_every_unit_s_distance_from_the_cutoff(mapped: Mapping[str, Any]) -> None:
+    table, summary = mapped["table"], mapped["summary"]
+    points = [shown for kind, shown in drawn(summary, "distance") if kind == "point"]
+    leaves = range(table.geography.tree.leaves.start, table.geography.n_nodes)
+    truth = {table.geography.identifiers[node].as_py(): table.truth[node, 0] for node in leaves}
+    found = {p["geoid"]: next(as_number(v) for k, v in p.items() if k.startswith("distance")) for p in points}
+    assert found == pytest.approx({geoid: 100 * (count - 10) / 10 for geoid, count in truth.items()}, abs=0.1)
+
+
+def test_every_chart_says_what_it_shows(mapped: Mapping[str, Any]) -> None:
+    for name, spec in charts(mapped["summary"]).items():
+        assert len(spec["description"]) > 20, name
+
+
+def test_colours_stand_out_on_white() -> None:
+    """A contrast of 3 at least, by the rule of the W3C for what is not text."""
+    for colour in LIGHTNESS:
+        luminance = ((lightness(colour) + 16) / 116) ** 3
+        assert 1.05 / (luminance + 0.05) >= 3
 
 
 def lightness(colour: str) -> float:

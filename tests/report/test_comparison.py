@@ -108,9 +108,9 @@ def test_the_page_is_escaped_and_says_what_it_is(study: Mapping[str, Any], deare
     data = re.search(r'id="data">(.*?)</script>', page, re.DOTALL)
     assert data is not None
     points = [
-        row for rows in json.loads(data[1])["charts"]["groups"]["datasets"].values() for row in rows if "study" in row
+        row for rows in json.loads(data[1])["charts"]["groups"]["datasets"].values() for row in rows if "cell" in row
     ]
-    assert {row["study"] for row in points} == {"A", "B"}
+    assert {row["cell"] for row in points} == {"A", "B"}
 
 
 def test_a_public_study_beside_a_confidential_one_is_confidential(study: Mapping[str, Any]) -> None:

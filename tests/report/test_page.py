@@ -102,7 +102,10 @@ def test_a_single_node_gets_a_page() -> None:
 # -- in a browser -----------------------------------------------------------------------------------------------------
 
 PROBE = """<script>
-const wait = () => document.body.dataset.drawn ? probe() : setTimeout(wait, 50);
+document.getElementById("theory").open = true;
+const places = () => [...document.querySelectorAll("[data-chart]")];
+const undrawn = () => places().some(c => !c.querySelector("svg.marks, canvas.marks"));
+const wait = () => document.body.dataset.drawn && !undrawn() ? probe() : setTimeout(wait, 50);
 const all = (where, from = document) => [...from.querySelectorAll(where)];
 const rows = () => all("#nodes tbody tr").map(tr => all("td", tr).map(td => td.textContent));
 const probe = () => {
@@ -141,7 +144,7 @@ def test_a_browser_draws_the_page(study: Mapping[str, Any], tmp_path: Path) -> N
     found = told(browsed(path, tmp_path / "profile", "--dump-dom"))
     assert found["drawn"] == "yes"
     assert dict(found["charts"]) == dict.fromkeys(
-        ["residuals", "bias", "map", "predicted", "families", "wasserstein", "groups", "fund", "fund_groups"], 1
+        ["residuals", "bias", "map", "predicted", "families", "wasserstein", "groups", "fund_groups", "distance"], 1
     )
     assert found["title"].startswith("counts of <b>x</b>")
     assert found["searched"] == ["C07", "C07"]
@@ -159,16 +162,26 @@ def test_a_browser_draws_the_page(study: Mapping[str, Any], tmp_path: Path) -> N
     assert {EVIL, OBEYED} <= set(from_csv_text(pa.array(downloaded["name"].dropna().tolist())).to_pylist())
 
 
+FOR_A_SCREEN = ".controls, nav, .vega-bindings, .unit-table, #theory"
+
 FRAME = """<!doctype html><body style="margin: 0">
 <iframe id="frame" src="report.html" style="width: WIDTHpx; height: 9000px; border: 0"></iframe>
 <script>
 const frame = document.getElementById("frame");
-const wait = () => frame.contentDocument?.body?.dataset.drawn ? probe() : setTimeout(wait, 50);
+let tall = 0;
+const places = () => [...frame.contentDocument.querySelectorAll("[data-chart]")];
+const undrawn = () => places().some(c => !c.querySelector("svg.marks, canvas.marks"));
+const open = () => {
+  tall = tall || frame.contentDocument.body.offsetHeight;
+  if (OPEN) frame.contentDocument.querySelectorAll("details").forEach(one => { one.open = true; });
+  return !OPEN || !undrawn();
+};
+const wait = () => frame.contentDocument?.body?.dataset.drawn && open() ? probe() : setTimeout(wait, 50);
 const probe = () => {
   const page = frame.contentDocument, all = where => [...page.querySelectorAll(where)];
   const found = {drawn: page.body.dataset.drawn, width: page.documentElement.clientWidth,
     scrolled: page.documentElement.scrollWidth,
-    charts: all("[data-chart]").map(place => {
+    tall, charts: all("[data-chart]").filter(place => place.querySelector(".marks")).map(place => {
       const mark = place.querySelector("svg.marks, canvas.marks"), box = mark.getBoundingClientRect();
       const whole = mark.viewBox ? mark.viewBox.baseVal.width : +mark.style.width.replace("px", "");
       return {name: place.dataset.chart, right: box.right, width: box.width, whole};
@@ -177,11 +190,9 @@ const probe = () => {
       .map(one => [one.getBoundingClientRect().right, one.textContent.slice(0, 60)]),
     wide: all("*").filter(one => one.getBoundingClientRect().right > page.documentElement.clientWidth + 1)
       .map(one => [one.tagName, one.className, one.textContent.slice(0, 40)]).slice(0, 9),
-    controls: all(".controls, nav").map(one => frame.contentWindow.getComputedStyle(one).display)};
-  frame.contentWindow.dispatchEvent(new Event("beforeprint"));
-  found.opened = all("main > details").every(one => one.open);
-  frame.contentWindow.dispatchEvent(new Event("afterprint"));
-  found.closed = all("main > details").every(one => !one.open);
+    picked: all("table.pick").filter(t => t.closest("main > details") === null).map(t => [t.rows.length - 1,
+      [...t.rows].filter(r => !r.hidden).length - 1]),
+    controls: all("CONTROLS").map(one => frame.contentWindow.getComputedStyle(one).display)};
   const out = document.createElement("pre");
   out.id = "found"; out.textContent = JSON.stringify(found);
   document.body.append(out);
@@ -201,30 +212,44 @@ def test_a_phone_shows_all_of_it(whole_page: str, tmp_path: Path) -> None:
     """At 390 px nothing is wider than the screen but tables in their own scroll; charts are redrawn, not shrunk."""
     (tmp_path / "report.html").write_text(whole_page, encoding="utf-8")
     frame = tmp_path / "frame.html"
-    frame.write_text(FRAME.replace("WIDTH", "390"))
+    frame.write_text(FRAME.replace("WIDTH", "390").replace("OPEN", "true").replace("CONTROLS", FOR_A_SCREEN))
     found = told(browsed(frame, tmp_path / "profile", "--dump-dom"))
     assert (found["drawn"], found["width"]) == ("yes", 390)
     assert found["scrolled"] <= 390, found["wide"]
-    assert {one["name"] for one in found["charts"]} >= {"residuals", "bias", "map", "groups", "fund", "fund_groups"}
+    assert {one["name"] for one in found["charts"]} >= {"residuals", "bias", "map", "groups", "fund_groups", "distance"}
     for one in found["charts"]:
         assert one["right"] <= 390, one
         assert one["width"] > 200, one
         assert one["width"] >= 0.9 * one["whole"], one  # shrunk text could not be read
-    assert found["opened"]
-    assert found["closed"]
+    assert found["tall"] < 15_000
 
 
 @IN_A_BROWSER
-def test_paper_holds_all_of_it(whole_page: str, tmp_path: Path) -> None:
+def test_a_desktop_shows_the_answer_in_6000_pixels_and_rows_that_the_reader_picks(
+    whole_page: str, tmp_path: Path
+) -> None:
+    (tmp_path / "report.html").write_text(whole_page, encoding="utf-8")
+    frame = tmp_path / "frame.html"
+    frame.write_text(FRAME.replace("WIDTH", "1400").replace("OPEN", "false").replace("CONTROLS", FOR_A_SCREEN))
+    found = told(browsed(frame, tmp_path / "profile", "--dump-dom", "--window-size=1500,1000"))
+    assert (found["drawn"], found["width"]) == ("yes", 1400)
+    assert found["tall"] < 6_000
+    assert found["scrolled"] <= 1400, found["wide"]
+    assert any(0 < shown < rows for rows, shown in found["picked"])
+
+
+@IN_A_BROWSER
+def test_paper_holds_the_answer_and_says_what_it_leaves_out(whole_page: str, tmp_path: Path) -> None:
     """An A4 page is 680 px wide between its margins: charts and tables fit, what is for a screen is not there."""
     path = tmp_path / "report.html"
     path.write_text(whole_page, encoding="utf-8")
     browsed(path, tmp_path / "profile", "--no-pdf-header-footer", f"--print-to-pdf={tmp_path / 'report.pdf'}")
     pages = len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "report.pdf").read_bytes()))
-    assert 5 < pages < 40
+    assert 3 < pages < 25
+    assert "Not printed: " in whole_page
     path.write_text(whole_page.replace("@media print", "@media all"), encoding="utf-8")
     frame = tmp_path / "frame.html"
-    frame.write_text(FRAME.replace("WIDTH", "680"))
+    frame.write_text(FRAME.replace("WIDTH", "680").replace("OPEN", "false").replace("CONTROLS", FOR_A_SCREEN))
     found = told(browsed(frame, tmp_path / "profile", "--dump-dom"))
     assert (found["drawn"], found["width"]) == ("yes", 680)
     assert set(found["controls"]) == {"none"}

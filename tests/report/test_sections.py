@@ -24,7 +24,7 @@ from support.reported import EVIL
 from topdown.report.charts import charts
 from topdown.report.page import render
 from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary
+from topdown.report.section import Chart, Section, Summary
 from topdown.report.sections import registry
 from topdown.report.summary import summarise
 from topdown.simulation.noise_comparison import NoiseVariant
@@ -54,7 +54,12 @@ def one_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Section:
         '<div class="chart" data-chart="largest"></div>\n'
     )
     section = Section(
-        "largest", fragment, largest_numbers, charts={"largest": largest_chart}, link="Largest", data=("largest",)
+        "largest",
+        fragment,
+        largest_numbers,
+        charts={"largest": Chart("The largest count of every cell", largest_chart)},
+        link="Largest",
+        data=("largest",),
     )
     monkeypatch.setattr(registry, "SECTIONS", [*SECTIONS[:-1], section, SECTIONS[-1]])
     return section
@@ -78,7 +83,7 @@ def test_one_more_section_is_in_summary_charts_and_page(study: Mapping[str, Any]
     assert made["largest"]["mark"] == {"type": "bar"}
     page = render(summary)
     assert f"<p>{escape(EVIL)} has {largest:,}.</p>" in page
-    assert page.index('<h2 id="fairness"') < page.index('<h2 id="largest"') < page.index('<h2 id="table"')
+    assert page.index('<h2 id="favoured"') < page.index('<h2 id="largest"') < page.index('<h2 id="appendix"')
     assert '<a href="#largest">Largest</a>' in page
     data = embedded_in(page)
     assert data["charts"]["largest"] == made["largest"]
@@ -137,7 +142,9 @@ def test_no_number_is_given_by_two_sections(study: Mapping[str, Any]) -> None:
         "methods",
         "cells",
         "levels",
-        "findings",
+        "unit",
+        "tolerance",
+        "cards",
         "comparisons",
     }
     for section in SECTIONS:

@@ -12,13 +12,16 @@ import pytest
 
 import topdown as td
 from support.reported import METHODS, studied
+from topdown.config.study import ToleranceOptions
 from topdown.report import words
+from topdown.report.cards import cards
 from topdown.report.charts import charts
-from topdown.report.findings import findings
 from topdown.report.numbers import rounded
 from topdown.report.page import render
+from topdown.report.results import StudyResults
 from topdown.report.sections import unit_table
 from topdown.report.sections.residuals import residual_rows, shown_units
+from topdown.report.summary import summarise
 from topdown.simulation.errors_table import ErrorTable
 
 
@@ -69,33 +72,55 @@ def test_a_large_table_keeps_the_inner_nodes_and_the_most_biased(
     np.testing.assert_allclose(np.sort(np.abs(kept["bias"][8:]) - 1.959964 * kept["bias_se"][8:]), sure[-4:])
 
 
-def test_the_findings_are_three_sentences_with_the_summary_s_numbers(study: Mapping[str, Any]) -> None:
+def test_the_cards_answer_with_the_summary_s_numbers(study: Mapping[str, Any]) -> None:
     """Of the method that would be released, rounded as it would be, and of no other."""
     summary, released = study["summary"], "gls-top-down/rounded"
     assert summary["primary"] == released
-    accuracy, bias, gains = summary["findings"]
-    assert all(sentence.endswith(".") and re.search(r"\d", sentence) for sentence in summary["findings"])
+    counts, money, decisions = summary["cards"]
+    assert [card["name"] for card in summary["cards"]] == ["Counts", "Money", "Decisions"]
+    sentences = [one for card in summary["cards"] for one in (card["headline"], *card["more"])]
+    assert all(one.endswith(".") for one in sentences)
     table = study["table"]
     rmse = np.sqrt(table[released, "mse"][table.geography.tree.leaves].mean())
     told = re.match(
-        r"Over 3,000 replicates, gls-top-down/rounded has a root mean squared error of (\S+) ± (\S+) ", accuracy
+        r"Over 3,000 replicates, gls-top-down/rounded has a root mean squared error of (\S+) ± (\S+) ",
+        counts["more"][-1],
     )
     assert told is not None
     assert float(told[1]) == pytest.approx(rmse, rel=1e-2)
     assert 0.001 < float(told[2]) / rmse < 0.05
     group = max(
-        (g for g in summary["groups"] if g["method"] == released and g["grouping"] == "size class" and g["clear"]),
-        key=lambda g: abs(g["bias"]) - 1.96 * g["bias_se"],
+        (g for g in summary["groups"] if g["method"] == released and g["matters"]),
+        key=lambda g: (abs(g["bias"]) - 1.96 * g["bias_se"]) / g["mean_truth"],
     )
-    direction = "up" if group["bias"] > 0 else "down"
+    verb = "raised" if group["bias"] > 0 else "lowered"
     amount = words.within(abs(group["bias"]), group["bias_se"])
-    assert f"in the class “{group['group']}” {direction} by {amount} on average" in bias
+    assert counts["status"] == "matters"
+    assert f"“{group['group']}” of {group['cell']}: counts are {verb} by {amount} persons" in counts["headline"]
     moved = next(m for m in summary["funds"][0]["moved"] if m["method"] == released)
-    assert f"{words.within(moved['moved'], moved['moved_se'])} goes elsewhere" in gains
-    pair = next(p for p in summary["pairs"] if p["method"] == released and p["level"] == "county")
-    assert words.within(pair["measured_high"], pair["measured_se_high"]) in gains
+    assert f"{words.within(moved['moved'], moved['moved_se'])} goes elsewhere" in money["headline"]
+    flips = next(m for m in summary["thresholds"][0]["methods"] if m["method"] == released)
+    assert f"{words.within(flips['flips'], flips['flips_se'])} of 17 decisions are wrong" in decisions["headline"]
     for other in set(METHODS) - {released}:
-        assert not re.search(rf"(?<![\w-]){other}(?![\w/-])", " ".join(summary["findings"]))
+        assert not re.search(rf"(?<![\w-]){other}(?![\w/-])", " ".join(sentences))
+
+
+def test_what_matters_is_what_the_study_says(study: Mapping[str, Any]) -> None:
+    """The same numbers under another tolerance: clear all the same, and small."""
+    results: StudyResults = study["results"]
+    lenient = ToleranceOptions(bias=10.0, count=1e3, money=1.0, decisions=1.0)
+    summary = summarise(dataclasses.replace(results, tolerance=lenient))
+    assert {card["status"] for card in summary["cards"]} == {"clear, but small"}
+    assert not any(g["matters"] for g in summary["groups"])
+    assert any(g["clear"] and g["verdict"].endswith(": clear, but small") for g in summary["groups"])
+    strict = summarise(dataclasses.replace(results, tolerance=ToleranceOptions(bias=0, count=0, money=0, decisions=0)))
+    assert all(g["matters"] == g["clear"] for g in strict["groups"])
+
+
+def test_an_effect_that_is_no_part_of_a_person_is_small(study: Mapping[str, Any]) -> None:
+    """A bias may be clear and 1 % of a tiny mean count, and yet be nothing: the tolerance in counts holds too."""
+    rows = [g for g in study["summary"]["groups"] if g["clear"] and abs(g["bias"]) < 0.1]
+    assert not any(g["matters"] for g in rows)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +135,7 @@ def test_the_findings_are_three_sentences_with_the_summary_s_numbers(study: Mapp
     ],
     ids=["two", "four", "six"],
 )
-def test_of_many_cells_the_findings_name_those_with_most_biased_units(
+def test_of_many_cells_the_card_names_those_with_most_biased_units(
     biased: list[int], told: str, study: Mapping[str, Any]
 ) -> None:
     summary, released = study["summary"], "gls-top-down/rounded"
@@ -120,18 +145,15 @@ def test_of_many_cells_the_findings_name_those_with_most_biased_units(
     ]
     others = [row for row in summary["overview"] if row["level"] != "county" or row["method"] != released]
     changed = {**summary, "overview": [*others, *rows], "headline": ["a"]}
-    found = findings(study["table"], released, "gls-top-down", changed)
-    assert f"Of single units, {told} have a clear bias" in found[1]
+    counts, *_ = cards(study["table"], released, "gls-top-down", changed)
+    assert f"Of single units, {told} have a clear bias." in counts["more"]
 
 
 def test_other_methods_are_spoken_of_apart_and_by_name(study: Mapping[str, Any]) -> None:
     summary = study["summary"]
     assert [sentence.split(":")[0] for sentence in summary["comparisons"]] == [m for m in METHODS if "rounded" not in m]
     page = render(summary)
-    first, second = (
-        page.index(part) for part in (summary["findings"][2][:40].replace("'", "&#39;"), "Other methods, which")
-    )
-    assert first < second
+    assert page.index(summary["cards"][1]["headline"]) < page.index('id="theory"') < page.index("Other methods, which")
     moved = next(m for m in summary["funds"][0]["moved"] if m["method"] == "raw")
     assert words.within(moved["moved"], moved["moved_se"]) in summary["comparisons"][0]
 
@@ -150,13 +172,13 @@ def test_other_methods_are_spoken_of_apart_and_by_name(study: Mapping[str, Any])
     ],
 )
 def test_a_study_without_what_would_be_released_says_so(methods: list[str], begin: str) -> None:
-    assert studied(methods=methods, replicates=40)["summary"]["findings"][0].startswith(begin)
+    assert studied(methods=methods, replicates=40)["summary"]["cards"][0]["more"][-1].startswith(begin)
 
 
 def test_a_level_that_was_not_measured_is_spoken_of_so() -> None:
     plan = td.Plan(epsilon=1, shares={"nation": "1/2", "state": "1/2", "county": 0})
     summary = studied(plan=plan, replicates=60)["summary"]
-    assert summary["findings"][0].endswith("for a county's count, which was not measured itself.")
+    assert summary["cards"][0]["more"][-1].endswith("for a county's count, which was not measured itself.")
     assert summary["comparisons"][0].startswith("top-down/equality: ")
     page = render(summary)
     assert re.search(r'<td class="t">raw</td><td>–</td><td>–</td>', page)  # of the fund
@@ -172,15 +194,17 @@ def test_exact_counts_have_no_bias_to_speak_of() -> None:
     assert not any(g["clear"] for fund in summary["funds"] for g in fund["groups"])
 
 
-def test_without_bias_the_findings_say_so() -> None:
+def test_without_bias_the_card_says_so() -> None:
     found = studied(methods=["raw", "gls"], replicates=400, seed=5)["summary"]
     assert found["primary"] == "gls"
-    assert found["findings"][1].startswith("No size class of counts shows a bias")
+    assert found["cards"][0]["status"] == "no clear effect"
+    assert found["cards"][0]["headline"].startswith("No group's counts show a bias")
 
 
 def test_every_group_has_a_verdict_with_its_uncertainty(study: Mapping[str, Any]) -> None:
     rows = [g for g in study["summary"]["groups"] if g["method"] == "gls-top-down/rounded"]
     assert {g["clear"] for g in rows} == {True, False}
+    assert not any(g["matters"] and not g["clear"] for g in rows)
     for g in rows:
         if g["clear"]:
             verb = "raised" if g["bias"] > 0 else "lowered"
@@ -193,13 +217,25 @@ def test_every_group_has_a_verdict_with_its_uncertainty(study: Mapping[str, Any]
             assert float(g["verdict"].split()[-2]) == pytest.approx(high, rel=0.06)
     page = render(study["summary"])
     shown = re.findall(r'<tr( class="primary")?>(?:(?!</tr>).)*<td class="t words">(counts|no clear)', page)
-    assert {(bool(bold), word) for bold, word in shown} == {(True, "counts"), (False, "no clear")}
+    assert {(True, "counts"), (False, "no clear")} <= {(bool(bold), word) for bold, word in shown}
+    assert sum(bool(bold) for bold, _ in shown) == sum(g["matters"] for g in rows)
 
 
 def test_the_fund_s_groups_have_a_verdict(study: Mapping[str, Any]) -> None:
     rows = [g for g in study["summary"]["funds"][0]["groups"] if g["method"] == "gls-top-down/rounded"]
     assert [g["group"] for g in rows if g["grouping"] == "region"] == ["inland", "<i>coast</i>"]
-    assert all("of the fund's million" in g["verdict"] for g in rows)
+    assert all(" of each million" in g["verdict"] for g in rows)
+    assert sum(g["due"] for g in rows if g["grouping"] == "region") == pytest.approx(1e6, rel=1e-3)
+    assert sum(g["paid"] for g in rows if g["grouping"] == "region") == pytest.approx(1e6, rel=1e-3)
+
+
+def test_no_unit_is_called_at_risk_that_is_never_decided_wrongly(study: Mapping[str, Any]) -> None:
+    worst = study["summary"]["thresholds"][0]["worst"]
+    assert worst
+    assert all(unit["probability"] > 0 for unit in worst)
+    plan = td.Plan(epsilon=1, invariants=["nation", "county"], shares={"state": 1})
+    page = render(studied(plan=plan, replicates=40, distances=False)["summary"])
+    assert "was wrong in any replicate" in page
 
 
 def test_no_distance_is_negative(study: Mapping[str, Any]) -> None:

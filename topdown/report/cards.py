@@ -235,4 +235,4 @@ def _decisions(primary: str, summary: dict[str, Any], tolerance: ToleranceOption
 def _wrong(rule: dict[str, Any], method: str) -> float:
     """The part of a rule's decisions that are wrong, on average."""
     row = next(r for r in rule["methods"] if r["method"] == method)
-    return float(row["flips"] or 0.0) / max(rule["units"], 1)
+    return float((row["flips"] or 0.0) / max(rule["units"], 1))

@@ -11,8 +11,9 @@ import pandas as pd
 from topdown.simulation.methods import without_bounds
 
 INK, GREY, PALE = "#14213d", "#8a8f98", "#d9dce1"
-LIGHTNESS = ["#14213d", "#b8651b", "#2a5d8f", "#a08a2c", "#6b1f45", "#4f9478", "#8070ae"]
-"""Colours of which any two differ in lightness, so that they are told apart in grey too; the first ones most."""
+LIGHTNESS = ["#14213d", "#df7721", "#244f79", "#34896c", "#65193f", "#72559a"]
+"""Colours of which any two differ in lightness, so that they are told apart in grey too, the first ones most, and which
+stand out on white (a contrast of 3 at least)."""
 
 SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"]
 DASHES = [[1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [1, 3], [10, 4], [3, 6]]

@@ -20,7 +20,7 @@ const drawCharts = (charts, sources) => {
       spec = fitted(whole, Math.max(room - less, 100));
       if (key === "map") spec.height = Math.round(0.62 * spec.width);
       spec.config = {...spec.config, legend: {...spec.config.legend, columns: 1, labelLimit: width - 60},
-        title: {...spec.config.title, limit: width - 40}};
+        axis: {...spec.config.axis, titleLimit: width - 90}, title: {...spec.config.title, limit: width - 40}};
     }
     const given = sources[key] ? sources[key]() : {};
     return vegaEmbed(place, {...spec, datasets: {...spec.datasets, ...given}},

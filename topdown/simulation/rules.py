@@ -143,7 +143,9 @@ class Threshold:
         """What is compared with the cutoff, of every unit: the count, its part or its ratio; NaN where that is one of
         nobody."""
         count, base = self._parts(values, cells, tree)
-        return np.divide(count, base, out=np.full(np.shape(count), np.nan), where=base > 0)
+        compared: FloatArray = np.full(np.shape(count), np.nan)
+        np.divide(count, base, out=compared, where=base > 0)
+        return compared
 
     def _parts(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> tuple[FloatArray, FloatArray]:
         """The count of every unit, and what it is divided by: 1 where it is compared itself."""

@@ -107,7 +107,7 @@ SECTION = Section(
     name="map",
     template=fragment("bias_map"),
     numbers=map_numbers,
-    charts={"map": Chart("Map of bias by unit", bias_map)},
+    charts={"map": Chart("Map of the bias of every unit, in classes", bias_map)},
     link="Map",
     data=("map",),
 )

@@ -187,7 +187,7 @@ def one_release_chart(summary: Summary) -> alt.TopLevelMixin | None:
     shades = alt.Scale(domain=words, range=[INK, "#5b6b8c", GREY])
     colour = alt.Color("reliability:N", title="coefficient of variation", scale=shades, legend=above())
     # A number that is uncertain for its size is hollow, too.
-    hollow = alt.FillOpacity("reliability:N", legend=None, scale=alt.Scale(domain=words, range=[1.0, 0.5, 0.0]))
+    hollow = alt.FillOpacity("reliability:O", sort=words, legend=None, scale=alt.Scale(range=[1.0, 0.5, 0.0]))
     base = alt.Chart(units).transform_filter("datum.cell == count")
     # Two units may have one name.
     axis = alt.Axis(labelLimit=200, labelExpr=_labels(units))
@@ -197,10 +197,9 @@ def one_release_chart(summary: Summary) -> alt.TopLevelMixin | None:
     ))  # fmt: skip
     tooltip = ["unit:N", "geoid:N", "published:Q", "lower:Q", "upper:Q", "cv:Q", "truth:Q"]
     bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("lower:Q"), x2="upper:Q", y=y, color=colour, tooltip=tooltip)
-    points = base.mark_point(size=46, opacity=1).encode(
-        x=x, y=y, color=colour, fill=alt.Fill("reliability:N", scale=shades, legend=None), fillOpacity=hollow,
-        tooltip=tooltip,
-    )  # fmt: skip
+    points = base.mark_point(size=46, opacity=1, fill=INK).encode(
+        x=x, y=y, color=colour, fillOpacity=hollow, tooltip=tooltip
+    )
     truth = base.mark_point(shape="cross", size=30, color=LIGHTNESS[1], filled=True).encode(x="truth:Q", y=y)
     return (
         alt.layer(bars, points, truth)
