@@ -123,7 +123,7 @@ def test_exit_codes_of_both_commands(main, toy_run: Path, old: str, new: str, co
 
 
 def test_exit_code_of_a_projection_that_fails(main, toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
+    monkeypatch.setattr("topdown.projection.check.cross_checks.TOLERANCE", -1.0)
     code, _, err = main("run", toy_run)
     assert code == 4
     assert "nothing was released" in err

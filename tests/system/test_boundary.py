@@ -21,7 +21,7 @@ from topdown.additions import MODULES as MODULES_ADDED
 from topdown.config import RunConfig, load_config
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 from topdown.release import publication
 
 PACKAGE = REPOSITORY / "topdown"
@@ -307,7 +307,7 @@ def test_no_true_count_is_in_what_is_published_or_printed(
 def test_no_true_count_is_in_the_message_of_a_release_that_fails(
     planted: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
+    monkeypatch.setattr("topdown.projection.check.cross_checks.TOLERANCE", -1.0)
     assert topdown_command("run", planted, "--verbose") == 4
     monkeypatch.undo()
 

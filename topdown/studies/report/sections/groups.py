@@ -1,0 +1,75 @@
+"""Bias by group, and the largest gap between groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from topdown.studies import fairness
+from topdown.studies.report.chart_parts import shown_methods
+from topdown.studies.report.group_panels import bias_panels
+from topdown.studies.report.plain_numbers import rows_of
+from topdown.studies.report.results import StudyResults
+from topdown.studies.report.section import Section, Summary, fragment
+from topdown.studies.report.verdicts import with_verdicts
+from topdown.studies.report.words import many_of
+
+
+def group_numbers(results: StudyResults) -> Summary:
+    """``groups``: errors by grouping, cell, group and method, with a verdict on each; ``gaps``: the largest difference
+    of bias in each grouping, cell and method; ``weighted``: what the means of a grouping are weighted by."""
+    groups = _groups(results)
+    weighted = {name: one.weighted_by for name, one in results.groupings.items() if one.weighted_by}
+    return {"groups": rows_of(groups), "gaps": _gaps(groups), "weighted": weighted}
+
+
+def _groups(results: StudyResults) -> pd.DataFrame:
+    table, frames = results.table, []
+    near = float(table.resolution[table.geography.tree.leaves].max())
+    for method in table.methods:
+        found = []
+        for name, grouping in results.groupings.items():
+            for cell in table.cells:
+                frame = fairness.by_group(
+                    table, method, grouping.of(cell), cell=cell, name=name, weights=grouping.weights
+                )
+                found.append(grouping.in_order(frame).assign(grouping=name, method=method))
+        rows = pd.concat(found, ignore_index=True)
+        frames.append(with_verdicts(rows, table.replicates, "counts", many_of(results.plan.unit), near))
+    every = pd.concat(frames, ignore_index=True)
+    # By grouping, then cell, then method, as they are shown.
+    keys = {name: k for k, name in enumerate([*results.groupings, *table.cells])}
+    rank = every["grouping"].map(keys) * len(keys) + every["cell"].map(keys)
+    return every.assign(rank=rank).sort_values("rank", kind="stable", ignore_index=True).drop(columns="rank")
+
+
+def _gaps(groups: pd.DataFrame) -> list[dict[str, Any]]:
+    rows = []
+    # Raw noise has no bias at a level that was not measured.
+    known = groups[np.isfinite(groups["bias"])]
+    for (grouping, cell, method), part in known.groupby(["grouping", "cell", "method"], sort=False):
+        gap = fairness.largest_gap(part)
+        rows.append(
+            {"grouping": grouping, "cell": cell, "method": method, "alpha": gap.alpha, "alpha_se": gap.alpha_se}
+            | {"low": gap.low, "high": gap.high}
+        )
+    return rows
+
+
+def bias_by_group(summary: Summary) -> alt.TopLevelMixin | None:
+    """Mean bias by group with its 95 % interval, a panel per grouping and cell."""
+    rows = pd.DataFrame(summary["groups"])
+    titles = {key: f"{key[1]} by {key[0]}" for key in zip(rows["grouping"], rows["cell"], strict=True)}
+    return bias_panels(rows, shown_methods(summary), ["grouping", "cell"], titles, "bias (counts)")
+
+
+SECTION = Section(
+    name="fairness",
+    template=fragment("groups"),
+    numbers=group_numbers,
+    charts={"groups": bias_by_group},
+    link="Fairness",
+)
