@@ -68,7 +68,7 @@ def test_quiet_prints_nothing_and_verbose_tells_the_stages(toy_run: Path, topdow
 def test_what_a_solver_warns_of_stays_off_the_terminal(toy_run: Path, option: str, said: bool) -> None:
     warning = (
         "import sys, warnings\n"
-        "from topdown.projection import cvxpy_programs\n"
+        "from topdown.projection.check import cvxpy_programs\n"
         "solve = cvxpy_programs._solve\n"
         "def warned(*given):\n"
         "    warnings.warn('Solution may be inaccurate.')\n"

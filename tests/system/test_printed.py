@@ -45,7 +45,7 @@ ROUTES = {
     "studies/report/page.py": {"dumps"},
     "studies/report/comparison.py": {"dumps"},
     "studies/report/sections/coverage.py": {"dumps"},
-    "study.py": {"write_text"},  # these, and the page
+    "pipeline/study.py": {"write_text"},  # these, and the page
     "pipeline/compare.py": {"write_text"},  # a page
     "research/statistic/released_statistic.py": {"write_text", "dumps"},
     "measurements/journal.py": {"write_text", "dumps"},
