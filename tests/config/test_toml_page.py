@@ -14,7 +14,7 @@ from support.places import REPOSITORY, RUN_TOML
 from topdown.config import load_config
 from topdown.config.json_schema import MODELS
 from topdown.config.reference import EXAMPLES, descriptions, reference, sections_of
-from topdown.config.study import StudyConfig
+from topdown.config.study_settings import StudyConfig
 from topdown.errors import ConfigError
 
 SECTIONS = list(dict.fromkeys(section for model in MODELS.values() for section in sections_of(model)))

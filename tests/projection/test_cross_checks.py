@@ -10,8 +10,8 @@ import pytest
 import topdown as td
 from support.trees import measurements
 from topdown.geography.tree import Tree
-from topdown.projection import cross_checks
-from topdown.projection.cross_checks import cross_check
+from topdown.projection.check import cross_checks
+from topdown.projection.check.cross_checks import cross_check
 
 
 def noisy(tree: Tree, seed: int = 3) -> td.Measurements:

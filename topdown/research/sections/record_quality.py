@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from topdown.geography.tree import FloatArray
-from topdown.report.chart_parts import INK
-from topdown.report.results import StudyResults
-from topdown.report.section import Chart, Section, Summary, fragment
 from topdown.research.pmse.quality import PMSE, pmse_of_counts
-from topdown.simulation.errors_table import ErrorTable
+from topdown.studies.errors_table import ErrorTable
+from topdown.studies.report.chart_parts import INK
+from topdown.studies.report.results import StudyResults
+from topdown.studies.report.section import Chart, Section, Summary, fragment
 
 SHOWN = 10
 """How many of the cells with the largest contributions are drawn, method by method."""

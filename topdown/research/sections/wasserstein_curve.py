@@ -11,7 +11,10 @@ import pandas as pd
 
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace
 from topdown.privacy.plan import Plan
-from topdown.report.chart_parts import (
+from topdown.research.theory.wasserstein import wasserstein_to_noise
+from topdown.studies.errors_table import ErrorTable
+from topdown.studies.methods import RAW
+from topdown.studies.report.chart_parts import (
     GREY,
     INK,
     LIGHTNESS,
@@ -23,11 +26,8 @@ from topdown.report.chart_parts import (
     symlog,
     telling_apart,
 )
-from topdown.report.results import StudyResults
-from topdown.report.section import Chart, Section, Summary, fragment
-from topdown.research.theory.wasserstein import wasserstein_to_noise
-from topdown.simulation.errors_table import ErrorTable
-from topdown.simulation.methods import RAW
+from topdown.studies.report.results import StudyResults
+from topdown.studies.report.section import Chart, Section, Summary, fragment
 from topdown.workload import DETAILED
 
 _LARGEST_LATTICE = 20_000

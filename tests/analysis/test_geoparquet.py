@@ -1,0 +1,99 @@
+"""A release with outlines: GeoParquet that geopandas reads, by the GEOIDs of whatever column holds them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import geopandas as gpd
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from shapely.geometry import box
+
+import topdown as td
+from support.places import Command
+from topdown.analysis.geoparquet import write_geoparquet
+from topdown.config import load_config
+from topdown.errors import ConfigError, DataError
+from topdown.pipeline import run as pipeline
+from topdown.release.manifest import SCHEMA_VERSION
+
+
+@pytest.fixture
+def public(toy_run: Path) -> Path:
+    return pipeline.run(load_config(toy_run)).public
+
+
+@pytest.fixture
+def outlines() -> gpd.GeoDataFrame:
+    """Two of the three counties, one state, and a unit of another geography."""
+    codes = ["01001", "02001", "01", "99999"]
+    return gpd.GeoDataFrame(
+        {"NAME": ["a", "b", "c", "d"], "GEOID": codes},
+        geometry=[box(k, 0, k + 1, 1) for k in range(4)],
+        crs="EPSG:4269",
+    )
+
+
+@pytest.mark.parametrize("kind", ["geojson", "gpkg", "parquet"])
+def test_counts_and_outlines_meet_by_geoid(
+    public: Path, outlines: gpd.GeoDataFrame, tmp_path: Path, topdown: Command, kind: str
+) -> None:
+    path = tmp_path / f"outlines.{kind}"
+    outlines.to_parquet(path) if kind == "parquet" else outlines.to_file(path)
+    done = topdown("export", public, "--format", "geoparquet", "--geometry", path, "-o", tmp_path / "geo")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = gpd.read_parquet(tmp_path / "geo" / "release.parquet")
+    assert found["geoid"].tolist() == ["01", "01001", "02001"]
+    assert found.crs == outlines.crs
+    assert found.columns.tolist() == ["geoid", "level", "parent", "name", "adults", "children", "total", "geometry"]
+    wide = td.read_release(public).wide().set_index("geoid")
+    assert found["adults"].tolist() == wide.loc[found["geoid"], "adults"].tolist()
+    assert found.geometry.iloc[2].bounds == (1.0, 0.0, 2.0, 1.0)
+    marks = pq.read_schema(tmp_path / "geo" / "release.parquet").metadata
+    assert marks[b"schema version"] == SCHEMA_VERSION.encode()
+    assert json.loads(marks[b"geo"])["columns"]["geometry"]["encoding"] == "WKB"
+
+
+def test_a_query_is_written_for_every_level(public: Path, outlines: gpd.GeoDataFrame, tmp_path: Path) -> None:
+    outlines.to_file(tmp_path / "outlines.geojson")
+    release = td.read_release(public)
+    path = write_geoparquet(release, tmp_path / "out.parquet", tmp_path / "outlines.geojson", query="total")
+    found = gpd.read_parquet(path)
+    assert found.columns.tolist() == ["geoid", "level", "parent", "name", "total", "geometry"]
+    assert found["parent"].tolist() == ["US", "01", "02"]
+    assert found["total"].tolist() == release.wide().set_index("geoid").loc[found["geoid"], "total"].tolist()
+
+
+def test_outlines_that_cannot_be_meant_are_refused(public: Path, outlines: gpd.GeoDataFrame, tmp_path: Path) -> None:
+    release = td.read_release(public)
+
+    def refused(words: str, name: str) -> None:
+        with pytest.raises(DataError, match=words):
+            write_geoparquet(release, tmp_path / "out.parquet", tmp_path / name)
+        assert not (tmp_path / "out.parquet").exists()
+
+    outlines.assign(GEOID=outlines["GEOID"].str.lstrip("0")).iloc[:3].to_file(tmp_path / "zeros.geojson")
+    refused("no outline's property is the GEOID of a unit.*leading zeros", "zeros.geojson")
+    pd.concat([outlines, outlines.iloc[:1]]).to_file(tmp_path / "twice.geojson")
+    refused("two outlines of county '01001'", "twice.geojson")
+    refused("no such file", "nothing.geojson")
+    (tmp_path / "damaged.geojson").write_text("{")
+    refused("cannot be read as outlines", "damaged.geojson")
+    pd.DataFrame({"GEOID": ["01"]}).to_parquet(tmp_path / "plain.parquet")
+    refused("cannot be read as outlines", "plain.parquet")
+
+
+def test_without_geopandas_the_extra_is_named(public: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = td.read_release(public)
+    monkeypatch.setitem(sys.modules, "geopandas", None)
+    with pytest.raises(ConfigError, match=r"install it with pip install topdown\[geometry\]"):
+        write_geoparquet(found, tmp_path / "out.parquet", tmp_path / "outlines.geojson")
+
+
+def test_the_command_asks_for_outlines(public: Path, tmp_path: Path, topdown: Command) -> None:
+    done = topdown("export", public, "--format", "geoparquet", "-o", tmp_path / "geo")
+    assert done.returncode == 2
+    assert "needs outlines; name a file of them: --geometry" in done.stderr
