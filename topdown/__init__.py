@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from topdown.research.statistic.measured_statistic import MeasuredStatistic, measure_statistic
     from topdown.research.statistic.statistic_plan import StatisticPlan
     from topdown.studies import fairness
+    from topdown.studies.decisions.expression_rules import Rule
+    from topdown.studies.decisions.rules import FundShare, Threshold
     from topdown.studies.errors_table import ErrorTable
     from topdown.studies.interval_coverage import CoverageOptions
-    from topdown.studies.rules import FundShare, Threshold
     from topdown.studies.simulate import simulate
     from topdown.uncertainty.margins import margins
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
@@ -74,6 +75,7 @@ __all__ = [
     "Recode",
     "Region",
     "Release",
+    "Rule",
     "Schema",
     "SecureSource",
     "SeededSource",
@@ -134,7 +136,7 @@ _HOMES = {
     "CoverageOptions": "topdown.studies.interval_coverage",
     "ErrorTable": "topdown.studies.errors_table",
     "Estimate": "topdown.projection.estimate",
-    "FundShare": "topdown.studies.rules",
+    "FundShare": "topdown.studies.decisions.rules",
     "Geography": "topdown.geography.geography",
     "LinearEstimate": "topdown.projection.linear.project_linear",
     "MeasuredStatistic": "topdown.research.statistic.measured_statistic",
@@ -147,11 +149,12 @@ _HOMES = {
     "Recode": "topdown.workload",
     "Region": "topdown.analysis.sum_intervals",
     "Release": "topdown.release.whole_counts",
+    "Rule": "topdown.studies.decisions.expression_rules",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
     "StatisticPlan": "topdown.research.statistic.statistic_plan",
-    "Threshold": "topdown.studies.rules",
+    "Threshold": "topdown.studies.decisions.rules",
     "Workload": "topdown.workload",
     "aggregate": "topdown.analysis.aggregation",
     "expected_errors": "topdown.planning.expected",

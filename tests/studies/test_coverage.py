@@ -12,11 +12,11 @@ from support.simulated import counts_of, public_root
 from support.trees import geography
 from topdown.errors import ConfigError
 from topdown.projection.cells.equality import least_squares
+from topdown.studies.decisions.rules import GroupMean
 from topdown.studies.followed import Followed
 from topdown.studies.interval_coverage import CoverageOptions, FollowedIntervals, no_coverage
 from topdown.studies.one_release import published_example
 from topdown.studies.report.sections.coverage import coverage_findings, with_verdicts
-from topdown.studies.rules import GroupMean
 from topdown.studies.simulate import simulate
 from topdown.uncertainty.margins import margins_of
 

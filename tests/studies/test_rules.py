@@ -14,8 +14,8 @@ from topdown.geography.tree import Tree
 from topdown.projection.method import Problem
 from topdown.studies import replicates
 from topdown.studies import simulate as simulate_module
+from topdown.studies.decisions.rules import FundShare, Level, Threshold
 from topdown.studies.methods import parse_methods
-from topdown.studies.rules import FundShare, Level, Threshold
 
 TREE = Tree.from_family_sizes([[2], [2, 3]])
 CELLS = ("employed", "unemployed")

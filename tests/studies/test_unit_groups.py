@@ -7,7 +7,7 @@ import pytest
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
-from topdown.studies.rules import FundShare, GroupMean
+from topdown.studies.decisions.rules import FundShare, GroupMean
 from topdown.studies.unit_groups import Groups
 
 LABELS = ["b", "a", "b", "c", "a", "b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,15 @@ from topdown.machine.terminal import answer
 
 def schema(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="release, study or project.")] = "release",
+    answers: Annotated[
+        Path | None,
+        typer.Option(
+            "--answers",
+            metavar="FILE",
+            help="Print the names of the answers that this study's TOML file follows instead, as thresholds, funds and "
+            "rules take them.",
+        ),
+    ] = None,
     page: Annotated[bool, typer.Option("--page", help="Print all settings as a page of Markdown instead.")] = False,
 ) -> None:
     """Print the JSON Schema of the TOML file of a release, a study or a projection, for editors.
@@ -21,9 +31,30 @@ def schema(
     from topdown.config.json_schema import MODELS, json_schema
     from topdown.tables.tidy import json_text
 
+    if answers is not None:
+        for label in answers_of(answers):
+            answer(label)
+        return
     if page:
         from topdown.config.reference import reference
 
         answer(reference(MODELS))
         return
     answer(json_text(json_schema(kind)))
+
+
+def answers_of(path: Path) -> tuple[str, ...]:
+    """The names of the answers, or cells, that the study at ``path`` follows. Raises `ConfigError` for a release."""
+    from topdown.config import StudyConfig, load_config
+    from topdown.errors import ConfigError
+    from topdown.studies.followed import Followed
+    from topdown.wording import shown_path
+
+    config = load_config(path)
+    if not isinstance(config, StudyConfig):
+        raise ConfigError(
+            f"{shown_path(path)}: is not a study: it has no [study], and answers are what a study follows"
+        )
+    schema = config.schema_of_cells
+    plan = config.plan().for_levels(config.geography.levels or ()).for_schema(schema)
+    return Followed.of(schema, config.input.cells, config.studied_queries(schema, plan)).labels

@@ -10,13 +10,15 @@ from pydantic import BeforeValidator, Field, model_validator
 from topdown.config.privacy import NoiseOptions
 from topdown.config.release import RunConfig
 from topdown.config.toml_section import Section
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, require_known
 from topdown.privacy.plan import Plan
+from topdown.studies.decisions.expressions import Expression
+from topdown.studies.decisions.rule_presets import PRESETS
+from topdown.studies.decisions.rules import Threshold
 from topdown.studies.fairness import SIZE_CLASS, size_classes
 from topdown.studies.methods import StudiedMethod, parse_methods
 from topdown.studies.noise_comparison import UNBOUNDED
 from topdown.studies.reliability import DOUBTFUL, UNRELIABLE
-from topdown.studies.rules import Threshold
 from topdown.wording import listed, shown
 from topdown.workload import TOTAL, Query, Schema
 
@@ -46,6 +48,67 @@ class ThresholdOptions(Section):
     def _meant(self) -> ThresholdOptions:
         Threshold(self.cell, self.cutoff, tuple(self.among), tuple(self.per))
         return self
+
+
+class RuleOptions(Section):
+    """A rule of a law or a fund: who is eligible, what is paid, or a figure, as expressions over counts and columns."""
+
+    name: str = ""
+    """What the report calls it; of a preset what stands before the names of its rules."""
+    preset: str | None = None
+    """Rules by name: "title-1", "section-203", "redistricting", "seats", "cohesion" or "suppression"."""
+    eligible: str = ""
+    """A yes-or-no decision, such as "children >= 10 and children > 0.02 * school_age"."""
+    amount: str = ""
+    """What a unit is paid of a fund, in proportion, if it is eligible: such as "0.4 * spending * children"."""
+    figure: str = ""
+    """A number, such as "(highest(population) - lowest(population)) / mean(population)"."""
+    level: str | None = None
+    """The level of the units; the lowest where it is left out."""
+    areas: str | None = None
+    """A file with the units of the lowest level and their areas, such as districts; the rule is then for these."""
+    columns: str | None = None
+    """A file with exact and public numbers: a row per unit or area, whose first column is its GEOID or name."""
+    sums: dict[str, list[str]] = Field(default_factory=dict)
+    """Names for sums of cells, for use in expressions."""
+    floor: str | dict[str, Any] = ""
+    """What a unit is paid at least: an expression, or { column = "prior", share = 0.85 }."""
+    ceiling: str = ""
+    """What a unit is paid at most, as an expression."""
+    total: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """What a fund pays out in all, where there is a floor or a ceiling."""
+    seats: int | None = Field(default=None, ge=1)
+    """Of the preset "seats": how many there are."""
+    least: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Of the preset "suppression": below which count nothing is shown."""
+
+    @model_validator(mode="after")
+    def _meant(self) -> RuleOptions:
+        if self.preset is not None:
+            require_known(self.preset, PRESETS, "preset")
+            if self.eligible or self.amount or self.figure:
+                raise ValueError(
+                    f"preset = {shown(self.preset)} has its own expressions; leave out yours, or the preset"
+                )
+        elif not self.name:
+            raise ValueError("give the rule a name, or a preset")
+        if isinstance(self.floor, dict) and not (
+            set(self.floor) == {"column", "share"} and isinstance(self.floor["share"], int | float)
+        ):
+            raise ValueError('floor: write an expression, or { column = "prior", share = 0.85 }')
+        if self.level is not None and self.areas is not None:
+            raise ValueError(f"rule {shown(self.name)} has a level and areas; give one of them")
+        for text in (self.eligible, self.amount, self.figure, self.ceiling, self.floor_expression):
+            if text:
+                Expression.parse(text)
+        return self
+
+    @property
+    def floor_expression(self) -> str:
+        """`floor` as an expression."""
+        if isinstance(self.floor, str):
+            return self.floor
+        return f"{float(self.floor['share'])!r} * `{self.floor['column']}`"
 
 
 class GroupOptions(Section):
@@ -136,6 +199,8 @@ class StudyOptions(Section):
     out."""
     thresholds: list[ThresholdOptions] = Field(default_factory=list)
     """Decisions by a cutoff."""
+    rules: list[RuleOptions] = Field(default_factory=list)
+    """Rules of laws and funds."""
     geometry: str | None = None
     """GeoJSON or TopoJSON with the outlines of the units of the lowest level, for a map."""
     variant: list[Variant] = Field(default_factory=list)

@@ -19,7 +19,6 @@ import pyarrow as pa
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, require_room
 from topdown.config import StudyConfig
-from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
@@ -27,9 +26,12 @@ from topdown.pipeline.confidential_folder import confidential_directory, writing
 from topdown.pipeline.input.group_columns import read_groupings
 from topdown.pipeline.input.limit_reading import read_limits, require_kept
 from topdown.pipeline.input.reading import read_input
+from topdown.pipeline.input.rule_reading import read_fund, read_rules, read_thresholds
 from topdown.pipeline.memory_needed import weigh
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
+from topdown.studies.decisions.expression_rules import Rule
+from topdown.studies.decisions.rules import Decision, FundShare, GroupMean, Threshold
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.followed import Followed
 from topdown.studies.interval_coverage import CoverageOptions, no_coverage
@@ -44,10 +46,9 @@ from topdown.studies.report.results import StudyResults
 from topdown.studies.report.sections.residuals import residual_rows
 from topdown.studies.report.summary import summarise
 from topdown.studies.report.words import many
-from topdown.studies.rules import FundShare, Level, Rule, Threshold
 from topdown.studies.simulate import simulate
 from topdown.tables.tidy import write_parquet
-from topdown.wording import joined, listed, shown
+from topdown.wording import joined
 
 STAGES = 4
 """How many stages `study` has, for a progress bar."""
@@ -111,7 +112,7 @@ def study(
             None if followed.are_cells else leaves.sum(axis=1),
         )
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
-    rules = _rules(config, geography, followed, groupings)
+    fund, thresholds, rules, means = _decisions(config, geography, followed, groupings)
     coverage = _followed_margins(config, geography, followed, groupings, plan)
     wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
@@ -126,7 +127,7 @@ def study(
                 wanted,
                 config.study.seed,
                 reference=config.study.reference,
-                rules=[rule for _, rule in rules],
+                rules=[fund, *thresholds, *rules, *means],
                 workers=config.study.workers if workers is None else workers,
                 public_input=config.study.public_input,
                 progress=stages.count,
@@ -152,8 +153,9 @@ def study(
             title=config.title or config.input_path.name,
             released=config.projection.method,
             groupings=groupings,
-            funds=[rule.label for kind, rule in rules if kind == "fund"],
-            thresholds=[rule for _, rule in rules if isinstance(rule, Threshold)],
+            funds=[fund.label, *(rule.label for rule in rules if rule.kind == "fund")],
+            thresholds=[*thresholds, *(rule for rule in rules if rule.kind == "decision")],
+            figures=[rule.label for rule in rules if rule.kind == "figure"],
             outlines=outlines,
             seed=config.study.seed,
             wanted=wanted,
@@ -258,39 +260,16 @@ def _followed_margins(
     )
 
 
-def _rules(
+def _decisions(
     config: StudyConfig, geography: Geography, followed: Followed, groupings: Groupings
-) -> list[tuple[str, Rule]]:
-    """The decisions that the study follows, with what the report does with each."""
-    options, cells = config.study, followed.labels
-    fund = FundShare(options.fund if options.fund is not None or followed.are_cells else cells[0])
-    thresholds = [
-        Threshold(
-            one.cell,
-            one.cutoff,
-            tuple(one.among),
-            tuple(one.per),
-            None if one.level is None else _level(geography, one.level),
-        )
-        for one in options.thresholds
-    ]
-    named = [("fund", fund.cell), *(("thresholds", cell) for t in thresholds for cell in (t.cell, *t.among, *t.per))]
-    for key, cell in named:
-        if cell is not None and cell not in cells:
-            raise ConfigError(f"study.{key} names cell {shown(cell)}; the cells are {listed(cells)}")
-    below = [rule for rule in thresholds if rule.nodes(geography.tree) == geography.tree.leaves]
-    return [
-        ("fund", fund),
-        *(("threshold", rule) for rule in thresholds),
-        *(("mean", mean) for mean in group_means(groupings, cells, [fund, *below])),
-    ]
-
-
-def _level(geography: Geography, name: str) -> Level:
-    try:
-        return Level.of(geography, name)
-    except ConfigError as error:
-        raise ConfigError(f"study.thresholds: {error}") from None
+) -> tuple[FundShare, list[Threshold], list[Rule], list[GroupMean]]:
+    """The fund, the thresholds and the rules that the study follows, and the group means that give what they decide for
+    leaves its exact simulation error."""
+    fund, thresholds = read_fund(config, followed), read_thresholds(config, geography, followed)
+    rules = read_rules(config, geography, followed)
+    on_levels: list[Decision] = [fund, *thresholds, *(rule for rule in rules if rule.areas is None)]
+    below = [one for one in on_levels if one.nodes(geography.tree) == geography.tree.leaves]
+    return fund, thresholds, rules, group_means(groupings, followed.labels, below)
 
 
 def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> Path:

@@ -59,8 +59,8 @@ class ErrorTable:
     ``level_means``: method label -> name of `LEVEL_STATISTICS` -> (levels x cells): means over a level's nodes, with
     the standard errors of these means, correlations between nodes included. ``rules``: (method label, rule label) ->
     name of `RULE_STATISTICS` -> (units,), of the leaves or of the level that the rule decides for, ``rule_nodes``: rule
-    label -> these nodes. ``rule_totals``: (method label, rule label) -> name of `RULE_TOTALS` -> a sum over units, mean
-    over replicates. ``densities``: (method label) ->
+    label -> these nodes, ``rule_areas``: of rules for areas the names of these. ``rule_totals``: (method label, rule
+    label) -> name of `RULE_TOTALS` -> a sum over units, mean over replicates. ``densities``: (method label) ->
     counts of residuals (nodes x cells, bins) with ``bin_width`` (nodes x cells,), the bins centred on 0; empty where
     distances were not computed. ``public_input``: whether the counts were declared public; if not, everything here is
     confidential. ``coverage``: how often the published intervals hold the truth, by level, cell and class, with the
@@ -78,6 +78,7 @@ class ErrorTable:
     level_means: Mapping[str, Mapping[str, FloatArray]] = field(repr=False)
     rules: Mapping[tuple[str, str], Mapping[str, FloatArray]] = field(repr=False)
     rule_nodes: Mapping[str, slice] = field(repr=False)
+    rule_areas: Mapping[str, tuple[str, ...]] = field(repr=False)
     rule_totals: Mapping[tuple[str, str], Mapping[str, float]] = field(repr=False)
     densities: Mapping[str, IntArray] = field(repr=False)
     bin_width: FloatArray = field(repr=False)
@@ -174,15 +175,19 @@ class ErrorTable:
 
     def rules_frame(self) -> pd.DataFrame:
         """One row per unit that is decided for, method and rule: ``geoid, method, rule, <RULE_STATISTICS>``."""
-        units = {
-            rule: self.geography.identifiers[nodes.start : nodes.stop].to_pylist()
-            for rule, nodes in self.rule_nodes.items()
-        }
         frames = [
-            pd.DataFrame({"geoid": units[rule], "method": method, "rule": rule, **columns})
+            pd.DataFrame({"geoid": self.rule_units(rule)[0], "method": method, "rule": rule, **columns})
             for (method, rule), columns in self.rules.items()
         ]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["geoid", "method", "rule"])
+
+    def rule_units(self, rule: str) -> tuple[list[str], list[str | None] | None]:
+        """The GEOIDs and the names of the units that ``rule`` decides for; areas are called as they are."""
+        if rule in self.rule_areas:
+            return list(self.rule_areas[rule]), None
+        nodes, names = self.rule_nodes[rule], self.geography.names
+        geoids = self.geography.identifiers[nodes.start : nodes.stop].to_pylist()
+        return geoids, None if names is None else names[nodes.start : nodes.stop].to_pylist()
 
     def write(self, path: Path) -> None:
         """The tidy table as Parquet at ``path``, marked with `notice` and readable by its owner alone."""

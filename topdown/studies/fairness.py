@@ -23,8 +23,7 @@ from scipy.special import ndtri
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
-from topdown.studies.errors_table import ErrorTable
-from topdown.studies.fairness_decisions import (
+from topdown.studies.decisions.fairness_decisions import (
     PER_MILLION,
     Flipped,
     ShareErrors,
@@ -36,8 +35,9 @@ from topdown.studies.fairness_decisions import (
     money_moved,
     share_errors,
 )
+from topdown.studies.decisions.rules import GroupMean
+from topdown.studies.errors_table import ErrorTable
 from topdown.studies.fairness_families import by_family, family_pairs, predicted_variance
-from topdown.studies.rules import GroupMean
 from topdown.studies.unit_groups import Groups
 from topdown.wording import listed, shown
 

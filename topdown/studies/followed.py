@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from topdown.errors import ConfigError
+from topdown.errors import ConfigError, nearest
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.noise import Law
@@ -49,6 +49,29 @@ class Followed:
             labels += [TOTAL] if query.name == TOTAL else [f"{query.name}: {one}" for one in query.labels(" × ")]
             of_query += [query.name] * query.n_answers
         return cls(queries, tuple(labels), tuple(of_query), False)
+
+    def answer(self, typed: str, where: str) -> str:
+        """The label that ``typed`` means: itself, or without the query where that leaves one, with "*" for "×".
+
+        Raises `ConfigError`, for the setting ``where``, if there is none, or if it may be one of several.
+        """
+        if typed in self.labels:
+            return typed
+
+        def plain(text: str) -> str:
+            return " ".join(text.replace("×", " * ").replace("*", " * ").split())
+
+        meant = [
+            label for label in self.labels if plain(typed) in (plain(label), plain(label.partition(": ")[2] or label))
+        ]
+        if len(meant) == 1:
+            return meant[0]
+        if meant:
+            raise ConfigError(f"{where}: {shown(typed)} may be {listed(meant)}; name the query too")
+        raise ConfigError(
+            f"{where} names {shown(typed)}; there are {listed(self.labels, 400)}{nearest(typed, self.labels)} (topdown "
+            "schema --answers lists them all)"
+        )
 
     @property
     def columns_of_queries(self) -> list[tuple[Query, int]]:

@@ -15,10 +15,10 @@ from topdown.measurements.measurements import Answers, Measurements
 from topdown.planning.expected import Expected
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
+from topdown.studies.decisions.rules import GroupMean
 from topdown.studies.fairness import SIZE_EDGES, size_class_names
 from topdown.studies.followed import Followed
 from topdown.studies.methods import StudiedMethod
-from topdown.studies.rules import GroupMean
 from topdown.studies.unit_groups import Groups
 from topdown.uncertainty.intervals import Bounds, intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws

@@ -23,12 +23,12 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Problem
 from topdown.projection.rounding_method import rounding_named
 from topdown.projection.solver_inputs import descent_of_answers
+from topdown.studies.decisions.rules import Decision
 from topdown.studies.draws import Asked, draw_answers, measured_answers
 from topdown.studies.followed import Followed
 from topdown.studies.interval_coverage import FollowedIntervals
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.moments import Accumulated
-from topdown.studies.rules import Rule
 from topdown.workload import Query
 
 
@@ -46,7 +46,7 @@ class Simulation:
     laws: tuple[Law | None, ...]
     bounds: tuple[LevelBounds, ...]
     methods: tuple[StudiedMethod, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[Decision, ...]
     width: FloatArray | None  # (answers * nodes,), None without distances
     queries: tuple[Asked, ...]  # where more than the cells are measured: everything that is
     components: Components | None

@@ -21,6 +21,8 @@ from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.histograms.patterns import Patterns
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.limits import AnswerLimits
+from topdown.studies.decisions.expression_rules import Rule
+from topdown.studies.decisions.rules import Decision
 from topdown.studies.draws import asked_queries, drawn_law
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.followed import Followed, followed_noise
@@ -37,7 +39,6 @@ from topdown.studies.moments import (
 from topdown.studies.replicates import Simulation, run_task
 from topdown.studies.residual_bins import BINS
 from topdown.studies.resolution import resolution
-from topdown.studies.rules import Rule
 from topdown.wording import shown
 from topdown.workload import DETAILED
 
@@ -63,7 +64,7 @@ def simulate(
     seed: int,
     *,
     reference: str = "noise",
-    rules: Sequence[Rule] = (),
+    rules: Sequence[Decision] = (),
     distances: bool | None = None,
     workers: int | None = 1,
     public_input: bool = False,
@@ -121,7 +122,7 @@ def _study(
     counts: Counts,
     plan: Plan,
     methods: tuple[StudiedMethod, ...],
-    rules: tuple[Rule, ...],
+    rules: tuple[Decision, ...],
     seed: int,
     distances: bool | None,
     followed: Followed | None = None,
@@ -257,6 +258,9 @@ def _table(
         level_means=levels,
         rules=rules,
         rule_nodes={rule.label: rule.nodes(study.tree) for rule in study.rules},
+        rule_areas={
+            rule.label: rule.areas.names for rule in study.rules if isinstance(rule, Rule) and rule.areas is not None
+        },
         rule_totals=totals,
         densities={
             label: np.moveaxis(histogram.counts.reshape(*shape, BINS), 1, 0)

@@ -9,9 +9,9 @@ import pandas as pd
 
 from topdown.geography.tree import IntArray
 from topdown.studies import fairness
+from topdown.studies.decisions.rules import Decision, GroupMean
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.fairness import SIZE_CLASS
-from topdown.studies.rules import GroupMean, Rule
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def by_size(leaves: IntArray, cells: Sequence[str], edges: Sequence[float], tota
     return Grouping(labels, by_cell, order=tuple(fairness.size_class_names(edges)))
 
 
-def group_means(groupings: Groupings, cells: Sequence[str], funds: Sequence[Rule]) -> list[GroupMean]:
+def group_means(groupings: Groupings, cells: Sequence[str], funds: Sequence[Decision]) -> list[GroupMean]:
     """What `simulate` follows so that every group's bias has its exact simulation error: of each cell's count, and of
     what the rules ``funds`` pay out."""
     found: list[GroupMean] = []
@@ -92,7 +92,7 @@ def grouped_decisions(
     table: ErrorTable, method: str, rule: str, groupings: Groupings, scale: float = 1.0
 ) -> list[pd.DataFrame]:
     """Errors of ``rule``'s decisions by group, a frame per grouping; none for decisions above the leaves."""
-    if table.rule_nodes[rule] != table.geography.tree.leaves:
+    if rule in table.rule_areas or table.rule_nodes[rule] != table.geography.tree.leaves:
         return []
     frames = []
     for name, grouping in groupings.items():

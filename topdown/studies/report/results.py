@@ -9,6 +9,8 @@ import pandas as pd
 
 from topdown.config.study_settings import ToleranceOptions
 from topdown.privacy.plan import Plan
+from topdown.studies.decisions.expression_rules import Rule
+from topdown.studies.decisions.rules import Threshold
 from topdown.studies.errors_table import ErrorTable
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.noise_comparison import NoiseVariant
@@ -16,7 +18,6 @@ from topdown.studies.one_release import PublishedExample
 from topdown.studies.reliability import DOUBTFUL, UNRELIABLE
 from topdown.studies.report.geometry import Outlines
 from topdown.studies.report.groupings import Groupings
-from topdown.studies.rules import Threshold
 
 
 # Without a repr, which would show true counts.
@@ -26,12 +27,12 @@ class StudyResults:
 
     ``released``: the projection that the release uses; `primary_method` of it is what the findings are about.
     ``groupings``: the size classes first.
-    ``funds`` and ``thresholds``: rules that the study followed, of funds their labels. ``seed`` and ``wanted``: of the
-    simulation, and the replicates that were asked for. ``variants``: the study itself and the same under other noise;
-    empty or one where there is nothing to compare. ``records``: one release by each method, of
-    `one_release.records_frame`. ``published``: one release by ``released``, with its margins of error, where it has
-    them. ``shaded_above``: the coefficients of variation above which its numbers are called doubtful, and unreliable.
-    ``tolerance``: from which size on an effect matters.
+    ``funds``, ``thresholds`` and ``figures``: rules that the study followed, of the first and the last their labels.
+    ``seed`` and ``wanted``: of the simulation, and the replicates that were asked for. ``variants``: the study itself
+    and the same under other noise; empty or one where there is nothing to compare. ``records``: one release by each
+    method, of `one_release.records_frame`. ``published``: one release by ``released``, with its margins of error, where
+    it has them. ``shaded_above``: the coefficients of variation above which its numbers are called doubtful, and
+    unreliable. ``tolerance``: from which size on an effect matters.
     """
 
     table: ErrorTable
@@ -40,7 +41,8 @@ class StudyResults:
     released: str
     groupings: Groupings
     funds: Sequence[str] = ()
-    thresholds: Sequence[Threshold] = ()
+    thresholds: Sequence[Threshold | Rule] = ()
+    figures: Sequence[str] = ()
     outlines: Outlines | None = None
     seed: int | None = None
     wanted: int | None = None

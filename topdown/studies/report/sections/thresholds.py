@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from topdown.studies import fairness
+from topdown.studies.decisions.expression_rules import Rule
+from topdown.studies.decisions.rules import Threshold
 from topdown.studies.report.chart_parts import GREY, INK, above, picker
 from topdown.studies.report.groupings import grouped_decisions
 from topdown.studies.report.plain_numbers import rows_of
 from topdown.studies.report.results import StudyResults
 from topdown.studies.report.section import Chart, Section, Summary, fragment
-from topdown.studies.rules import Threshold
 
 _MOST_UNITS = 1_500
 """Units of a rule that the chart shows: those nearest to the cutoff."""
@@ -29,7 +30,7 @@ def threshold_numbers(results: StudyResults) -> Summary:
     return {"thresholds": [_threshold(results, rule) for rule in results.thresholds]}
 
 
-def _threshold(results: StudyResults, rule: Threshold) -> dict[str, Any]:
+def _threshold(results: StudyResults, rule: Threshold | Rule) -> dict[str, Any]:
     table, primary, rows = results.table, results.primary, []
     for method in table.methods:
         leaves = fairness.flips(table, method, rule)
@@ -42,21 +43,27 @@ def _threshold(results: StudyResults, rule: Threshold) -> dict[str, Any]:
             | {"above": int(leaves["decision"].sum()), "often": int((leaves["probability"] > 0.05).sum())}
         )
     leaves = fairness.flips(table, primary, rule)
-    compared = rule.compared(table.truth.T.astype(np.float64), table.cells, table.geography.tree)
-    distance = compared - rule.cutoff
-    nearest = np.argsort(np.abs(distance), kind="stable")[:_MOST_UNITS]
-    shown = leaves.assign(distance=100.0 * distance / abs(rule.cutoff) if rule.cutoff else distance).iloc[nearest]
     groups = grouped_decisions(table, primary, rule.label, results.groupings)
     worst = leaves[leaves["probability"] > 0].sort_values("probability", ascending=False, kind="stable")
     return {
         "rule": rule.label,
         "units": len(leaves),
-        "in_percent": bool(rule.cutoff),
+        "in_percent": isinstance(rule, Threshold) and bool(rule.cutoff),
         "methods": rows,
         "groups": [row for frame in groups for row in rows_of(_expected(frame))],
         "worst": rows_of(worst.head(_MOST_AT_RISK)),
-        "near": rows_of(shown[shown["distance"].notna()]),
+        "near": _nearest(results, rule, leaves) if isinstance(rule, Threshold) else [],
     }
+
+
+def _nearest(results: StudyResults, rule: Threshold, units: pd.DataFrame) -> list[dict[str, Any]]:
+    """The ``units`` nearest to the cutoff with their distance from it, in % of the cutoff where that is not 0."""
+    table = results.table
+    compared = rule.compared(table.truth.T.astype(np.float64), table.cells, table.geography.tree)
+    distance = compared - rule.cutoff
+    nearest = np.argsort(np.abs(distance), kind="stable")[:_MOST_UNITS]
+    shown = units.assign(distance=100.0 * distance / abs(rule.cutoff) if rule.cutoff else distance).iloc[nearest]
+    return rows_of(shown[shown["distance"].notna()])
 
 
 def _expected(frame: pd.DataFrame) -> pd.DataFrame:
@@ -68,7 +75,7 @@ def _expected(frame: pd.DataFrame) -> pd.DataFrame:
 def wrong_by_distance(summary: Summary) -> alt.TopLevelMixin | None:
     """The probability of a wrong decision of every unit against how far it is from the cutoff; the reader picks the
     rule."""
-    rules = summary["thresholds"]
+    rules = [one for one in summary["thresholds"] if one["near"]]
     rows = pd.DataFrame([{"rule": one["rule"], **unit} for one in rules for unit in one["near"]])
     if rows.empty:
         return None

@@ -29,7 +29,7 @@ class Level(NamedTuple):
         return cls(name, geography.levels.index(name))
 
 
-class Rule(Protocol):
+class Decision(Protocol):
     """A decision for every unit of a level. ``label`` names it, ``nodes`` says which units these are; ``outcome`` maps
     values (..., cells, nodes) to (..., units)."""
 
@@ -166,7 +166,7 @@ class GroupMean:
     where there are none. A group without weight has a mean of 0.
     """
 
-    of: str | Rule
+    of: str | Decision
     name: str
     groups: tuple[str, ...] = field(repr=False)
     weights: tuple[float, ...] = field(default=(), repr=False)

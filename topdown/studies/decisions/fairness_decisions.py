@@ -13,8 +13,8 @@ from scipy.special import ndtri
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
+from topdown.studies.decisions.rules import Decision
 from topdown.studies.errors_table import ErrorTable
-from topdown.studies.rules import Rule
 from topdown.studies.unit_groups import Groups
 from topdown.wording import listed, shown
 
@@ -68,7 +68,7 @@ def flip_probability(estimates: npt.ArrayLike, truth: npt.ArrayLike, cutoff: flo
     return np.asarray(((x > cutoff) != (t > cutoff)).mean(axis=0), dtype=np.float64)
 
 
-def fund(table: ErrorTable, method: str, rule: str | Rule) -> pd.DataFrame:
+def fund(table: ErrorTable, method: str, rule: str | Decision) -> pd.DataFrame:
     """Every leaf's part of a fund of one million under ``method``; one row per leaf.
 
     ``rule``: a `FundShare` (or its label) that the study followed. Columns ``geoid, name, amount`` (on the true
@@ -84,7 +84,7 @@ def fund(table: ErrorTable, method: str, rule: str | Rule) -> pd.DataFrame:
     return frame
 
 
-def money_moved(table: ErrorTable, method: str, rule: str | Rule) -> Amount:
+def money_moved(table: ErrorTable, method: str, rule: str | Decision) -> Amount:
     """Money that goes elsewhere than it should, per million: half the sum of absolute errors of the shares, mean over
     replicates. Raises `ConfigError` for a rule that was not followed."""
     found = _followed(table, method, rule, table.rule_totals)
@@ -101,14 +101,14 @@ class Flipped:
     gained: Amount
 
 
-def flipped(table: ErrorTable, method: str, rule: str | Rule) -> Flipped:
+def flipped(table: ErrorTable, method: str, rule: str | Decision) -> Flipped:
     """How many decisions of a `Threshold` (or its label) flip. Raises `ConfigError` as `flips` does."""
     _yes_or_no(table, method, rule)
     found = _followed(table, method, rule, table.rule_totals)
     return Flipped(*(Amount(found[name], found[f"{name}_se"]) for name in ("moved", "lost", "gained")))
 
 
-def flips(table: ErrorTable, method: str, rule: str | Rule) -> pd.DataFrame:
+def flips(table: ErrorTable, method: str, rule: str | Decision) -> pd.DataFrame:
     """How often a yes-or-no decision differs from the one on the true counts; one row per unit of its level.
 
     ``rule``: a `Threshold` (or its label) that the study followed. Columns ``geoid, name, decision`` (True or False on
@@ -126,7 +126,7 @@ def flips(table: ErrorTable, method: str, rule: str | Rule) -> pd.DataFrame:
 def decisions_by_group(
     table: ErrorTable,
     method: str,
-    rule: str | Rule,
+    rule: str | Decision,
     groups: Any,
     *,
     name: str = "group",
@@ -163,7 +163,7 @@ _Found = TypeVar("_Found")
 
 
 def _followed(
-    table: ErrorTable, method: str, rule: str | Rule, found: Mapping[tuple[str, str], Mapping[str, _Found]]
+    table: ErrorTable, method: str, rule: str | Decision, found: Mapping[tuple[str, str], Mapping[str, _Found]]
 ) -> dict[str, _Found]:
     key = (method, _label(rule))
     if key not in found:
@@ -175,21 +175,20 @@ def _followed(
     return dict(found[key])
 
 
-def _yes_or_no(table: ErrorTable, method: str, rule: str | Rule) -> dict[str, FloatArray]:
+def _yes_or_no(table: ErrorTable, method: str, rule: str | Decision) -> dict[str, FloatArray]:
     found = _followed(table, method, rule, table.rules)
     if not np.isin(found["truth"], (0.0, 1.0)).all():
         raise ConfigError(f"{shown(_label(rule))} is no yes-or-no decision; flips are counted for thresholds")
     return found
 
 
-def _label(rule: str | Rule) -> str:
+def _label(rule: str | Decision) -> str:
     return rule if isinstance(rule, str) else rule.label
 
 
-def _units(table: ErrorTable, rule: str | Rule) -> pd.DataFrame:
-    nodes, names = table.rule_nodes[_label(rule)], table.geography.names
-    labels = None if names is None else names[nodes.start : nodes.stop].to_pylist()
-    return pd.DataFrame({"geoid": table.geography.identifiers[nodes.start : nodes.stop].to_pylist(), "name": labels})
+def _units(table: ErrorTable, rule: str | Decision) -> pd.DataFrame:
+    geoids, names = table.rule_units(_label(rule))
+    return pd.DataFrame({"geoid": geoids, "name": names})
 
 
 def _replicates(estimates: npt.ArrayLike, truth: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
