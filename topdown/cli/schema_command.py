@@ -45,16 +45,10 @@ def schema(
 
 def answers_of(path: Path) -> tuple[str, ...]:
     """The names of the answers, or cells, that the study at ``path`` follows. Raises `ConfigError` for a release."""
-    from topdown.config import StudyConfig, load_config
-    from topdown.errors import ConfigError
+    from topdown.config import load_study
     from topdown.studies.followed import Followed
-    from topdown.wording import shown_path
 
-    config = load_config(path)
-    if not isinstance(config, StudyConfig):
-        raise ConfigError(
-            f"{shown_path(path)}: is not a study: it has no [study], and answers are what a study follows"
-        )
+    config = load_study(path)
     schema = config.schema_of_cells
     plan = config.plan().for_levels(config.geography.levels or ()).for_schema(schema)
     return Followed.of(schema, config.input.cells, config.studied_queries(schema, plan)).labels

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from topdown.geography.construction import as_text
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.studies.decisions.expression_rules import Areas, Rule
+from topdown.studies.decisions.expressions import Expression
 from topdown.studies.decisions.rule_presets import preset_rules, what_a_preset_asks_for
 from topdown.studies.decisions.rules import FundShare, Level, Threshold
 from topdown.studies.followed import Followed
@@ -87,12 +89,13 @@ def _rules(folder: Path, options: RuleOptions, geography: Geography, followed: F
         given["columns"]["total"] = np.array([options.total])
     given |= {name: value for name in ("seats", "least") if (value := getattr(options, name)) is not None}
     written = {"floor": options.floor_expression, "ceiling": options.ceiling}
+    own = {name: getattr(options, name) for name in ("eligible", "amount", "figure")}
+    given["sums"] |= _typed([*own.values(), *written.values()], followed, {*given["sums"], *given["columns"]})
     try:
         if options.preset is not None:
             rules = preset_rules(options.preset, options.name, **given, **{k: v for k, v in written.items() if v})
         else:
-            given |= {name: getattr(options, name) for name in ("eligible", "amount", "figure")} | written
-            rules = [Rule(options.name, **given)]
+            rules = [Rule(options.name, **given, **own, **written)]
         tree = geography.tree
         zeros = np.zeros((len(followed.labels), tree.n_nodes))
         for rule in rules:
@@ -105,6 +108,16 @@ def _rules(folder: Path, options: RuleOptions, geography: Geography, followed: F
             f'{where}: seats is of the preset "seats", and least of "suppression"; leave them out'
         ) from None
     return rules
+
+
+def _typed(texts: Iterable[str], followed: Followed, known: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The names in expressions that are typed for an answer in another way than it is called, as sums of that one."""
+    names = {name for text in texts if text for name in Expression.parse(text).names}
+    found = {}
+    for name in names.difference(known, followed.labels):
+        with suppress(ConfigError):  # what is no answer is refused with all that there is, when the rule is tried
+            found[name] = (followed.answer(name, "study.rules"),)
+    return found
 
 
 def _areas(path: Path, geography: Geography) -> Areas:

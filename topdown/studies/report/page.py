@@ -40,7 +40,7 @@ FILTERS = {
 def render(summary: Summary) -> str:
     """The page of ``summary``, of `summary.summarise`. Names and labels are escaped wherever they stand."""
     drawn = charts(summary)
-    shown = [section for section in registry.sections() if section.shown(drawn)]
+    shown = [section for section in registry.sections() if section.shown(summary, drawn)]
     templates = {section.name: section.template.read_text(encoding="utf-8") for section in shown}
     read = ["cells", "levels", "methods", "primary", "notice"]
     read += [key for section in registry.sections() for key in section.data]

@@ -40,9 +40,10 @@ class Section:
     ``name``: of its place in the page, to which the list of links leads. ``template``: the Jinja fragment of the page,
     in which ``s`` is the summary and ``charts`` holds the charts that have data. ``numbers``: its part of the summary,
     by keys that no other section has; without an entry for what the study does not hold. ``charts``: by what their
-    places in the page are called. ``link``: what the
-    list of links calls the section; empty for one that is not in it. ``data``: which of its numbers the page's script
-    reads. ``appendix``: whether it is about the methods' theory, and stands folded at the end of the page.
+    places in the page are called. ``link``: what the list of links calls the section; empty for one that is not in it.
+    ``data``: which of its numbers the page's script reads. ``appendix``: whether it is about the methods' theory, and
+    stands folded at the end of the page. ``key``: of the number without which there is nothing to show; of a section
+    with none its charts decide.
     """
 
     name: str
@@ -52,7 +53,10 @@ class Section:
     link: str = ""
     data: tuple[str, ...] = ()
     appendix: bool = False
+    key: str = ""
 
-    def shown(self, drawn: Collection[str]) -> bool:
-        """Whether the page has it, where the charts ``drawn`` have data: with one of its own, or if it needs none."""
+    def shown(self, summary: Summary, drawn: Collection[str]) -> bool:
+        """Whether the page of ``summary`` has it, where the charts ``drawn`` have data."""
+        if self.key:
+            return bool(summary[self.key])
         return not self.charts or any(name in drawn for name in self.charts)

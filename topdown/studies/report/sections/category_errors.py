@@ -74,4 +74,5 @@ SECTION = Section(
     numbers=category_error_numbers,
     link="Errors by category",
     appendix=True,
+    key="category_levels",
 )

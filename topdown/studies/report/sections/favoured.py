@@ -76,4 +76,5 @@ SECTION = Section(
         )
     },
     link="Who is favoured",
+    key="groups",
 )

@@ -32,4 +32,4 @@ def _figure(results: StudyResults, rule: str) -> dict[str, Any]:
     return {"rule": rule, "units": len(frame), "rows": rows_of(largest)}
 
 
-SECTION = Section(name="figures", template=fragment("figures"), numbers=figure_numbers)
+SECTION = Section(name="figures", template=fragment("figures"), numbers=figure_numbers, key="figures")

@@ -75,4 +75,5 @@ SECTION = Section(
         )
     },
     link="Money",
+    key="funds",
 )

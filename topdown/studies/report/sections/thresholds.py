@@ -110,4 +110,5 @@ SECTION = Section(
         "distance": Chart("Probability of a wrong decision against the distance from the cutoff", wrong_by_distance)
     },
     link="Decisions",
+    key="thresholds",
 )
