@@ -178,7 +178,7 @@ def test_answers_are_listed_and_typed_without_a_special_sign(tmp_path: Path, cap
         "race: black",
         "race: other",
     )
-    assert topdown_command(["schema", "--answers", str(path)]) == 0
+    assert topdown_command("schema", "--answers", str(path)) == 0
     assert "detailed: black × 18+" in capsys.readouterr().out
     outcome = study(load_study(path))
     decided = set(pd.read_parquet(outcome.directory / "rules.parquet")["rule"])

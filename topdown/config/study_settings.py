@@ -201,6 +201,11 @@ class StudyOptions(Section):
     """Decisions by a cutoff."""
     rules: list[RuleOptions] = Field(default_factory=list)
     """Rules of laws and funds."""
+    metrics: Literal["census"] | None = None
+    """"census": the Census Bureau's metrics of one release by level and size class, beside its own figures."""
+    impossible: dict[str, str] = Field(default_factory=dict)
+    """Results that cannot be: a name and a condition on cells or answers, such as "`under 18` == total and total > 0".
+    With metrics = "census" the units of every level that meet it are counted, truly and in a release."""
     geometry: str | None = None
     """GeoJSON or TopoJSON with the outlines of the units of the lowest level, for a map."""
     variant: list[Variant] = Field(default_factory=list)
@@ -219,6 +224,10 @@ class StudyOptions(Section):
         if len({UNBOUNDED, *names}) != len(names) + 1:
             raise ValueError(f"variant names {listed(names)}: give each variant its own, other than {shown(UNBOUNDED)}")
         size_classes([], self.size_classes)
+        if self.impossible and self.metrics is None:
+            raise ValueError('impossible is counted with the metrics of one release; give metrics = "census" too')
+        for text in self.impossible.values():
+            Expression.parse(text)
         titles = [group.title for group in self.groups]
         if len({SIZE_CLASS, *titles}) != len(titles) + 1:
             raise ValueError(f"groups {listed(titles)}: name each column once, or give a group a name of its own")

@@ -19,7 +19,9 @@ import pyarrow as pa
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, require_room
 from topdown.config import StudyConfig
+from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
 from topdown.machine.files import make_folder, whole_file
 from topdown.machine.progress import Silent, Stages
 from topdown.pipeline.confidential_folder import confidential_directory, writing
@@ -30,6 +32,7 @@ from topdown.pipeline.input.rule_reading import read_fund, read_rules, read_thre
 from topdown.pipeline.memory_needed import weigh
 from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
+from topdown.studies.census_metrics import census_metrics, conditions_on, impossible_results
 from topdown.studies.decisions.expression_rules import Rule
 from topdown.studies.decisions.rules import Decision, FundShare, GroupMean, Threshold
 from topdown.studies.errors_table import ErrorTable
@@ -47,6 +50,7 @@ from topdown.studies.report.sections.residuals import residual_rows
 from topdown.studies.report.summary import summarise
 from topdown.studies.report.words import many
 from topdown.studies.simulate import simulate
+from topdown.tables.excel import write_sheets
 from topdown.tables.tidy import write_parquet
 from topdown.wording import joined
 
@@ -114,6 +118,7 @@ def study(
         outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
     fund, thresholds, rules, means = _decisions(config, geography, followed, groupings)
     coverage = _followed_margins(config, geography, followed, groupings, plan)
+    _require_metrics(config, followed, coverage)
     wanted = config.study.replicates if replicates is None else replicates
     stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
     if queries is not None:
@@ -147,6 +152,14 @@ def study(
         # Records are of cells.
         releases = one_release(counts, plan, table.methods, config.study.seed, limits) if followed.are_cells else {}
         records = records_frame(table, releases) if releases else None
+        published = (
+            None
+            if coverage is None
+            else published_example(
+                counts, plan, config.projection.method, config.study.seed, coverage.confidence, followed, limits
+            )
+        )
+        one = releases.get(config.projection.method) if published is None else published.values
         results = StudyResults(
             table,
             plan,
@@ -163,11 +176,8 @@ def study(
             records=records,
             shaded_above=(config.report.doubtful, config.report.unreliable),
             tolerance=config.study.tolerance,
-            published=None
-            if coverage is None
-            else published_example(
-                counts, plan, config.projection.method, config.study.seed, coverage.confidence, followed, limits
-            ),
+            published=published,
+            census=_census(config, table, one),
         )
         summary = summarise(results)
     with stages.stage("writing"), writing(directory):
@@ -191,8 +201,9 @@ def study(
 _COVERAGE = "coverage.parquet"
 _BY_NOISE = "errors_by_noise.parquet"
 _RECORDS = "records.parquet"
+_CENSUS = "census_metrics.xlsx"
 _TABLES = ("errors.parquet", _BY_NOISE, _COVERAGE, _RECORDS, "rules.parquet", "densities.parquet")
-_FILES = (*_TABLES, SUMMARY, "report.html")
+_FILES = (*_TABLES, _CENSUS, SUMMARY, "report.html")
 
 
 def _noise_name(plan: Plan) -> str:
@@ -260,6 +271,28 @@ def _followed_margins(
     )
 
 
+def _census(
+    config: StudyConfig, table: ErrorTable, released: IntArray | None
+) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """The Bureau's metrics of one release, and results that cannot be, where they are asked for."""
+    if config.study.metrics is None or released is None:
+        return None
+    compared = table.geography, table.cells, table.truth, released
+    return census_metrics(*compared), impossible_results(*compared, config.study.impossible)
+
+
+def _require_metrics(config: StudyConfig, followed: Followed, coverage: CoverageOptions | None) -> None:
+    """Refuse what no metrics of one release could be computed of. Raises `ConfigError`."""
+    if config.study.metrics is None:
+        return
+    if coverage is None and not followed.are_cells:
+        raise ConfigError(
+            'study.metrics = "census" needs one release of the answers that are studied, which a study makes with its '
+            "margins, and of this noise none are known; leave metrics out"
+        )
+    conditions_on(followed.labels, config.study.impossible)
+
+
 def _decisions(
     config: StudyConfig, geography: Geography, followed: Followed, groupings: Groupings
 ) -> tuple[FundShare, list[Threshold], list[Rule], list[GroupMean]]:
@@ -281,6 +314,10 @@ def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> P
     write_parquet(directory / "densities.parquet", _batch(densities, table), table.marks, private=True)
     if table.coverage is not None:
         write_parquet(directory / _COVERAGE, _batch(table.coverage, table), table.marks, private=True)
+    if results.census is not None:
+        sheets = dict(zip(("metrics", "impossible results"), results.census, strict=True))
+        with whole_file(directory / _CENSUS, private=True) as partial:
+            write_sheets(partial, {name: frame.assign(notice=table.notice) for name, frame in sheets.items()})
     with whole_file(directory / SUMMARY, private=True) as partial:
         partial.write_text(kept(summary), encoding="utf-8")
     with whole_file(report, private=True) as partial:

@@ -32,7 +32,8 @@ class StudyResults:
     and the same under other noise; empty or one where there is nothing to compare. ``records``: one release by each
     method, of `one_release.records_frame`. ``published``: one release by ``released``, with its margins of error, where
     it has them. ``shaded_above``: the coefficients of variation above which its numbers are called doubtful, and
-    unreliable. ``tolerance``: from which size on an effect matters.
+    unreliable. ``census``: the Bureau's metrics, and results that cannot be, of one release.
+    ``tolerance``: from which size on an effect matters.
     """
 
     table: ErrorTable
@@ -50,6 +51,7 @@ class StudyResults:
     records: pd.DataFrame | None = None
     published: PublishedExample | None = None
     shaded_above: tuple[float, float] = (DOUBTFUL, UNRELIABLE)
+    census: tuple[pd.DataFrame, pd.DataFrame] | None = None
     tolerance: ToleranceOptions = field(default_factory=ToleranceOptions)
 
     @property
