@@ -159,7 +159,7 @@ def study(
                 counts, plan, config.projection.method, config.study.seed, coverage.confidence, followed, limits
             )
         )
-        one = releases.get(config.projection.method) if published is None else published.values
+        released = releases.get(config.projection.method) if published is None else published.values
         results = StudyResults(
             table,
             plan,
@@ -177,7 +177,7 @@ def study(
             shaded_above=(config.report.doubtful, config.report.unreliable),
             tolerance=config.study.tolerance,
             published=published,
-            census=_census(config, table, one),
+            census=_census(config, table, released),
         )
         summary = summarise(results)
     with stages.stage("writing"), writing(directory):

@@ -95,7 +95,7 @@ def _rules(folder: Path, options: RuleOptions, geography: Geography, followed: F
         if options.preset is not None:
             rules = preset_rules(options.preset, options.name, **given, **{k: v for k, v in written.items() if v})
         else:
-            rules = [Rule(options.name, **given, **own, **written)]
+            rules = [Rule(**{"name": options.name, **given, **own, **written})]
         tree = geography.tree
         zeros = np.zeros((len(followed.labels), tree.n_nodes))
         for rule in rules:
@@ -113,7 +113,7 @@ def _rules(folder: Path, options: RuleOptions, geography: Geography, followed: F
 def _typed(texts: Iterable[str], followed: Followed, known: Collection[str]) -> dict[str, tuple[str, ...]]:
     """The names in expressions that are typed for an answer in another way than it is called, as sums of that one."""
     names = {name for text in texts if text for name in Expression.parse(text).names}
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for name in names.difference(known, followed.labels):
         with suppress(ConfigError):  # what is no answer is refused with all that there is, when the rule is tried
             found[name] = (followed.answer(name, "study.rules"),)
@@ -134,7 +134,7 @@ def _areas(path: Path, geography: Geography) -> Areas:
     return Areas(assigned.districts, code)
 
 
-def _columns(path: Path, geography: Geography, level: Level | None, areas: Areas | None) -> Mapping[str, FloatArray]:
+def _columns(path: Path, geography: Geography, level: Level | None, areas: Areas | None) -> dict[str, FloatArray]:
     """The numbers of every unit or area in the columns behind the first one, which names it."""
     form = separated(path)
     names = table_columns(path, form)
