@@ -17,7 +17,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from topdown.config.section import Section
 from topdown.errors import ConfigError, require_known
 from topdown.projection.method import nonnegative_methods
-from topdown.workload.answer_tables import CELLS
+from topdown.workload import Schema
+from topdown.workload.answer_tables import CELLS, answer_tables, wide_table
 
 
 def _non_negative(method: str) -> str:
@@ -73,7 +74,8 @@ class Output(Section):
     csv: bool = True
     """Write CSV files beside the Parquet files."""
     wide: bool = False
-    """Add the release with a row per unit and a column per cell."""
+    """Add the release with a row per unit and a column per cell, the total and the columns of output.tables, and of
+    each lower, upper and moe, where it has a margin of error."""
     estimates: bool | None = None
     """Publish the estimates of every cell of every unit; by default where the cells alone are measured."""
     estimates_csv: bool = False
@@ -107,6 +109,11 @@ class Output(Section):
                     require_known(name, known[key], key[:-1])
                 except ConfigError as error:
                     raise ConfigError(f"output.margins.{key}: {error}") from None
+
+    def require_wide(self, cells: Sequence[str], schema: Schema) -> None:
+        """Refuse columns of the wide table that would be called alike. Raises `ConfigError`."""
+        if self.wide:
+            wide_table(cells, schema, answer_tables(self.tables, schema), margins=self.margins is not False)
 
 
 class OutputWithRecords(Output):

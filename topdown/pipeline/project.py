@@ -50,6 +50,7 @@ def project_measurements(
     require_exportable(config, source.measurements.geography, source.measurements.schema)
     stages.say(f"read      {source.measurements.geography.n_nodes:,} nodes x {len(source.measurements.cells)} cells")
     levels = source.measurements.geography.levels
+    config.output.require_wide(source.measurements.cells, source.measurements.schema)
     config.output.require_margins(levels, cells=not source.measurements.others or config.output.estimates is True)
     stages.say(STATEMENT if source.plan is None else source.plan.describe(levels))
     try:
