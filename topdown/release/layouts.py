@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import IntArray
+from topdown.tables.count_reliability import classes_of
 from topdown.tables.geography_table import geography_batches
-from topdown.tables.reliability import classes_of
 from topdown.tables.tidy import levels_of, numbered, tidy_batches
 from topdown.wording import shown
 from topdown.workload import TOTAL, Schema

@@ -55,8 +55,8 @@ from topdown.release.partition import (
     whole_tables,
 )
 from topdown.release.whole_counts import Release
+from topdown.tables.count_reliability import Reliability, reliability_of
 from topdown.tables.geography_table import geography_batches
-from topdown.tables.reliability import Reliability, reliability_of
 from topdown.tables.tidy import named_failures, tidy_batches, write_csv, write_json, write_parquet, write_text
 from topdown.workload import TOTAL
 from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names, wide_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from topdown.tables.reliability import reliability_of
+from topdown.tables.count_reliability import reliability_of
 
 
 def test_classes_end_at_12_and_40_percent() -> None:
