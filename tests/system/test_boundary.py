@@ -44,6 +44,7 @@ ROOMS = {
     "uncertainty": 7,
     "release": 7,
     "planning": 7,
+    "analysis": 8,
     "parts": 8,
     "simulation": 8,
     "microdata": 8,

@@ -18,8 +18,9 @@ from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.release.whole_counts import Release
+from topdown.tables.count_reliability import reliability_of
 from topdown.tables.tidy import levels_of, text_of
-from topdown.workload.answer_tables import AnswerTable
+from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names
 
 if TYPE_CHECKING:
     from topdown.uncertainty.intervals import Intervals
@@ -131,6 +132,22 @@ class BoundedCounts(NamedTuple):
     def moe(self) -> FloatArray:
         """Half the length of the intervals."""
         return (self.upper - self.lower) / 2.0
+
+
+def margin_columns(
+    found: BoundedCounts, names: Sequence[str], places: Sequence[int] | None = None, *, reliability: bool = False
+) -> dict[str, pa.Array]:
+    """The columns NAME_lower, NAME_upper and NAME_moe of what is called ``names``, with ``reliability`` also NAME_cv
+    and NAME_reliability; ``places``: where they are in ``found``, by default in its order.
+    """
+    columns = {}
+    for k, name in zip(range(len(names)) if places is None else places, names, strict=True):
+        for end, called in zip(MARGIN_ENDS, margin_names(name), strict=True):
+            columns[called] = pa.array(np.ascontiguousarray(getattr(found, end)[:, k]), from_pandas=True)
+        if reliability:
+            cv, classes = reliability_of(found.sd[:, k], found.counts[:, k])
+            columns |= {f"{name}_cv": pa.array(cv, from_pandas=True), f"{name}_reliability": classes}
+    return columns
 
 
 def bounds_at(

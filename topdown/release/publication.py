@@ -27,11 +27,12 @@ from topdown.release.answer_files import (
     Bounded,
     BoundedCounts,
     estimate_batches,
+    margin_columns,
     paths_of,
     table_batches,
     table_counts,
 )
-from topdown.release.catalogue import CSVW, DCAT, csvw, dcat
+from topdown.release.catalogue import CROISSANT, CSVW, DCAT, croissant, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, data_package, in_words, own_tables
 from topdown.release.layouts import EVERY_CELL, wide_batches
 from topdown.release.manifest import (
@@ -235,8 +236,9 @@ def write_books(staging: Path, written: Mapping[str, Path], about: Description, 
     levels = about.measurements.geography.levels
     known = dict(zip(written, map_ordered(described_file, list(written.values()), executor), strict=True))
     write_json(staging / DCAT, dcat(package["title"], package, known, about.statement, levels, catalogue))
+    write_json(staging / CROISSANT, croissant(package["title"], package, known, about.statement, catalogue))
     write_text(staging / README, in_words(about, whole, own))
-    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, README)}
+    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, CROISSANT, README)}
     write_json(staging / MANIFEST, describe_release(about, {**known, **books}))
 
 
@@ -297,9 +299,7 @@ def _beside_wide(table: AnswerTable, made: Made, nodes: slice) -> dict[str, pa.A
     found = {one.name: pa.array(counts[:, k]) for k, one in enumerate(table.columns) if k >= first}
     if made.wide is None:
         return found
-    bounded, place = made.wide.at(release, nodes), {one: k for k, one in enumerate(made.wide.table.columns)}
-    for one in table.columns:
-        if one in place:
-            for end, name in zip(MARGIN_ENDS, margin_names(one.name), strict=True):
-                found[name] = pa.array(getattr(bounded, end)[:, place[one]], from_pandas=True)
-    return found
+    places = {one: k for k, one in enumerate(made.wide.table.columns)}
+    known = [one for one in table.columns if one in places]
+    names = [one.name for one in known]
+    return found | margin_columns(made.wide.at(release, nodes), names, [places[one] for one in known])

@@ -18,7 +18,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.machine.memory import gibibytes, most_at_once
 from topdown.projection.certificate import Certificate
 from topdown.release.layouts import EVERY_CELL, WITH_RECORDS, Layout, wide_batches
-from topdown.tables.tidy import to_arrow, to_frame
+from topdown.tables.tidy import ArrowTable, to_arrow, to_frame
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 from topdown.workload.answer_tables import answer_columns
@@ -147,7 +147,7 @@ class SparseCounts:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class Release(ArrowTable):
     """Counts fit to be published: whole, non-negative, every family adding up in every cell.
 
     ``held``: the counts, as a table or as the cells that have records (`of_values`, `of_entries`). ``layout``: the rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,6 +114,18 @@ def with_plain_strings(batch: pa.RecordBatch) -> pa.RecordBatch:
     """``batch`` with its dictionary columns as strings, for a table whose batches have different dictionaries."""
     plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(plain, batch.schema.names)
+
+
+class ArrowTable(ABC):
+    """A table that offers itself to whatever speaks Arrow: polars, DuckDB, pyarrow, by the PyCapsule interface."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """The table."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table as a stream of Arrow's C interface."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 def to_frame(batches: Iterator[pa.RecordBatch]) -> pd.DataFrame:

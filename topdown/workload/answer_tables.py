@@ -101,15 +101,22 @@ def wide_table(
     known = {(column.query, column.answer) for column in columns}
     columns += [one for table in tables for one in table.columns if (one.query, one.answer) not in known]
     columns = list({(one.name, one.query, one.answer): one for one in columns}.values())
-    called = Counter([*UNIT_COLUMNS, "parent", *(one.name for one in columns)])
-    called.update(name for one in columns if margins for name in margin_names(one.name))
-    for one in columns:
-        if any(called[name] > 1 for name in (one.name, *margin_names(one.name))):
-            raise ConfigError(
-                f"cell {shown(one.name)} is called as another column of the wide table; rename it, or leave "
-                "output.wide out"
-            )
+    require_distinct(columns, MARGIN_ENDS if margins else ())
     return AnswerTable("wide", "wide", tuple(columns))
+
+
+def require_distinct(columns: Sequence[Column], ends: Sequence[str] = ()) -> None:
+    """Refuse columns of a row per unit that would be called alike, each with what is beside it under its name and one
+    of the ``ends``. Raises `ConfigError`.
+    """
+    called = Counter([*UNIT_COLUMNS, "parent", *(one.name for one in columns)])
+    called.update(f"{one.name}_{end}" for one in columns for end in ends)
+    for one in columns:
+        if any(called[name] > 1 for name in (one.name, *(f"{one.name}_{end}" for end in ends))):
+            raise ConfigError(
+                f"cell {shown(one.name)} is called as another column of the wide table; rename it, or leave that "
+                "table out"
+            )
 
 
 MARGIN_ENDS = ("lower", "upper", "moe")
