@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import XMLGenerator  # nosec B406 # writes, and parses nothing
+from xml.sax.xmlreader import AttributesImpl  # nosec B406 # the same
 
 import numpy as np
 import pyarrow as pa
@@ -116,7 +117,7 @@ class _Writer:
     @contextmanager
     def within(self, name: str, **attributes: str) -> Iterator[None]:
         """An element around what is told in the block."""
-        self._out.startElement(name, attributes)
+        self._out.startElement(name, AttributesImpl(attributes))
         yield
         self._out.endElement(name)
         self._out.characters("\n")

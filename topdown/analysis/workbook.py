@@ -43,8 +43,8 @@ def write_workbook(numbers: StatedNumbers, path: Path, about: Sequence[tuple[str
     require_workbook(numbers.geography)
     book = Workbook(write_only=True)
     sheet = book.create_sheet("About")
-    for row in about:
-        sheet.append([_cell(sheet, one) for one in row])
+    for name, text in about:
+        sheet.append([_cell(sheet, name), _cell(sheet, text)])
     for number, places in enumerate(runs(slice(0, len(numbers.names)), _COLUMNS_OF_A_SHEET), 1):
         sheet = book.create_sheet("Numbers" if number == 1 else f"Numbers {number}")
         sheet.freeze_panes = "E2"
