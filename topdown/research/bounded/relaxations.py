@@ -19,7 +19,7 @@ import numpy as np
 
 from topdown.errors import ConfigError
 from topdown.noise.parameters import FloatArray, FloatOrArray, as_given, positive
-from topdown.research.bounded.laplace import BoundaryInflatedLaplace, TruncatedLaplace
+from topdown.research.bounded.laplace import BoundaryInflatedLaplace, TruncatedLaplace, arrays_of
 
 BoundedLaplace = TruncatedLaplace | BoundaryInflatedLaplace
 
@@ -42,7 +42,7 @@ def worst_loss(law: BoundedLaplace, other: BoundedLaplace) -> FloatOrArray:
     """
     _check_pair(law, other)
     # The loss is linear between the locations and constant beyond, so that its extremes are at the locations.
-    ends = [np.clip(one.location, one.lower, one.upper) for one in (law, other)]
+    ends = [_within(one) for one in (law, other)]
     losses = [*(_log_ratio(law, other, x) for x in ends), *_atom_losses(law, other)]
     return as_given(np.max(np.abs(np.broadcast_arrays(*losses)), axis=0))
 
@@ -81,7 +81,8 @@ def concentration(law: BoundedLaplace, other: BoundedLaplace) -> Concentration:
     best = float(mass @ centred**2)  # the limit at rate 0
     for rates in (grid, -grid):
         at = int(np.argmax([proxy(float(rate)) for rate in rates]))
-        around = sorted((float(rates[max(at - 1, 0)]), float(rates[min(at + 1, rates.size - 1)])))
+        one, two = float(rates[max(at - 1, 0)]), float(rates[min(at + 1, rates.size - 1)])
+        around = (min(one, two), max(one, two))
         best = max(best, -float(minimize_scalar(lambda rate: -proxy(rate), bounds=around, method="bounded").fun))
     return Concentration(mean, float(np.sqrt(best)))
 
@@ -95,7 +96,7 @@ def loss_distribution(law: BoundedLaplace, other: BoundedLaplace) -> tuple[Float
     _check_pair(law, other)
     if np.ndim(law.location) or np.ndim(other.location):
         raise ConfigError("location: give one number for each law of a pair")
-    low, high = sorted(float(np.clip(one.location, one.lower, one.upper)) for one in (law, other))
+    low, high = sorted(float(_within(one)) for one in (law, other))
     at = 0.5 * (low + high) + 0.5 * (high - low) * _NODES
     inner = 0.5 * (high - low) * _WEIGHTS * np.asarray(law.pdf(at))
     atoms = np.array(law.atoms if isinstance(law, BoundaryInflatedLaplace) else (0.0, 0.0))
@@ -114,20 +115,25 @@ def _check_pair(law: BoundedLaplace, other: BoundedLaplace) -> None:
         raise ConfigError("lower and upper are equal: one possible output tells nothing; give lower < upper")
 
 
+def _within(law: BoundedLaplace) -> FloatArray:
+    location, _, lower, upper = arrays_of(law)
+    return np.asarray(np.clip(location, lower, upper))
+
+
 def _log_ratio(law: BoundedLaplace, other: BoundedLaplace, x: FloatArray) -> FloatArray:
     if isinstance(law, TruncatedLaplace) and isinstance(other, TruncatedLaplace):
-        return np.asarray(law.logpdf(x)) - np.asarray(other.logpdf(x))
-    return (np.abs(x - np.asarray(other.location)) - np.abs(x - np.asarray(law.location))) / np.asarray(law.scale)
+        return np.subtract(law.logpdf(x), other.logpdf(x))
+    return np.asarray((np.abs(x - other.location) - np.abs(x - law.location)) / law.scale)
 
 
 def _atom_losses(law: BoundedLaplace, other: BoundedLaplace) -> list[FloatArray]:
     if isinstance(law, TruncatedLaplace):
         return []
     losses = []
-    for end, sign in ((law.lower, 1.0), (law.upper, -1.0)):
-        depths = [sign * (np.asarray(one.location) - end) / np.asarray(one.scale) for one in (law, other)]
-        with np.errstate(over="ignore"):
-            log_tail = [np.where(z >= 0, -np.abs(z), np.log(2.0 - np.exp(-np.abs(z)))) for z in depths]
+    s, scale, lower, upper = arrays_of(law)
+    for end, sign in ((lower, 1.0), (upper, -1.0)):
+        depths = [sign * (location - end) / scale for location in (s, arrays_of(other)[0])]
+        log_tail = [np.where(z >= 0, -np.abs(z), np.log(2.0 - np.exp(-np.abs(z)))) for z in depths]
         # An infinite bound is never reached.
         losses.append(np.where(np.isfinite(end), np.subtract(*np.nan_to_num(log_tail)), 0.0))
     return losses

@@ -19,7 +19,7 @@ from topdown.errors import ConfigError
 from topdown.noise.parameters import FloatArray, FloatOrArray, as_given, probabilities, real_numbers
 from topdown.noise.randomness import Source
 from topdown.noise.sampling import Size
-from topdown.research.bounded.laplace import BoundaryInflatedLaplace
+from topdown.research.bounded.laplace import BoundaryInflatedLaplace, arrays_of
 from topdown.research.bounded.relaxations import BoundedLaplace
 
 
@@ -104,21 +104,23 @@ class BackTransformed:
     def _integral(self, of: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """E of(s* - s): the atoms, and tanh-sinh quadrature from the location to either bound or 45 scales out."""
         law, truth = self.law, np.asarray(self.location)
-        s, low, high = np.broadcast_arrays(np.clip(law.location, law.lower, law.upper), law.lower, law.upper)
+        s, scale, low, high = arrays_of(law)
+        s = np.clip(s, low, high)
         step = np.linspace(-4.2, 4.2, 401)
-        shape = (-1,) + (1,) * s.ndim
-        part = expit(np.pi * np.sinh(step)).reshape(shape)
-        weight = np.gradient(step) * np.pi * np.cosh(step) * expit(-np.pi * np.sinh(step))
+        part, rest, weight = (
+            one.reshape((-1,) + (1,) * s.ndim)
+            for one in (
+                expit(np.pi * np.sinh(step)),
+                expit(-np.pi * np.sinh(step)),
+                np.gradient(step) * np.pi * np.cosh(step),
+            )
+        )
         total = np.zeros(s.shape)
-        for end in (
-            np.maximum(low, s - 45.0 * np.asarray(law.scale)),
-            np.minimum(high, s + 45.0 * np.asarray(law.scale)),
-        ):
+        for end in (np.maximum(low, s - 45.0 * scale), np.minimum(high, s + 45.0 * scale)):
             # Measured from the end that is nearer, so that neither loses digits.
-            from_end = expit(-np.pi * np.sinh(step)).reshape(shape)
-            x = np.where(part < 0.5, s + (end - s) * part, end - (end - s) * from_end)
-            density = np.asarray(law.pdf(np.clip(x, low, high))) * np.abs(end - s) * part
-            total += (weight.reshape(shape) * density * of(self.inverse(x) - truth)).sum(axis=0)
+            x = np.clip(np.where(part < 0.5, s + (end - s) * part, end - (end - s) * rest), low, high)
+            density = np.asarray(law.pdf(x)) * np.abs(end - s) * part * rest * weight
+            total += (density * of(self.inverse(x) - truth)).sum(axis=0)
         if isinstance(law, BoundaryInflatedLaplace):
             for end, atom in zip((low, high), law.atoms, strict=True):
                 at = np.where(np.isfinite(end), end, s)
