@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
@@ -85,6 +85,7 @@ def test_plain_laplace_noise_in_closed_form() -> None:
     scale=st.floats(0.2, 5),
     upper=st.sampled_from([3.0, None]),
 )
+@example(make=TruncatedLaplace, s=2e-311, moved=1.0, scale=1.0, upper=3.0)
 @settings(max_examples=40, deadline=None)
 def test_the_spread_is_sub_gaussian_and_the_smallest(
     make: Any, s: float, moved: float, scale: float, upper: Any

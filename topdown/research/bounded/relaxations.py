@@ -66,16 +66,17 @@ def concentration(law: BoundedLaplace, other: BoundedLaplace) -> Concentration:
     tau = |s - s'|/sigma.) Parameters are one number each; raises ConfigError otherwise.
     """
     from scipy.optimize import minimize_scalar
-    from scipy.special import logsumexp
 
     loss, mass = loss_distribution(law, other)
+    loss, mass = loss[mass > 0], mass[mass > 0]
     mean = float(mass @ loss)
     centred, width = loss - mean, float(np.ptp(loss))
     if width == 0.0:
         return Concentration(mean, 0.0)
 
     def proxy(rate: float) -> float:
-        return 2.0 * float(logsumexp(rate * centred, b=mass)) / rate**2
+        largest = float((rate * centred).max())
+        return 2.0 * (largest + float(np.log(mass @ np.exp(rate * centred - largest)))) / rate**2
 
     grid = np.geomspace(0.01, 1000.0, 121) / width
     best = float(mass @ centred**2)  # the limit at rate 0
