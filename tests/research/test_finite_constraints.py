@@ -1,4 +1,4 @@
-"""Lemmas 8 and 10, and the cost of Theorem 3, of Croft, Sack, Shi: finite constraints, by formulas written here."""
+"""Finite constraints of Croft, Sack, Shi by formulas written here: distances, Lemmas 8, 10, the cost of Theorem 3."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 
 from topdown.research.bounded import constraints as module
 from topdown.research.bounded.constraints import Piece, feasible_pieces, uniform_scale
+from topdown.research.bounded.normalized import NormalizedLaplace
 
 spans_strategy = st.lists(st.floats(-6, 6), min_size=2, max_size=12, unique=True).filter(
     lambda ends: len(ends) % 2 == 0
@@ -55,6 +56,25 @@ def bounds_on_the_scale(spans: list[Piece], unit: float) -> list[float]:
 
         found += [crossing(to_the_right), crossing(to_the_left), crossing(across)]
     return found
+
+
+@given(ends=spans_strategy, b=st.floats(0.3, 4), parts=st.tuples(st.floats(0, 1), st.floats(0, 1)))
+@settings(max_examples=60, deadline=None)
+def test_formulae_10_to_13_and_the_worst_output(ends: list[float], b: float, parts: tuple[float, float]) -> None:
+    """A location moved within its span: what that does to L and R, and the loss, largest at the location itself."""
+    spans = spans_of(ends)
+    for low, high in feasible_pieces(spans):
+        start, stop = max(low, -8.0), min(high, 8.0)
+        s, other = (start + part * (stop - start) for part in sorted(parts))
+        (left, right), moved = masses(s, b, spans), masses(other, b, spans)
+        assert moved == pytest.approx((left * math.exp(-(other - s) / b), right * math.exp((other - s) / b)), abs=1e-12)
+        laws = [NormalizedLaplace(at, b, spans) for at in (s, other)]
+        assert laws[0].kept_mass == pytest.approx(1 - left - right, abs=1e-12)
+        at = np.concatenate([np.linspace(max(one, -30), min(two, 30), 41) for one, two in feasible_pieces(spans)])
+        loss = np.asarray(laws[0].logpdf(at)) - np.asarray(laws[1].logpdf(at))
+        worst = (other - s) / b + math.log((1 - sum(moved)) / (1 - left - right))  # Formulae 16 to 21
+        assert float(laws[0].logpdf(s)) - float(laws[1].logpdf(s)) == pytest.approx(worst, abs=1e-9)
+        assert loss.max() <= worst + 1e-9
 
 
 @given(ends=spans_strategy, unit=st.floats(0.2, 4))
