@@ -16,7 +16,7 @@ import topdown as td
 from topdown.errors import ConfigError
 from topdown.studies.decisions.expression_rules import Areas
 from topdown.studies.decisions.expressions import Expression
-from topdown.studies.decisions.rule_presets import PRESETS, preset_rules
+from topdown.studies.decisions.rule_presets import RULE_PRESETS, preset_rules
 
 A, B = np.array([1.0, 2.0, 3.0]), np.array([2.0, 2.0, 0.0])
 
@@ -298,7 +298,7 @@ def test_suppression_hides_a_second_one_that_would_give_the_first_away() -> None
 
 
 def test_every_preset_has_rules_whose_names_it_explains() -> None:
-    for name, preset in PRESETS.items():
+    for name, preset in RULE_PRESETS.items():
         rules = preset_rules(name, **({"seats": 3} if name == "seats" else {}))
         for rule in rules:
             texts = [rule.eligible, rule.amount, rule.figure]

@@ -13,7 +13,7 @@ from topdown.config.toml_section import Section
 from topdown.errors import ConfigError, require_known
 from topdown.privacy.plan import Plan
 from topdown.studies.decisions.expressions import Expression
-from topdown.studies.decisions.rule_presets import PRESETS
+from topdown.studies.decisions.rule_presets import RULE_PRESETS
 from topdown.studies.decisions.rules import Threshold
 from topdown.studies.fairness import SIZE_CLASS, size_classes
 from topdown.studies.methods import StudiedMethod, parse_methods
@@ -85,7 +85,7 @@ class RuleOptions(Section):
     @model_validator(mode="after")
     def _meant(self) -> RuleOptions:
         if self.preset is not None:
-            require_known(self.preset, PRESETS, "preset")
+            require_known(self.preset, RULE_PRESETS, "preset")
             if self.eligible or self.amount or self.figure:
                 raise ValueError(
                     f"preset = {shown(self.preset)} has its own expressions; leave out yours, or the preset"

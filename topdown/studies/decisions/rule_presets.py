@@ -99,7 +99,7 @@ _BASIC = "children >= 10 and children > 0.02 * school_age"
 _BY_SHARE = "brackets(children / school_age, [0.1558, 0.2211, 0.3016, 0.3824], [1, 1.75, 2.5, 3.25, 4]) * school_age"
 _BY_NUMBER = "brackets(children, [691, 2262, 7851, 35514], [1, 1.5, 2, 2.5, 3])"
 
-PRESETS: Mapping[str, Preset] = {
+RULE_PRESETS: Mapping[str, Preset] = {
     "title-1": Preset(
         (
             {"name": "Title I, basic", "eligible": _BASIC, "amount": f"{_RATE} * children"},
@@ -182,8 +182,8 @@ def preset_rules(preset: str, name: str = "", **given: Any) -> list[Rule]:
     A column "prior" holds units harmless where the preset pays a fund and there is a column "total". Raises
     `ConfigError` for an unknown preset and for names that it asks for and nobody gives.
     """
-    require_known(preset, PRESETS, "preset")
-    found = PRESETS[preset]
+    require_known(preset, RULE_PRESETS, "preset")
+    found = RULE_PRESETS[preset]
     rules = []
     for one in found.rules:
         arguments = {**one, **given}
@@ -198,4 +198,4 @@ def preset_rules(preset: str, name: str = "", **given: Any) -> list[Rule]:
 
 def what_a_preset_asks_for(preset: str) -> str:
     """The names that it needs, in words."""
-    return listed([f"{name} ({what})" for name, what in PRESETS[preset].asks.items()])
+    return listed([f"{name} ({what})" for name, what in RULE_PRESETS[preset].asks.items()])
