@@ -67,7 +67,7 @@ def region(
     )
 
 
-class Part(NamedTuple):
+class AnswerSum(NamedTuple):
     """The sum of one answer to a query: ``sum``, its nodes and amounts."""
 
     sum: Sum
@@ -143,10 +143,10 @@ class Regions:
         if share_of is None:
             found = self.answers([asked], column.query, [column.answer])[column.answer]
             return sum_margin(*found.row(0), asked[1], alpha, signed=minus is not None)
-        own = Part(asked, column.query, column.answer)
+        own = AnswerSum(asked, column.query, column.answer)
         if isinstance(share_of, str):
             of = self.column(share_of, None)
-            ratio, shapes = self.share(own, Part(asked, of.query, of.answer))
+            ratio, shapes = self.share(own, AnswerSum(asked, of.query, of.answer))
         else:
             ratio, shapes = self.share(own, own._replace(sum=self._whole_of(share_of)))
         return fieller(ratio, lambda shares: [quantile(shape, alpha / 2.0) for shape in shapes(shares)])
@@ -190,7 +190,7 @@ class Regions:
             for place, answer in enumerate(kinds)
         }
 
-    def share(self, part: Part, whole: Part) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
+    def share(self, part: AnswerSum, whole: AnswerSum) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
         """``part`` beside ``whole``: two sums of answers, by least squares, with their variances and covariance; and,
         of shares, the shapes of the laws of the errors of the part less these shares of the whole.
 
@@ -229,7 +229,7 @@ class Regions:
 
         return Ratio(a, b, of_a, of_b, of_both), shapes
 
-    def _is_within(self, part: Part, whole: Part) -> bool:
+    def _is_within(self, part: AnswerSum, whole: AnswerSum) -> bool:
         """Whether whoever is counted in the part's answer is in the whole's."""
         if not self.measurements.others:
             cells = [self._cells(one.query, one.answer) for one in (part, whole)]

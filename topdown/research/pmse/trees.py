@@ -23,7 +23,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Question:
     """A question: is ``feature`` at most ``threshold``?"""
 
     feature: int
@@ -69,7 +69,7 @@ class OptimalTree:
 
 def optimal_partition(
     matrix: FloatArray, labels: IntArray, depth: int
-) -> tuple[IntArray, list[list[tuple[Cut, bool]]]]:
+) -> tuple[IntArray, list[list[tuple[Question, bool]]]]:
     """(leaf of every row, by leaf the questions that lead to it and whether the answer is no).
 
     ``matrix`` (rows x features), ``labels`` 0 or 1.
@@ -86,7 +86,7 @@ def optimal_partition(
     if depth == 1:
         return above.astype(np.int64), [[(root, False)], [(root, True)]]
     leaf = np.zeros(len(labels), dtype=np.int64)
-    paths: list[list[tuple[Cut, bool]]] = []
+    paths: list[list[tuple[Question, bool]]] = []
     for side in (False, True):
         rows = np.flatnonzero(above == side)
         part = [np.unique(column, return_inverse=True) for column in matrix[rows].T]
@@ -106,7 +106,7 @@ def _gain(rows: npt.NDArray[Any], synthetic: npt.NDArray[Any], share: float) -> 
     return found
 
 
-def _best_stump(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Cut | None:
+def _best_stump(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Question | None:
     """The one cut of greatest pMSE; None where no feature has two values."""
     total, synthetic = len(labels), float(labels.sum())
     best, cut = -1.0, None
@@ -118,7 +118,7 @@ def _best_stump(codes: list[IntArray], values: list[FloatArray], labels: IntArra
         gain = _gain(m, a, share) + _gain(total - m, synthetic - a, share)
         at = int(np.argmax(gain))
         if gain[at] > best:
-            best, cut = float(gain[at]), Cut(feature, _between(known[at], known[at + 1]))
+            best, cut = float(gain[at]), Question(feature, _between(known[at], known[at + 1]))
     return cut
 
 
@@ -128,7 +128,7 @@ def _between(low: float, high: float) -> float:
     return float(middle) if low <= middle < high else float(low)
 
 
-def _best_root(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Cut | None:
+def _best_root(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Question | None:
     """The first cut of a best tree of depth 2: its gain is the best stump's below plus the best stump's above."""
     from topdown.research.pmse.tree_kernel import improve
 
@@ -143,11 +143,11 @@ def _best_root(codes: list[IntArray], values: list[FloatArray], labels: IntArray
         gain = below + above
         at = int(np.argmax(gain))
         if gain[at] > best:
-            best, cut = float(gain[at]), Cut(feature, _between(known[at], known[at + 1]))
+            best, cut = float(gain[at]), Question(feature, _between(known[at], known[at + 1]))
     return cut
 
 
-def _words(path: list[tuple[Cut, bool]], features: tuple[str, ...]) -> str:
+def _words(path: list[tuple[Question, bool]], features: tuple[str, ...]) -> str:
     return (
         " and ".join(f"{features[cut.feature]} {'>' if no else '<='} {cut.threshold:.6g}" for cut, no in path)
         or "everything"
