@@ -218,3 +218,32 @@ def test_every_setting_that_is_named_is_there(path: Path) -> None:
     }
     others = files | {("ledger", "record")} | {("geography", name) for name in dir(td.Geography)}
     assert {one for one in settings_named(text_of(path)) - others if not has_setting(*one)} == set()
+
+
+# -- literature -------------------------------------------------------------------------------------------------------
+
+NAME = r"(?:Van |San )?[A-Z][a-zéíøá]+(?:-[A-Z][a-z]+)?"
+CITED = re.compile(rf"({NAME}(?:,\s+{NAME})*(?: and {NAME})?),?\s+\(?((?:19|20)\d\d)\b")
+MONTHS = {"April", "August", "December"}
+
+
+def citations(text: str) -> set[tuple[str, ...]]:
+    """The names and the year of every citation in a text."""
+    found = [(re.split(r",\s+| and ", names), year) for names, year in CITED.findall(text)]
+    return {(*names, year) for names, year in found if names[-1] not in MONTHS}
+
+
+def test_citations_are_found() -> None:
+    text = "by Bun, Steinke 2016, Zhu, Van Hentenryck,\nFioretto 2021 and Benjamini and Hochberg (1995), of April 2020"
+    names = ("Zhu", "Van Hentenryck", "Fioretto", "2021")
+    assert citations(text) == {("Bun", "Steinke", "2016"), names, ("Benjamini", "Hochberg", "1995")}
+
+
+def test_every_citation_is_in_the_list_of_literature() -> None:
+    listed = citations((DOCS / "literature.md").read_text(encoding="utf-8"))
+    assert len(listed) > 45
+    others = {("Census", "2020"), ("Schema", "2020"), ("Hestenes", "Powell", "1969")}
+    for path in [*DOCS.glob("*.md"), *(REPOSITORY / "topdown").rglob("*.py")]:
+        lost = citations(path.read_text(encoding="utf-8")) - others
+        lost = {one for one in lost if not any(set(one) <= set(work) for work in listed)}
+        assert lost == set(), path
