@@ -27,6 +27,13 @@ class BoundedContributions:
 
     ``records``: what is kept, in the order of the table. ``dropped`` records, of ``people_cut`` people of ``people``:
     how much bias clipping brings, for whoever chooses k; to publish it takes a budget of its own.
+
+    Examples:
+        >>> from topdown.confidential.contributions import bound_contributions
+        >>> visits = pd.DataFrame({"person": ["a", "a", "a", "b"], "place": ["x", "y", "z", "x"]})
+        >>> found = bound_contributions(visits, "person", most=2, source=td.SeededSource(1))
+        >>> found.most, found.dropped
+        (2, 1)
     """
 
     most: int
@@ -47,6 +54,12 @@ def bound_contributions(
 
     Raises `ConfigError` for a column that is not there or a ``most`` that is no whole number of 1 or more,
     `CountsError` naming the row for a record that is nobody's.
+
+    Examples:
+        >>> from topdown.confidential.contributions import bound_contributions
+        >>> visits = pd.DataFrame({"person": ["a", "a", "a", "b"], "place": ["x", "y", "z", "x"]})
+        >>> len(bound_contributions(visits, "person", most=2, source=td.SeededSource(1)).records)
+        3
     """
     if person not in records.columns:
         raise ConfigError(f"the table has no column {shown(person)}; it has {column_names(records.columns)}")

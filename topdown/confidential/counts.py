@@ -37,6 +37,13 @@ class Counts:
     ``held``: a table (nodes x cells) int64, or the `Entries` that are not 0; non-negative, every family adding up.
     ``attributes``: the schema of which the cells are the product, in its order; None where they are one attribute. Only
     `measure`, the simulation of studies and the pipeline may read them.
+
+    Examples:
+        >>> counts.values[0]  # nation: employed, unemployed
+        array([193,  22])
+        >>> people = td.Counts.from_records(persons, geography, geoid="county", schema=schema)
+        >>> people.cells[:3]
+        ('female_child', 'female_adult', 'female_old')
     """
 
     geography: Geography

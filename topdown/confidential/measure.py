@@ -86,6 +86,14 @@ def measure(
     gives every chunk of nodes and answers the noise of its own stream, so that ``workers``, threads (by default one per
     processor), draw the same, and other counts, or another plan, independent noise (`code_of_counts`). Raises
     `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
+
+    Examples:
+        >>> measurements = td.measure(counts, plan, source=td.SeededSource(1))  # for a release leave the source out
+        >>> measurements.values[:2]
+        array([[194,  20],
+               [167,  22]])
+        >>> measurements.fit_for_release
+        False
     """
     source = SecureSource() if source is None else source
     geography, schema = counts.geography, counts.schema

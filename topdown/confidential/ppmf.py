@@ -25,6 +25,16 @@ def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
     without, that of the blocks which have a record, from the state (of several states from the nation) down. A block
     without a record has 0. Raises `DataError` naming row and column of what is not of the layout, `CountsError` for a
     block that the geography does not have.
+
+    Examples:
+        >>> blocks = {"county": ["44001"], "tract": ["44001030100"], "block": ["440010301001000"]}
+        >>> geography = td.Geography.from_table(blocks, levels=["county", "tract", "block"])
+        >>> units = td.Schema.from_mapping({"h1": ["vacant", "occupied"]})
+        >>> homes = td.Release.of_values(
+        ...     geography, units.cells(), np.array([[1, 3]] * 3), method="joint", fit_for_release=False, schema=units
+        ... )
+        >>> td.read_ppmf(td.write_ppmf(homes, "units.csv")).values[0]
+        array([1, 3])
     """
     path = require_file(path)
     form = separated(path)

@@ -44,6 +44,15 @@ class Geography:
     ``levels``: the level names, root first. ``tree``: the shape. ``identifiers``: the GEOIDs as an Arrow string
     array in node order, unique over the whole tree, in code-point order within every family. ``names``: what the units
     are called, an Arrow string array or None.
+
+    Examples:
+        >>> geography.levels, geography.n_leaves
+        (('nation', 'state', 'county'), 4)
+        >>> by_code = td.Geography.from_geoids(["01001", "01003", "02013"], widths={"state": 2, "county": 5})
+        >>> by_code.geoid.tolist()
+        ['US', '01', '02', '01001', '01003', '02013']
+        >>> by_code.index_of(["02013"])
+        array([5])
     """
 
     levels: tuple[str, ...]

@@ -54,6 +54,14 @@ class Measurements:
     ``mechanism``: which noise was drawn with these variances, where no plan says it and it is known all the same.
     ``fit_for_release``: whether they were drawn exactly, from operating-system entropy. ``attributes``: the schema of
     the cells; None where they are one attribute.
+
+    Examples:
+        >>> by_level = [8.0, 4.0, 2.0]
+        >>> mine = td.Measurements.from_arrays(geography, [200, 170, 35, 45, 130, 9, 20], variance=by_level)
+        >>> mine.values.shape
+        (7, 1)
+        >>> measurements.node_variance[:3].round(2)
+        array([49.83, 22.06, 22.06])
     """
 
     geography: Geography

@@ -54,6 +54,11 @@ class Microdata:
     """What is in ``directory``: its part-*.parquet, how many records, and the schema of their columns.
 
     ``already_there``: these microdata were there, whole, and nothing was written.
+
+    Examples:
+        >>> written = td.synthesis.microdata.synthesize("public", "microdata")
+        >>> len(written.files), written.schema.names
+        (1, ('cell',))
     """
 
     directory: Path
@@ -78,6 +83,11 @@ def synthesize(
     Reads release.parquet and manifest.json, and nothing else. Where ``directory`` holds the same microdata already,
     whole (of this release by its digest, in this order and schema), nothing is written, unless a ``source`` is given.
     Raises `DataError` for a release that is not complete.
+
+    Examples:
+        >>> written = td.synthesis.microdata.synthesize("public", "microdata")
+        >>> written.records == int(td.read_release("public").release.values[0].sum())
+        True
     """
     require_order(order)
     require_encodable(Path(directory))
@@ -112,6 +122,11 @@ def write_microdata(
     Raises `ConfigError` for a schema that does not fit the cells, an unknown order, more records than fit, a directory
     that holds anything but microdata of ours and while another process writes there; `DataError` for too little space,
     for earlier microdata that are torn, and when they cannot be written, or do not read back as the release.
+
+    Examples:
+        >>> written = td.synthesis.microdata.write_microdata(release, "records", source=td.SeededSource(1))
+        >>> written.records == int(release.values[0].sum())
+        True
     """
     require_order(order)
     stages = stages or Silent()
@@ -154,7 +169,12 @@ def write_microdata(
 
 
 def require_replaceable(directory: Path) -> None:
-    """Raise what `write_microdata` would for what is in ``directory`` before it, and finish what a killed job left."""
+    """Raise what `write_microdata` would for what is in ``directory`` before it, and finish what a killed job left.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> td.synthesis.microdata.require_replaceable(Path("records"))  # nothing there, or an earlier output
+    """
     with _alone(directory):
         whole_microdata(directory)
 
@@ -224,7 +244,12 @@ def _digests(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:
-    """For every cell its category in every attribute, by name."""
+    """For every cell its category in every attribute, by name.
+
+    Examples:
+        >>> td.synthesis.microdata.cell_meanings(schema.cells(), schema)[0]
+        {'sex': 'female', 'age': 'child'}
+    """
     return [
         {a.name: a.categories[k] for a, k in zip(schema.attributes, row, strict=True)}
         for row in schema.codes(cells).tolist()

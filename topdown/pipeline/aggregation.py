@@ -44,7 +44,15 @@ _NUMBERS_AT_ONCE = 1 << 22
 
 
 class Aggregation(NamedTuple):
-    """Sums by district: a ``table`` with the columns `AGGREGATE_COLUMNS`, and ``notes`` on what was left out."""
+    """Sums by district: a ``table`` with the columns `AGGREGATE_COLUMNS`, and ``notes`` on what was left out.
+
+    Examples:
+        >>> sums = td.aggregate("public", {"regions": {"01001": "east", "01003": "west"}})
+        >>> sums.table.columns[:5].tolist()
+        ['assignment', 'region', 'level', 'units', 'query']
+        >>> len(sums.notes)
+        1
+    """
 
     table: pd.DataFrame
     notes: tuple[str, ...]
@@ -102,6 +110,12 @@ def aggregate(
 
     Raises `DataError` for units that are not in the release (unless ``skip_unknown``), given twice, or of several
     levels, `ConfigError` for unknown queries, cells and confidences.
+
+    Examples:
+        >>> regions = {"01001": "east", "01003": "west", "02013": "east", "02016": "west"}
+        >>> sums = td.aggregate("public", {"regions": regions})
+        >>> list(sums.table["region"].unique())
+        ['east', 'west']
     """
     found = public if isinstance(public, PublishedRelease) else read_release(public)
     kept, schema = found.measurements, found.release.schema

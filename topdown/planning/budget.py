@@ -78,6 +78,11 @@ def smallest_budget(
     Raises `ConfigError` for targets that cannot be read or that no division of the budget meets, for noise within
     bounds or by neither Laplace's nor a Gaussian law, and where single children move up; `BudgetError` where plan,
     levels and schema disagree.
+
+    Examples:
+        >>> found = td.smallest_budget(plan, geography, ["county: 10 at 90 %"])
+        >>> round(float(found.plan.total), 3)
+        0.219
     """
     if plan.bounds.any:
         raise ConfigError("the errors of noise within bounds depend on the counts; give a plan without bounds")

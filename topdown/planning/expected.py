@@ -153,6 +153,13 @@ def expected_errors(
 
     Raises `BudgetError` where plan, levels and schema disagree; `ConfigError` for an unknown query, several queries
     without a schema, a confidence that is not between 0 and 1, or an ``upward`` that makes no sense.
+
+    Examples:
+        >>> td.expected_errors(plan, geography)[["level", "noise_sd", "sd", "margin"]].round(2)
+            level  noise_sd    sd  margin
+        0  nation      7.06  3.66    6.02
+        1   state      4.70  2.82    4.63
+        2  county      2.80  2.43    4.00
     """
     require_confidence(confidence)
     expected = Expected.of(plan, geography, schema, upward)

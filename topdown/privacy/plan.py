@@ -72,6 +72,14 @@ class Plan:
                 textbook scale; the level is then charged its true loss, up to twice its budget.
 
     Raises BudgetError, naming the level, the value and the remedy, for a plan that is not well defined.
+
+    Examples:
+        >>> plan = td.Plan("geometric", epsilon=1, shares={"nation": "1/5", "state": "3/10", "county": "1/2"})
+        >>> plan.scale("county"), round(plan.variance("county"), 2)
+        (Fraction(2, 1), 7.84)
+        >>> shares = {"nation": 0.5, "state": {"total": 0.25, "sex": 0.25}}
+        >>> td.Plan("discrete-gaussian", rho="1/2", shares=shares).queries("state")
+        ('total', 'sex')
     """
 
     mechanism: str

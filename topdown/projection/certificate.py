@@ -95,6 +95,10 @@ class Certificate:
     deviation, beside which they may be read. ``deviations``: the largest residual beyond what rounding of float64
     accounts for, in standard deviations of the node's own noise; infinite where a sum, a sign or an exact value is off
     by more than rounding. ``worst_node``: where that is. ``tolerance``: how large it may be.
+
+    Examples:
+        >>> estimate.certificate.kkt < 1e-6, estimate.certificate.deviations <= estimate.certificate.tolerance
+        (True, True)
     """
 
     consistency: float

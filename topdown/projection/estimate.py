@@ -37,6 +37,12 @@ class Estimate:
     program. ``exact`` (nodes x cells): which values are exact (invariants, and what they imply). ``attributes``: the
     schema of the cells, None where they are one attribute. ``covariance``: of all answers together, where several
     queries were measured.
+
+    Examples:
+        >>> estimate.method, estimate.nonnegative
+        ('gls-top-down', True)
+        >>> bool(abs(estimate.values[0] - estimate.values[1:3].sum(axis=0)).max() < 1e-9)
+        True
     """
 
     geography: Geography

@@ -36,6 +36,11 @@ class AnswerLimits:
 
     ``by_query``: (nodes x answers) each, 0 and inf where nothing is known. What is true of children is true of their
     sums: limits at any level bind those above.
+
+    Examples:
+        >>> limits = {"geoid": ["01001"], "query": ["sex"], "answer": ["female"], "lower": [0], "upper": [50]}
+        >>> td.AnswerLimits.from_table(limits, geography, schema).schema is schema
+        True
     """
 
     geography: Geography

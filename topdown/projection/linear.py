@@ -39,6 +39,15 @@ class LinearEstimate:
     ``values``: of the shape of y. ``multipliers``: l of the constraints, (rows,) or (rows, columns of y), for which
     x = y + variance * A'l, or the greater of that and 0. ``certificate``: the residuals of the program, judged entry by
     entry from the program itself; its ``worst_node`` is an entry. ``nonnegative`` and ``engine``: how it was made.
+
+    Examples:
+        >>> found = td.project_linear([10.0, 5.0, -2.0], [[1.0, 1.0, 1.0]], [15.0])
+        >>> found.values.round(3), found.certificate.consistency < 1e-9
+        (array([10.667,  5.667, -1.333]), True)
+        >>> found.covariance.round(2)
+        array([[ 0.67, -0.33, -0.33],
+               [-0.33,  0.67, -0.33],
+               [-0.33, -0.33,  0.67]])
     """
 
     values: FloatArray = field(repr=False)
@@ -96,6 +105,11 @@ def project_linear(
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", programs (P),
     (P+).
+
+    Examples:
+        >>> found = td.project_linear([10.0, 5.0, -2.0], [[1.0, 1.0, 1.0]], [15.0], nonnegative=True)
+        >>> found.values.round(3)
+        array([10.,  5.,  0.])
     """
     require_known(engine, LINEAR_ENGINES, "engine")
     matrix: Any = sp.csr_array(A, dtype=np.float64) if is_sparse(A) else checked_constraints(A)

@@ -74,6 +74,18 @@ def project(
     Returns an `Estimate` whose certificate was computed from the program. Raises `ConfigError` for an unknown name,
     `ProjectionError` naming the node when exact values contradict each other or the schema's zeros, when a solver
     fails, or when it says that it succeeded and the certificate does not hold.
+
+    Examples:
+        >>> estimate = td.project(measurements, "gls-top-down", nonnegative=True)
+        >>> estimate.values[:3].round(1)
+        array([[197.7,  16.4],
+               [162.8,  13.3],
+               [ 34.9,   3.1]])
+        >>> unbiased = td.project(measurements, "gls")
+        >>> unbiased.variance[:3].round(2)
+        array([[13.4 , 13.4 ],
+               [ 7.93,  7.93],
+               [ 7.93,  7.93]])
     """
     chosen = method_named(method)
     require_known(engine, ENGINES, "engine")

@@ -39,6 +39,10 @@ def write_geoparquet(
 
     Raises `ConfigError` where geopandas is not installed, `DataError` for outlines that cannot be read, of which none
     is a unit's or two are of the same, and where the file cannot be written.
+
+    Examples:
+        >>> td.write_geoparquet(td.read_release("public"), "release.parquet", "counties.geojson").name
+        'release.parquet'
     """
     released = tabulated_release(found.release) if has_spine_codes(found.geography) else found.release
     column, outlines = _outlines_of(released.geography, Path(geometry))

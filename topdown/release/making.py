@@ -33,6 +33,13 @@ def round_counts(
     nodes at once, every node weighing the same. ``source`` breaks ties, by default operating-system entropy.
     ``executor``: threads that may work on it; the counts do not depend on them. Raises `ConfigError` for an unknown
     method, `ProjectionError` for an estimate that may be negative, or whose exact values are not whole.
+
+    Examples:
+        >>> release = td.round_counts(estimate, source=td.SeededSource(2))  # for a release leave the source out
+        >>> release.values[:3]
+        array([[198,  16],
+               [163,  13],
+               [ 35,   3]])
     """
     rounding = rounding_named(method).for_cells()
     if not estimate.nonnegative:
@@ -94,6 +101,15 @@ def project_whole(
 
     Raises `ConfigError` for an unknown name or a method that has no solver of families, `ProjectionError` naming the
     node where exact answers contradict each other or are not whole, or a certificate does not hold.
+
+    Examples:
+        >>> shares = {"nation": {"total": "1/4"}, "state": {"sex": "1/4"}, "county": {"detailed": "1/2"}}
+        >>> people = td.Counts.from_records(persons, geography, geoid="county", schema=schema)
+        >>> noisy = td.measure(people, td.Plan("discrete-gaussian", rho=1, shares=shares), source=td.SeededSource(1))
+        >>> whole = td.project_whole(noisy, source=td.SeededSource(2))
+        >>> whole.answers("state", "sex")
+        array([[2, 2],
+               [1, 0]])
     """
     chosen = method_named(method)
     rule = rounding_named(rounding)

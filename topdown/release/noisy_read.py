@@ -33,6 +33,11 @@ from topdown.workload.redistricting import SPINE, spine_level
 class NoisyMeasurements(NamedTuple):
     """What noisy measurement files say: units, what was measured of them, and what their numbers must keep to (None
     where nothing is known). ``files``: those that were read, sorted.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> noisy._fields
+        ('geography', 'measurements', 'limits', 'files')
     """
 
     geography: Geography
@@ -67,6 +72,11 @@ def read_noisy_measurements(
 
     Raises `ConfigError` for an unknown product, state or level, `DataError` naming the partition that is missing,
     damaged or incomplete, with the unit and the query at fault.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> noisy.geography.levels
+        ('whole state', 'state', 'county', 'tract', 'block group', 'block')
     """
     require_known(product, layout.PRODUCTS, "product")
     if state is not None and not (isinstance(state, str) and state.isdecimal() and len(state) in (2, 3)):

@@ -36,6 +36,11 @@ class PublishedEstimates:
     """Estimates at every node, each (nodes x cells): ``linear`` by least squares, called ``linear_name`` ("unbiased",
     or "least_squares" where noise is bounded), with its ``variance`` (NaN where it is not known), and ``non_negative``.
     ``margins``: the published intervals by column (``sd, lower, upper``), empty where the release has none.
+
+    Examples:
+        >>> found = td.read_release("public")
+        >>> found.estimates.to_frame().columns[:6].tolist()
+        ['geoid', 'level', 'parent', 'name', 'cell', 'unbiased']
     """
 
     geography: Geography
@@ -77,6 +82,13 @@ class PublishedRelease:
     """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``. ``estimates``: of
     every cell, None where the release has none; ``plan`` is None where it is not known. ``measurements``: of a release
     in parts `NotKept`, the units and cells alone.
+
+    Examples:
+        >>> found = td.read_release("public")
+        >>> found.wide().columns.tolist()
+        ['geoid', 'level', 'parent', 'name', 'employed', 'unemployed', 'total']
+        >>> found.plan.total
+        Fraction(1, 1)
     """
 
     public: Path
@@ -105,6 +117,11 @@ def read_release(public: str | Path) -> PublishedRelease:
     """The release in the directory ``public``, after making sure that it is whole and adds up.
 
     Raises `DataError` as `verify_release` does, and for tables that are not what the manifest describes.
+
+    Examples:
+        >>> found = td.read_release("public")
+        >>> found.geography.levels, found.release.to_frame().shape
+        (('nation', 'state', 'county'), (14, 9))
     """
     folder = Path(public)
     manifest = verify_files(folder)

@@ -70,6 +70,13 @@ def write_pl94(
 
     Raises `DataError` for another schema, level or width, a unit that the header lacks, and names that the file's
     encoding does not have.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> whole = td.project_whole(noisy.measurements, limits=noisy.limits, source=td.SeededSource(1))
+        >>> folder = td.write_pl94(td.tabulated_release(whole), "released.pl")
+        >>> sorted(path.name for path in folder.iterdir())
+        ['ri000012020.pl', 'ri000022020.pl', 'ri000032020.pl', 'rigeo2020.pl']
     """
     folder = Path(folder)
     abbreviation, parts = _header(release.geography, release.schema, units, header, state)

@@ -156,6 +156,14 @@ class Release:
     published exactly, or what finds them. ``certificate``: of the programs that they were rounded from, where it is
     known. ``margins``: the published intervals by column (``lower, upper, moe``, each (nodes x cells)), of a release
     that was read from files which have them. Raises `ProjectionError` naming the node where this does not hold.
+
+    Examples:
+        >>> release.to_frame().head(2)
+          geoid   level parent name        cell  value
+        0    US  nation    NaN  NaN    employed    198
+        1    US  nation    NaN  NaN  unemployed     16
+        >>> release.fit_for_release
+        False
     """
 
     geography: Geography

@@ -65,6 +65,12 @@ class ErrorTable:
     distances were not computed. ``public_input``: whether the counts were declared public; if not, everything here is
     confidential. ``coverage``: how often the published intervals hold the truth, by level, cell and class, with the
     columns of `coverage.COLUMNS`; None where they were not followed.
+
+    Examples:
+        >>> study["top-down", "bias"][0].round(2)  # of the nation, by cell
+        array([-0.2 ,  0.76])
+        >>> study.methods, study.replicates
+        (('gls', 'top-down'), 200)
     """
 
     geography: Geography

@@ -84,6 +84,10 @@ def alpha_fairness(bias: npt.ArrayLike, groups: Any = None) -> float:
 
     Source: Tran, Fioretto, Van Hentenryck, Yao, "Decision Making with Differential Privacy under a Fairness Lens",
     the definition of alpha-fairness.
+
+    Examples:
+        >>> td.fairness.alpha_fairness([0.5, -0.25, 2.0])
+        2.25
     """
     values = np.atleast_1d(np.asarray(bias, dtype=np.float64)).reshape(-1)
     if values.size == 0 or not np.isfinite(values).all():
@@ -97,6 +101,10 @@ def size_classes(counts: npt.ArrayLike, edges: Sequence[float] = SIZE_EDGES) -> 
     """The size class of every one of ``counts``, as "10 to 99", a class from each of ``edges`` to below the next.
 
     Raises `ConfigError` unless ``edges`` are positive and strictly increasing.
+
+    Examples:
+        >>> td.fairness.size_classes([3, 12, 140], [10, 100])
+        ['below 10', '10 to 99', '100 and more']
     """
     labels = size_class_names(edges)
     values = np.asarray(counts, dtype=np.float64).reshape(-1)
@@ -104,7 +112,12 @@ def size_classes(counts: npt.ArrayLike, edges: Sequence[float] = SIZE_EDGES) -> 
 
 
 def size_class_names(edges: Sequence[float] = SIZE_EDGES) -> list[str]:
-    """The labels of `size_classes`, from small to large. Raises `ConfigError` as it does."""
+    """The labels of `size_classes`, from small to large. Raises `ConfigError` as it does.
+
+    Examples:
+        >>> td.fairness.size_class_names([10, 100])
+        ['below 10', '10 to 99', '100 and more']
+    """
     bounds = np.asarray(edges, dtype=np.float64)
     if bounds.size == 0 or (bounds <= 0).any() or (np.diff(bounds) <= 0).any():
         raise ConfigError(f"size classes {list(edges)}: give increasing counts above 0, such as 10, 100, 1000")
@@ -136,6 +149,13 @@ def by_group(
     parent's error, mostly far less than if they were, and the interval is then too wide.
 
     Raises `ConfigError` for an unknown method or cell, or labels or weights that are not one per leaf.
+
+    Examples:
+        >>> groups = td.fairness.by_group(study, "top-down", ["east", "west", "east", "west"], cell="employed")
+        >>> groups[["group", "units", "mean_truth"]]
+          group  units  mean_truth
+        0  east      2        24.0
+        1  west      2        72.5
     """
     titles = table.cells if cell is None else (cell,)
     if cell is not None and cell not in table.cells:
@@ -177,6 +197,13 @@ def errors_by_group(
     ``weights`` as there. ``truth`` (units,) gives mean_truth and relative_error. Standard errors come from the
     replicates' own group means, so correlations between units are in them. Raises `ConfigError` for fewer than two
     replicates.
+
+    Examples:
+        >>> errors = [[1.0, -1.0, 2.0], [3.0, -1.0, 0.0]]  # two replicates, three units
+        >>> td.fairness.errors_by_group(errors, ["a", "a", "b"])[["group", "bias"]]
+          group  bias
+        0     a   0.5
+        1     b   1.0
     """
     e = np.asarray(errors, dtype=np.float64)
     if e.ndim != 2 or len(e) < 2:
@@ -197,7 +224,14 @@ def errors_by_group(
 class LargestGap:
     """The two groups that differ most: ``alpha`` = value of ``high`` minus value of ``low``, ``alpha_se`` its standard
     error taking the two as independent. The largest of many gaps is chosen for its noise too: below about 3 standard
-    errors it says nothing."""
+    errors it says nothing.
+
+    Examples:
+        >>> groups = td.fairness.by_group(study, "top-down", ["east", "west", "east", "west"], cell="employed")
+        >>> found = td.fairness.largest_gap(groups)
+        >>> {found.low, found.high} == {"east", "west"}
+        True
+    """
 
     alpha: float
     alpha_se: float
@@ -209,6 +243,11 @@ def largest_gap(groups: pd.DataFrame, statistic: str = "bias") -> LargestGap:
     """alpha-fairness between groups: max over pairs of |B_i - B_j| of ``statistic``, with the pair.
 
     ``groups``: rows of `by_group` (of one cell) or `decisions_by_group`. Raises `ConfigError` for no rows.
+
+    Examples:
+        >>> groups = td.fairness.by_group(study, "top-down", ["east", "west", "east", "west"], cell="employed")
+        >>> td.fairness.largest_gap(groups).alpha >= 0
+        True
     """
     if len(groups) == 0:
         raise ConfigError("there is no group to compare; give a table with one row per group")

@@ -25,6 +25,10 @@ def predicted_variance(table: ErrorTable, method: str) -> FloatArray:
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6
     applied down the tree.
+
+    Examples:
+        >>> td.fairness.predicted_variance(study, "gls")[:3].round(2)
+        array([13.4 ,  7.93,  7.93])
     """
     noise, tree = table.noise_variance, table.geography.tree
     if noise.ndim == 2:
@@ -45,6 +49,10 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6
     and its comparison of Arizona with Texas.
+
+    Examples:
+        >>> td.fairness.by_family(study, "top-down").columns[:5].tolist()
+        ['geoid', 'name', 'level', 'family_size', 'cell']
     """
     tree, geography = table.geography.tree, table.geography
     predicted = _by_cell(table, predicted_variance(table, method))
@@ -97,6 +105,11 @@ def family_pairs(families: pd.DataFrame, pairs: int = 3) -> pd.DataFrame:
     sets the family with the least variance beside the one with the most, the second the next of either, and so on;
     columns ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with the
     suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
+
+    Examples:
+        >>> families = td.fairness.by_family(study, "top-down")
+        >>> len(td.fairness.family_pairs(families, pairs=1))
+        2
     """
     shown = ["geoid", "name", "family_size", "public_total", "predicted", "measured", "measured_se"]
     rows = []

@@ -60,6 +60,10 @@ class FundShare:
     """Every leaf's share of a fixed fund that is paid out in proportion to a cell's count (all cells where None).
 
     Where every count is 0 or the sum is not positive, the fund is shared equally.
+
+    Examples:
+        >>> td.fairness.fund(study, "top-down", td.FundShare("unemployed")).columns[:4].tolist()
+        ['geoid', 'name', 'amount', 'bias']
     """
 
     cell: str | None = None
@@ -93,6 +97,10 @@ class Threshold:
 
     Raises `ConfigError` for a part of cells that the cell is not among, a ratio to cells that it is among, both at
     once, or a cutoff that no part can pass or fail to pass.
+
+    Examples:
+        >>> td.Threshold("unemployed", 0.1, among=("employed", "unemployed")).label
+        'unemployed / (employed + unemployed) above 0.1'
     """
 
     cell: str
@@ -152,6 +160,10 @@ class GroupMean:
     ``of``: a cell, whose count is meant, or a rule for the leaves. ``name``: what the grouping is called. ``groups``:
     one label per leaf. ``weights``: one number of 0 or more per leaf, by which its group's mean is weighted; all alike
     where there are none. A group without weight has a mean of 0.
+
+    Examples:
+        >>> td.fairness.GroupMean("employed", "region", ("east", "west", "east", "west")).label
+        'mean employed by region'
     """
 
     of: str | Rule

@@ -90,6 +90,11 @@ def simulate(
     were declared public. Raises `ConfigError` for an unknown method, query or reference, a method that
     has no solver of what is measured, or no replicates;
     `BudgetError` and `CountsError` where `measure` refuses the plan or the counts.
+
+    Examples:
+        >>> study = td.simulate(counts, plan, ["gls", "top-down"], 200, seed=1)
+        >>> study["top-down", "bias"].shape
+        (7, 2)
     """
     if reference not in REFERENCES:
         raise ConfigError(f"unknown reference {shown(reference)}: give {' or '.join(map(repr, REFERENCES))}")

@@ -119,6 +119,13 @@ def margins(
     Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
     confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and for an unknown query;
     `DataError` for a release of other units or cells.
+
+    Examples:
+        >>> intervals = td.margins(measurements, release)
+        >>> intervals[["geoid", "cell", "estimate", "lower", "upper"]].head(2).round(1)
+          geoid        cell  estimate  lower  upper
+        0    US    employed     197.7  192.0  203.0
+        1    US  unemployed      16.4    9.0   21.0
     """
     require_confidence(confidence)
     laws, geography = AnswerLaws.of(measurements), measurements.geography

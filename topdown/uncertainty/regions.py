@@ -61,6 +61,14 @@ def region(
     Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that are not there.
 
     Source: docs/margins.md; Fieller 1954 for shares.
+
+    Examples:
+        >>> east = td.region(measurements, {"01001": 1, "02013": 1}, cell="employed")
+        >>> round(east.estimate, 1), east.lower, east.upper
+        (49.4, 44.0, 54.0)
+        >>> share = td.region(measurements, {"01001": 1}, cell="employed", share_of={"01": 1})
+        >>> round(share.estimate, 2)
+        0.25
     """
     return Regions(measurements).region(
         weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence

@@ -46,6 +46,13 @@ class DiscreteLaplace:
 
     Source: Ghosh, Roughgarden, Sundararajan 2009 (geometric mechanism); Canonne, Kamath, Steinke 2020,
     Section 5.
+
+    Examples:
+        >>> law = td.noise.DiscreteLaplace(scale=10)
+        >>> round(law.variance, 2)
+        199.83
+        >>> law.sample(5, td.SeededSource(1))
+        array([  1,  -3, -21,  -7,  22])
     """
 
     fit_for_release: ClassVar[bool] = True
@@ -141,6 +148,11 @@ class DiscreteGaussian:
     2^(46-g)).
 
     Source: Canonne, Kamath, Steinke 2020, Definition 1.
+
+    Examples:
+        >>> law = td.noise.DiscreteGaussian(sigma=3)
+        >>> round(law.variance, 4), round(law.pmf(0), 4)
+        (9.0, 0.133)
     """
 
     fit_for_release: ClassVar[bool] = True

@@ -89,6 +89,11 @@ class NormalizedDiscreteLaplace:
     up to twice epsilon; a `topdown.Plan` takes the scale that keeps it.
 
     Raises ConfigError for a scale that is not positive or passes 2^52, and for what is no set of whole numbers.
+
+    Examples:
+        >>> law = td.noise.NormalizedDiscreteLaplace(location=12, scale=Fraction(3), pieces=((0, 0), (10, None)))
+        >>> law.sample(5, td.SeededSource(1))
+        array([12, 10, 12, 16, 12])
     """
 
     location: IntOrArray = field(repr=False)

@@ -97,6 +97,11 @@ class StatisticPlan:
     that rounding adds less than a thousandth to the sensitivity.
 
     Raises ConfigError for what cannot be meant, BudgetError for an epsilon that is not positive.
+
+    Examples:
+        >>> mean_plan = td.StatisticPlan("mean", ((Fraction(0), Fraction(60)),), records=100, epsilon=Fraction(1))
+        >>> mean_plan.sensitivity, mean_plan.range_
+        (Fraction(3, 5), (Fraction(0, 1), Fraction(60, 1)))
     """
 
     statistic: str

@@ -40,6 +40,11 @@ def linear_bias_bound(values: ArrayLike, constraints: Any, scale: Scale, law: No
         ConfigError: A is no finite matrix, or a value is negative or not finite.
 
     Source: Theorem 4 with Lemma 2.
+
+    Examples:
+        >>> found = td.theory.linear_bias_bound([300.0, 400.0], [[1.0, 1.0]], 10.0)
+        >>> f"{found.bound:.1e}"
+        '1.2e-09'
     """
     matrix = checked_constraints(constraints)
     truth = np.atleast_1d(np.asarray(values, dtype=np.float64))
