@@ -90,7 +90,9 @@ ROW = "\ue000"
 class DataError(TopdownError):
     """The input table cannot be read as counts on a geography.
 
-    ``row``: the row that it is about, counted from 0 in what was given, as the message says where `ROW` stands in it.
+    Args:
+        row: the row that it is about, counted from 0 in what was given, as the message says where `ROW` stands in
+            it.
 
     Examples:
         >>> td.read_ppmf("counties.geojson")

@@ -53,7 +53,8 @@ STATEMENT = (
 class Microdata:
     """What is in ``directory``: its part-*.parquet, how many records, and the schema of their columns.
 
-    ``already_there``: these microdata were there, whole, and nothing was written.
+    Args:
+        already_there: these microdata were there, whole, and nothing was written.
 
     Examples:
         >>> written = td.synthesis.microdata.synthesize("public", "microdata")
@@ -109,15 +110,17 @@ def write_microdata(
     """One record per unit counted in the leaves of ``release``: its GEOID and one column per attribute.
 
     ``schema`` splits cells that are products of attributes (see `Schema.codes`); without one, the only attribute is
-    ``cell``. ``order``: "sorted", by GEOID and then cell, or "shuffled", a uniformly random order from ``source`` (by
-    default operating-system entropy). Files of about ``rows_per_file`` records in row groups of 2^20, all columns
-    strings to a reader and dictionary-encoded on disk; the memory that is used depends on the release and not on how
-    many records it has.
+    ``cell``. Files of about ``rows_per_file`` records in row groups of 2^20, all columns strings to a reader and
+    dictionary-encoded on disk; the memory that is used depends on the release and not on how many records it has.
 
     The directory appears when it is complete, synced, and when its records, read back and tabulated, equal the release.
     An earlier one is replaced only if it is ours, whole and with nothing else in it: it is set aside as ``.NAME.old``
     while the new one takes its name, and then removed. Beside it stay ``.NAME.lock``, an empty file by which of two
     jobs at a time one is refused, and, if a job is killed, ``.NAME.partial`` until the next.
+
+    Args:
+        order: "sorted", by GEOID and then cell, or "shuffled", a uniformly random order from ``source`` (by default
+            operating-system entropy).
 
     Raises `ConfigError` for a schema that does not fit the cells, an unknown order, more records than fit, a directory
     that holds anything but microdata of ours and while another process writes there; `DataError` for too little space,

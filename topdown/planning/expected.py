@@ -137,19 +137,21 @@ def expected_errors(
 ) -> pd.DataFrame:
     """The errors that a release under ``plan`` will have, by level and query: exact standard deviations, and margins.
 
-    ``schema``: of the cells; without it there is one query, "detailed", and errors are those of a cell. ``queries``: by
-    default every one that the plan names at some level. Every query is answered at every level, measured there or not,
-    by least squares over all levels: unbiased, and what the estimates beside a release are. A non-negative projection
-    is biased upwards where counts are small, which a study shows; within bounds the errors are those of unbounded
-    noise. ``upward``: "from LEVEL", of a release whose upward pass starts there: the errors are then those of what it
-    is made from, before x >= 0, and not those of the estimates beside it, which are over all levels.
-
     Columns: ``level, query``; ``units``, nodes of the level, and ``answers`` of each; ``noise_sd, noise_margin``, of a
     measured answer as it is drawn (NaN where it is not measured, 0 where it is exact); ``sd_least, sd, sd_largest``: of
     the level's units and answers the least, the median and the largest standard deviation; ``margin,
     margin_largest``: what the error of the median, and of any one unit, stays within with probability ``confidence``;
     ``law``: by which law (of sums of Laplace noise the longer of two margins, see `Expected.margin`), "not known" where
     there is no margin because the noise is neither Laplace's nor Gaussian. In counts.
+
+    Args:
+        schema: of the cells; without it there is one query, "detailed", and errors are those of a cell.
+        queries: by default every one that the plan names at some level. Every query is answered at every level,
+            measured there or not, by least squares over all levels: unbiased, and what the estimates beside a
+            release are. A non-negative projection is biased upwards where counts are small, which a study shows;
+            within bounds the errors are those of unbounded noise.
+        upward: "from LEVEL", of a release whose upward pass starts there: the errors are then those of what it is
+            made from, before x >= 0, and not those of the estimates beside it, which are over all levels.
 
     Raises `BudgetError` where plan, levels and schema disagree; `ConfigError` for an unknown query, several queries
     without a schema, a confidence that is not between 0 and 1, or an ``upward`` that makes no sense.

@@ -24,9 +24,12 @@ from topdown.workload import DETAILED
 class LaplaceEvent:
     """Laplace noise, discrete or continuous, of exact ``scale`` on counts of L1 sensitivity ``sensitivity``.
 
-    ``columns``: those that a statistic is of, and ``input``, a secret code of its table, which tells nothing of it.
     Costs epsilon = sensitivity / scale (Dwork, McSherry, Nissim, Smith 2006; the discrete law, on the integers or
     on the grid 2^-grid_bits, has the same worst ratio) and rho = epsilon^2 / 2 (Bun, Steinke 2016).
+
+    Args:
+        columns: those that a statistic is of.
+        input: a secret code of its table, which tells nothing of it.
 
     Examples:
         >>> event = td.privacy.LaplaceEvent(level="state", scale=Fraction(10))

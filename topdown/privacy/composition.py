@@ -88,11 +88,14 @@ def optimal_epsilon(epsilons: Sequence[Number], delta: float) -> float:
 class ComposedAccountant:
     """A running account of pure mechanisms in (epsilon, delta), for one unit: what they cost together, and no more.
 
-    ``method``: "optimal", "advanced" or "sum". ``limit``: an epsilon at ``delta`` that must not be passed; None for
-    none. What is published exactly is counted apart, as in every accountant. The methods are for budgets that were
-    fixed beforehand; to stop as one goes along, when the account is full, is what the limit is for under "sum" alone,
-    and what composition with filters (Rogers, Roth, Ullman, Vadhan 2016) would be needed for otherwise: so a limit with
+    What is published exactly is counted apart, as in every accountant. The methods are for budgets that were fixed
+    beforehand; to stop as one goes along, when the account is full, is what the limit is for under "sum" alone, and
+    what composition with filters (Rogers, Roth, Ullman, Vadhan 2016) would be needed for otherwise: so a limit with
     another method takes all events at once.
+
+    Args:
+        method: "optimal", "advanced" or "sum".
+        limit: an epsilon at ``delta`` that must not be passed; None for none.
 
     Examples:
         >>> events = [td.privacy.LaplaceEvent(level="county", query=f"q{k}", scale=Fraction(10)) for k in range(50)]

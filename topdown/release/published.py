@@ -104,9 +104,11 @@ class PublishedRelease:
     def table(self, level: str, query: str) -> pd.DataFrame:
         """The released counts of a query at a level, a row per unit: ``geoid, name`` and a column for every answer.
 
-        ``query``: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the release is
-        of what it is about. Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for
-        an unknown query.
+        Args:
+            query: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the release is
+                of what it is about.
+
+        Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
         """
         return self.release.table(level, query)
 
@@ -122,8 +124,8 @@ def read_release(public: str | Path) -> PublishedRelease:
 
     Examples:
         >>> found = td.read_release("public")
-        >>> found.geography.levels, found.release.to_frame().shape
-        (('nation', 'state', 'county'), (14, 9))
+        >>> found.geography.levels, found.release.to_frame().columns[:6].tolist()
+        (('nation', 'state', 'county'), ['geoid', 'level', 'parent', 'name', 'cell', 'value'])
     """
     folder = Path(public)
     manifest = verify_files(folder)

@@ -20,9 +20,12 @@ def universal_histogram(
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     """Noisy histograms of a tree's layers, made consistent with each other and with an exact ``root``.
 
-    ``layers``: from below the root to the leaves, the k-th of shape (..., branching^k). Gives (upward, consistent): the
-    nodes' estimates from themselves and everything below, and the least-squares estimates whose families add up; both
-    layer by layer. With noise of one variance in all layers these are least squares (Hay et al., Theorem 3).
+    Gives (upward, consistent): the nodes' estimates from themselves and everything below, and the least-squares
+    estimates whose families add up; both layer by layer. With noise of one variance in all layers these are least
+    squares (Hay et al., Theorem 3).
+
+    Args:
+        layers: from below the root to the leaves, the k-th of shape (..., branching^k).
 
     Examples:
         >>> from topdown.research.proportions import universal_histogram

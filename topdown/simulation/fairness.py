@@ -77,8 +77,11 @@ SIZE_EDGES = (10, 100, 1_000, 10_000, 100_000)
 def alpha_fairness(bias: npt.ArrayLike, groups: Any = None) -> float:
     """The smallest alpha for which a mechanism with ``bias`` is alpha-fair: max over pairs of |B_i - B_j|.
 
-    ``bias`` (units,): the bias of every unit, or with ``groups`` (units,) labels, of which the means by group are then
-    compared. In the units of ``bias``; 0 for a single unit.
+    In the units of ``bias``; 0 for a single unit.
+
+    Args:
+        bias: (units,) the bias of every unit, or with ``groups`` (units,) labels, of which the means by group are
+            then compared.
 
     Raises `ConfigError` where there is no unit, a bias is not finite, or the lengths differ.
 
@@ -138,15 +141,19 @@ def by_group(
 ) -> pd.DataFrame:
     """Errors of ``method`` by group of leaves, with Monte Carlo confidence intervals; one row per cell and group.
 
-    ``groups``: a label per leaf, in the geography's order. ``weights``: a number of 0 or more per leaf, by which the
-    means over its group are weighted, such as how many people of a kind live there; all alike where there are none.
-    ``cell``: one cell, by default each. Columns ``cell, group, units, mean_truth``, and ``bias`` (mean of the units'),
-    ``variance`` (mean), ``rmse`` (root of the mean squared error over units and replicates), ``relative_error`` (rmse
-    over the mean true count, NaN where that is 0), each with ``_se``, ``_low``, ``_high``.
+    Columns ``cell, group, units, mean_truth``, and ``bias`` (mean of the units'), ``variance`` (mean), ``rmse``
+    (root of the mean squared error over units and replicates), ``relative_error`` (rmse over the mean true count,
+    NaN where that is 0), each with ``_se``, ``_low``, ``_high``.
 
     A group's bias has its exact standard error where `simulate` followed `GroupMean` of this ``name``, cell, grouping
     and weights; otherwise the units' errors are taken as uncorrelated, which siblings' are not: they add up to their
     parent's error, mostly far less than if they were, and the interval is then too wide.
+
+    Args:
+        groups: a label per leaf, in the geography's order.
+        cell: one cell, by default each.
+        weights: a number of 0 or more per leaf, by which the means over its group are weighted, such as how many
+            people of a kind live there; all alike where there are none.
 
     Raises `ConfigError` for an unknown method or cell, or labels or weights that are not one per leaf.
 
@@ -242,7 +249,10 @@ class LargestGap:
 def largest_gap(groups: pd.DataFrame, statistic: str = "bias") -> LargestGap:
     """alpha-fairness between groups: max over pairs of |B_i - B_j| of ``statistic``, with the pair.
 
-    ``groups``: rows of `by_group` (of one cell) or `decisions_by_group`. Raises `ConfigError` for no rows.
+    Args:
+        groups: rows of `by_group` (of one cell) or `decisions_by_group`.
+
+    Raises `ConfigError` for no rows.
 
     Examples:
         >>> groups = td.fairness.by_group(study, "top-down", ["east", "west", "east", "west"], cell="employed")

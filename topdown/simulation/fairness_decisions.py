@@ -85,9 +85,11 @@ def flip_probability(estimates: npt.ArrayLike, truth: npt.ArrayLike, cutoff: flo
 def fund(table: ErrorTable, method: str, rule: str | Rule) -> pd.DataFrame:
     """Every leaf's part of a fund of one million under ``method``; one row per leaf.
 
-    ``rule``: a `FundShare` (or its label) that the study followed. Columns ``geoid, name, amount`` (on the true
-    counts), ``bias, bias_se, mean_absolute_error, mean_absolute_error_se`` of the amount. Raises `ConfigError` for a
-    rule that was not followed.
+    Columns ``geoid, name, amount`` (on the true counts), ``bias, bias_se, mean_absolute_error,
+    mean_absolute_error_se`` of the amount. Raises `ConfigError` for a rule that was not followed.
+
+    Args:
+        rule: a `FundShare` (or its label) that the study followed.
 
     Examples:
         >>> td.fairness.fund(study, "top-down", td.FundShare("unemployed")).columns.tolist()
@@ -145,9 +147,11 @@ def flipped(table: ErrorTable, method: str, rule: str | Rule) -> Flipped:
 def flips(table: ErrorTable, method: str, rule: str | Rule) -> pd.DataFrame:
     """How often a yes-or-no decision differs from the one on the true counts; one row per unit of its level.
 
-    ``rule``: a `Threshold` (or its label) that the study followed. Columns ``geoid, name, decision`` (True or False on
-    the true counts), ``probability`` that it flips, ``probability_se``. Raises `ConfigError` for a rule that was not
-    followed or has other outcomes.
+    Columns ``geoid, name, decision`` (True or False on the true counts), ``probability`` that it flips,
+    ``probability_se``. Raises `ConfigError` for a rule that was not followed or has other outcomes.
+
+    Args:
+        rule: a `Threshold` (or its label) that the study followed.
 
     Examples:
         >>> td.fairness.flips(study, "top-down", td.Threshold("employed", 30)).columns[:4].tolist()

@@ -100,11 +100,13 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
 def family_pairs(families: pd.DataFrame, pairs: int = 3) -> pd.DataFrame:
     """The ``pairs`` of families of one level and cell that are treated most differently, by variance.
 
-    ``families``: of `by_family`; ranked by predicted variance, or where there is none by that of the same projection on
-    sums alone, or where there is none either by measured. The first row
-    sets the family with the least variance beside the one with the most, the second the next of either, and so on;
-    columns ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with the
-    suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
+    The first row sets the family with the least variance beside the one with the most, the second the next of
+    either, and so on; columns ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured,
+    measured_se`` with the suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
+
+    Args:
+        families: of `by_family`; ranked by predicted variance, or where there is none by that of the same
+            projection on sums alone, or where there is none either by measured.
 
     Examples:
         >>> families = td.fairness.by_family(study, "top-down")

@@ -181,9 +181,12 @@ class ProductNames(Sequence[str]):
 class Schema:
     """The cells of a table as the product of ``attributes``: the last attribute's category changes fastest.
 
-    ``recodes``: named coarsenings of single attributes, by which queries may ask. ``zeros``: what no record can be,
-    anywhere and publicly so. Raises `ConfigError` for no attribute, for two attributes or recodes of one name, for a
-    recode that does not partition its attribute, for a zero of unknown names, and where no cell is left.
+    Args:
+        recodes: named coarsenings of single attributes, by which queries may ask.
+        zeros: what no record can be, anywhere and publicly so.
+
+    Raises `ConfigError` for no attribute, for two attributes or recodes of one name, for a recode that does not
+    partition its attribute, for a zero of unknown names, and where no cell is left.
 
     Examples:
         >>> schema = td.Schema.from_mapping(
@@ -228,8 +231,9 @@ class Schema:
     ) -> Schema:
         """The schema of ``attributes``, name to categories, in the mapping's order.
 
-        ``recodes``: attribute to recode's name to group to the categories in it. ``zeros``: for each, attributes or
-        recodes to the category or categories that do not occur together.
+        Args:
+            recodes: attribute to recode's name to group to the categories in it.
+            zeros: for each, attributes or recodes to the category or categories that do not occur together.
         """
         found = [
             Recode(name, attribute, tuple((group, _listed(members, group)) for group, members in groups.items()))

@@ -70,8 +70,11 @@ class DiscreteLaplace:
     def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
         """Independent exact draws of shape ``size``: int64, or float64 on a grid.
 
-        ``kind``: a narrower integer that holds them, `narrowest` or wider; the numbers are the same. Raises ConfigError
-        for one that does not, OverflowError if a draw does not fit, with probability below 1e-55 at the largest scale.
+        Args:
+            kind: a narrower integer that holds them, `narrowest` or wider; the numbers are the same.
+
+        Raises ConfigError for one that does not, OverflowError if a draw does not fit, with probability below 1e-55 at
+        the largest scale.
         """
         scale = self.scale * (1 << self.grid_bits)
         of = _checked_kind(kind, self.narrowest)
@@ -187,9 +190,11 @@ class DiscreteGaussian:
     def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
         """Independent exact draws of shape ``size``: int64, or float64 on a grid.
 
-        ``kind``: a narrower integer that holds them, `narrowest` or wider; the numbers are the same. Raises ConfigError
-        for one that does not, OverflowError if a draw does not fit, with probability below 1e-3000 at the largest
-        sigma.
+        Args:
+            kind: a narrower integer that holds them, `narrowest` or wider; the numbers are the same.
+
+        Raises ConfigError for one that does not, OverflowError if a draw does not fit, with probability below 1e-3000
+        at the largest sigma.
         """
         sigma2 = self.sigma2 * (1 << 2 * self.grid_bits)
         of = _checked_kind(kind, self.narrowest)

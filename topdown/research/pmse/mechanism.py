@@ -40,8 +40,9 @@ _STUMP = OptimalTree(1)
 class ExpectedPMSE:
     """The quality of parameters: the mean pMSE of ``sets`` synthetic data sets of as many records as the original.
 
-    ``classifier``: `OptimalTree` (depth 1 or 2), for which a sensitivity is proven, or `CART`, for which none is.
-    ``bound``: the sensitivity that is charged, "exact", 1/(2 (n + 1)), or "paper", 1/n.
+    Args:
+        classifier: `OptimalTree` (depth 1 or 2), for which a sensitivity is proven, or `CART`, for which none is.
+        bound: the sensitivity that is charged, "exact", 1/(2 (n + 1)), or "paper", 1/n.
 
     Examples:
         >>> quality = td.synthesis.mechanism.ExpectedPMSE(sets=2)
@@ -92,8 +93,10 @@ class Candidates:
 class Synthesis:
     """What the mechanism released: per release the ``parameters`` and one synthetic data set in ``data``.
 
-    ``events``: what it cost, for an accountant; empty where there is no guarantee. ``guarantee``: the same in words.
-    ``fit_for_release``: whether the draw was exact, from operating-system entropy, and the guarantee holds.
+    Args:
+        events: what it cost, for an accountant; empty where there is no guarantee.
+        guarantee: the same in words.
+        fit_for_release: whether the draw was exact, from operating-system entropy, and the guarantee holds.
 
     Examples:
         >>> generator = td.synthesis.generators.GaussianRegressions(columns=2)

@@ -34,12 +34,15 @@ RARE = 0.00135
 class PMSE:
     """``value`` = (1/N) sum (p_i - c)^2, c the synthetic share of the N records; in [0, c (1 - c)], at most 1/4.
 
-    ``null_expectation`` and ``null_deviation``: mean and standard deviation for two samples of one law, and where they
-    come from (``null``: "partition", "independent", "fitted" or "permutation"; None where it was not asked for);
-    ``null_standard_error``: of the mean, 0 where it is a formula. ``copies``: the share of synthetic records that equal
-    an original record in every column. ``contributions``: one row per part of the classifier's partition with
-    ``part, records, synthetic, contribution``, the largest first; empty for a regression. What compares with original
-    records is as confidential as they are.
+    ``null_expectation`` and ``null_deviation``: mean and standard deviation for two samples of one law, and where
+    they come from (``null``: "partition", "independent", "fitted" or "permutation"; None where it was not asked
+    for). What compares with original records is as confidential as they are.
+
+    Args:
+        null_standard_error: of the mean, 0 where it is a formula.
+        copies: the share of synthetic records that equal an original record in every column.
+        contributions: one row per part of the classifier's partition with ``part, records, synthetic,
+            contribution``, the largest first; empty for a regression.
 
     Examples:
         >>> found = td.synthesis.pmse.pmse_of_counts([50, 30, 20], [45, 35, 20])
@@ -115,10 +118,13 @@ def pmse(
     """The mean squared deviation of a classifier's probabilities that records are synthetic (Algorithm 1).
 
     ``original`` and ``synthetic``: frames, Arrow tables, mappings or arrays with the same columns, continuous and
-    categorical. ``classifier``: `CART`, `Logistic`, `Cells`, `OptimalTree`, or "cart", "logistic", "cells" with their
-    defaults. ``null``: "auto" takes the formula where there is one and permutes labels otherwise; "independent" and
-    "fitted" are the two formulas for a regression (synthetic data drawn apart from the original, or from the model
-    fitted to it); "permutation" refits on ``permutations`` shuffles of the labels; None leaves it out.
+    categorical.
+
+    Args:
+        classifier: `CART`, `Logistic`, `Cells`, `OptimalTree`, or "cart", "logistic", "cells" with their defaults.
+        null: "auto" takes the formula where there is one and permutes labels otherwise; "independent" and "fitted"
+            are the two formulas for a regression (synthetic data drawn apart from the original, or from the model
+            fitted to it); "permutation" refits on ``permutations`` shuffles of the labels; None leaves it out.
 
     Raises `DataError` where the data sets cannot be compared, `ConfigError` for an unknown classifier or null.
 
@@ -151,8 +157,11 @@ def pmse_of_counts(original: npt.ArrayLike, synthetic: npt.ArrayLike, parts: Seq
     """The pMSE between the records that two tables of counts stand for, every cell being a part; no record is made.
 
     ``original`` and ``synthetic``: whole, non-negative counts of one shape, such as the true and the released ones
-    (leaves x cells). ``parts``: names of the cells, row by row. Cells that are empty in both tables do not count. The
-    null is that of a fixed partition. Raises `DataError` for counts that are no such tables.
+    (leaves x cells). Cells that are empty in both tables do not count. The null is that of a fixed partition.
+    Raises `DataError` for counts that are no such tables.
+
+    Args:
+        parts: names of the cells, row by row.
 
     Examples:
         >>> round(td.synthesis.pmse.pmse_of_counts([50, 30, 20], [45, 35, 20]).value, 5)

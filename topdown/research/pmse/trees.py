@@ -44,8 +44,11 @@ class OptimalTree:
     feature and the lowest threshold. A node whose records no cut divides stays a leaf. A category is split off one
     against the rest.
 
-    ``resolution``: a public number, of which the thresholds of continuous features are then whole multiples; it makes K
-    small, and depth 2 quick, for any number of records. The family of trees stays fixed, so that the sensitivity holds.
+    The family of trees stays fixed, so that the sensitivity holds.
+
+    Args:
+        resolution: a public number, of which the thresholds of continuous features are then whole multiples; it
+            makes K small, and depth 2 quick, for any number of records.
 
     Examples:
         >>> tree = td.synthesis.trees.OptimalTree(depth=1)

@@ -39,9 +39,12 @@ RECORD_BITS = 20
 class MeasuredStatistic:
     """A protected statistic: ``value``, an exact multiple of 2^-grid_bits within ``lower`` and ``upper``.
 
-    ``scale``: of the noise, in the units of the statistic. ``sensitivity``: how far one record moves the statistic on
-    the grid. ``records``: n, public. ``event``: the fact for an accountant or a ledger. ``fit_for_release``: whether
-    the random bits were.
+    Args:
+        scale: of the noise, in the units of the statistic.
+        sensitivity: how far one record moves the statistic on the grid.
+        records: n, public.
+        event: the fact for an accountant or a ledger.
+        fit_for_release: whether the random bits were.
 
     Examples:
         >>> mean_plan = td.StatisticPlan("mean", ((Fraction(0), Fraction(60)),), records=100, epsilon=Fraction(1))
@@ -88,10 +91,12 @@ def measure_statistic(
 ) -> MeasuredStatistic:
     """The statistic of ``values`` (n,) or (n, columns), protected as ``plan`` says, drawn exactly within its bounds.
 
-    Values beyond their bounds are clipped. ``source``: by default the operating system's entropy; what a seeded one
-    draws is not fit for release; a key draws the same again of the same values, plan and names of ``columns``, and
-    independently of any others. Raises `CountsError` for values that are no numbers, or not as many as the plan has
-    records.
+    Values beyond their bounds are clipped. Raises `CountsError` for values that are no numbers, or not as many as
+    the plan has records.
+
+    Args:
+        source: by default the operating system's entropy; what a seeded one draws is not fit for release; a key
+            draws the same again of the same values, plan and names of ``columns``, and independently of any others.
 
     Examples:
         >>> mean_plan = td.StatisticPlan("mean", ((Fraction(0), Fraction(60)),), records=100, epsilon=Fraction(1))

@@ -91,10 +91,15 @@ BOUNDING = ("boundary-inflated", "truncated")
 class StatisticPlan:
     """What a statistic will cost, and how its noise is drawn, from public facts alone.
 
-    ``statistic``: "mean", "variance" or "covariance". ``bounds``: (lower, upper) of every column. ``records``: n.
-    ``epsilon``: the budget. ``bounding``: "boundary-inflated" (clipped, at scale sensitivity/epsilon) or "truncated"
-    (the smallest scale that keeps epsilon). ``grid_bits``: the release is a multiple of 2^-grid_bits; None: so many
-    that rounding adds less than a thousandth to the sensitivity.
+    Args:
+        statistic: "mean", "variance" or "covariance".
+        bounds: (lower, upper) of every column.
+        records: n.
+        epsilon: the budget.
+        bounding: "boundary-inflated" (clipped, at scale sensitivity/epsilon) or "truncated" (the smallest scale
+            that keeps epsilon).
+        grid_bits: the release is a multiple of 2^-grid_bits; None: so many that rounding adds less than a
+            thousandth to the sensitivity.
 
     Raises ConfigError for what cannot be meant, BudgetError for an epsilon that is not positive.
 
