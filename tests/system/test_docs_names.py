@@ -133,6 +133,13 @@ def test_every_python_name_is_there(path: Path) -> None:
     assert {name for name in python_names(text_of(path)) - files if not is_there(name)} == set()
 
 
+def test_every_public_name_is_in_the_table_of_the_api() -> None:
+    page = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
+    table = set(re.findall(r"`([\w.]+)`", "\n".join(line for line in page.splitlines() if line.startswith("| ["))))
+    assert [name for name in td.__all__ if not {name, f"td.{name}"} & table and name != "__version__"] == []
+    assert [name for name in table if not is_there(f"td.{name.removeprefix('td.')}")] == []
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 FOLDERS = ("benchmarks", "data", "docs", "pipelines", "tests", "topdown", ".ci")
