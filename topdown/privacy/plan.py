@@ -14,9 +14,9 @@ from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import Law
 from topdown.privacy.accounting import Event, ExactEvent, PureEvent
 from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
+from topdown.privacy.budget_numbers import Number
 from topdown.privacy.guarantees import Guarantee, guarantee
 from topdown.privacy.mechanism import EPSILON, GEOMETRIC, MECHANISMS, Mechanism
-from topdown.privacy.numbers import Number
 from topdown.privacy.plan_inputs import invariant_queries, level_names, require_no_share, total_budget
 from topdown.privacy.plan_record import arguments_of, record_of
 from topdown.privacy.shares import Shares
