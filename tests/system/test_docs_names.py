@@ -150,7 +150,8 @@ def files_named(text: str) -> set[str]:
     rooms = "|".join(path.name for path in (REPOSITORY / "topdown").iterdir() if path.is_dir())
     code = "\n".join(re.findall(r"`[^`\n]+`", text))
     found = re.findall(rf"(?<![\w./])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./\-]*\w)(?![\w*])", code)
-    return {*found, *re.findall(rf"(?<![\w./])((?:{rooms})/(?:[\w./]*\.py\b|(?=`)))", code)}
+    found += re.findall(rf"(?<![\w./])((?:{rooms})/(?:[\w./]*\.py\b|(?=`)))", code)
+    return {name for name in found if "NAME" not in name}
 
 
 def exists(name: str) -> bool:

@@ -57,12 +57,8 @@ def read_noisy_measurements(
 ) -> NoisyMeasurements:
     """The noisy measurement files in the folder ``root``: geography, measurements and limits.
 
-    ``root``: the folder that holds the product's (such as US_Person_PL_PROD), or that one itself. ``product``: one of
-    `topdown.census.layouts.noisy_layout.PRODUCTS`. ``state``: two digits; three, as the files have them, for its AIAN
-    part ("144") or the rest ("044") alone; without, the nation. ``levels``: us, state, county, tract, block group and
-    block, from the first down and none left out; by default all from the state (or the nation) down. Units have the
-    spine's codes; a block's last 16 characters are its GEOID with the block group twice, and the names of states,
-    counties and blocks are GEOIDs. A state of two parts has a level "whole state" above them.
+    Units have the spine's codes; a block's last 16 characters are its GEOID with the block group twice, and the
+    names of states, counties and blocks are GEOIDs. A state of two parts has a level "whole state" above them.
 
     Values are whole numbers as they were drawn, negative ones too, variances those of the rows; 0 where a
     constraint says what the answer is, inf where a unit was not measured. Where all variances are those of a
@@ -70,7 +66,7 @@ def read_noisy_measurements(
 
     Args:
         root: the folder that holds the product's (such as US_Person_PL_PROD), or that one itself.
-        product: one of `topdown.tables.noisy_measurements.PRODUCTS`.
+        product: one of `topdown.census.layouts.noisy_layout.PRODUCTS`.
         state: two digits; three, as the files have them, for its AIAN part ("144") or the rest ("044") alone;
             without, the nation.
         levels: us, state, county, tract, block group and block, from the first down and none left out; by default

@@ -132,7 +132,13 @@ class Flipped:
 
 
 def flipped(table: ErrorTable, method: str, rule: str | Decision) -> Flipped:
-    """How many decisions of a `Threshold` (or its label) flip. Raises `ConfigError` as `flips` does."""
+    """How many decisions of a `Threshold` (or its label) flip. Raises `ConfigError` as `flips` does.
+
+    Examples:
+        >>> found = td.fairness.flipped(study, "top-down", td.Threshold("employed", 30))
+        >>> round(found.all.value - found.lost.value - found.gained.value, 9)
+        0.0
+    """
     _yes_or_no(table, method, rule)
     found = _followed(table, method, rule, table.rule_totals)
     return Flipped(*(Amount(found[name], found[f"{name}_se"]) for name in ("moved", "lost", "gained")))
