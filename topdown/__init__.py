@@ -10,6 +10,7 @@ from topdown import additions
 if TYPE_CHECKING:
     from topdown import errors, noise, privacy, synthesis
     from topdown.analysis.geoparquet import write_geoparquet
+    from topdown.analysis.ranks import rank
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
@@ -95,6 +96,7 @@ __all__ = [
     "project",
     "project_linear",
     "project_whole",
+    "rank",
     "read_noisy_measurements",
     "read_pl94",
     "read_ppmf",
@@ -163,6 +165,7 @@ _HOMES = {
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",
     "project_whole": "topdown.release.making",
+    "rank": "topdown.analysis.ranks",
     "read_noisy_measurements": "topdown.release.noisy_read",
     "read_pl94": "topdown.confidential.pl94",
     "read_ppmf": "topdown.confidential.ppmf",

@@ -54,6 +54,7 @@ def test_every_column_of_every_table_is_in_the_codebook_for_programs(
     package = json.loads((public / "datapackage.json").read_text(encoding="utf-8"))
     there = {path.relative_to(public).as_posix() for path in public.rglob("*") if path.is_file()}
     tables = there - {
+        "METHODS.md",
         "README.md",
         "datapackage.json",
         "croissant.json",
@@ -78,14 +79,14 @@ def test_every_column_of_every_table_is_in_the_codebook_for_programs(
         assert set(one["schema"]["primaryKey"]) <= set(names)
         table = pq.read_table(path.with_suffix(".parquet")).to_pandas()
         assert not table.duplicated(one["schema"]["primaryKey"]).any()
-        text = (public / "README.md").read_text(encoding="utf-8")
+        text = (public / "METHODS.md").read_text(encoding="utf-8")
         assert f"| `{one['path']}` |" in text
         if "wide" in path.name:
             assert fields["adults"]["unit"] == fields["total"]["unit"] == "count"
 
 
 def test_the_codebook_in_words_says_what_is_protected_and_how_much_noise_there_is(public: Path) -> None:
-    text = (public / "README.md").read_text(encoding="utf-8")
+    text = (public / "METHODS.md").read_text(encoding="utf-8")
     plan = td.Plan(epsilon=1, shares={"nation": "1/5", "state": "3/10", "county": "1/2"})
     for level in ("nation", "state", "county"):
         assert f"| {level} | detailed | geometric, scale {plan.scale(level)} | {plan.variance(level):.6g} |" in text
@@ -98,7 +99,7 @@ def test_a_title_and_names_are_text_and_no_markup(tmp_path: Path, frame: pd.Data
     frame.rename(columns={"adults": "a|b<script>"}).to_csv(tmp_path / "table.csv", index=False)
     text = RUN_TOML.replace('"adults"', '"a|b<script>"').replace('"toy"', '"<img src=x> *b*"')
     (tmp_path / "run.toml").write_text(text + "[output]\nwide = true\n")
-    book = (pipeline.run(load_config(tmp_path / "run.toml")).public / "README.md").read_text()
+    book = (pipeline.run(load_config(tmp_path / "run.toml")).public / "METHODS.md").read_text()
     assert "# \\<img src=x\\> \\*b\\*" in book
     assert "<script>" not in book
 
@@ -251,7 +252,7 @@ def test_the_margins_are_those_of_the_measurements_and_the_release(public: Path)
     said = found.manifest["margins"]
     assert said["confidence"] == 0.9
     assert len(said["rule"]) == 5
-    words = (public / "README.md").read_text()
+    words = (public / "METHODS.md").read_text()
     assert "## Margins of error" in words
     assert said["statement"] in words
 

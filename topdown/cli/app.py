@@ -21,6 +21,7 @@ from topdown.cli.init import init
 from topdown.cli.plan import plan
 from topdown.cli.project import project
 from topdown.cli.query import query
+from topdown.cli.rank import rank
 from topdown.cli.run import run
 from topdown.cli.schema import schema
 from topdown.cli.statistic import statistic
@@ -68,6 +69,7 @@ for command in (
     plan,
     verify,
     query,
+    rank,
     aggregate,
     export,
     schema,

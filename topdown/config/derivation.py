@@ -90,6 +90,8 @@ class Output(Section):
     output.tables and "cells" (of release.* and estimates.*). What is left out of the two is all. At other levels the
     columns are empty, other tables have none, and neither takes time. `td.margins` and `topdown query` tell all of them
     from the measurements, whatever is written."""
+    language: Literal["en", "fr", "es", "pt"] = "en"
+    """The language of README.md: English, French, Spanish or Portuguese."""
     style: Literal["plain", "acs"] = "plain"
     """"acs": write the release, as the form "acs" of output.exports, in the columns of the American Community Survey
     too, with margins of error at 90 %."""
@@ -213,6 +215,7 @@ class DerivationConfig(Section):
                 "output.tables",
                 "output.exports",
                 "output.style",
+                "output.language",
                 "exports",
             ),
             "how likely the margins of error beside the numbers hold, and which are written": (

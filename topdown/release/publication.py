@@ -33,7 +33,7 @@ from topdown.release.answer_files import (
     table_counts,
 )
 from topdown.release.catalogue import CROISSANT, CSVW, DCAT, croissant, csvw, dcat
-from topdown.release.codebook import DATAPACKAGE, README, data_package, in_words, own_tables
+from topdown.release.codebook import data_package, in_words, own_tables
 from topdown.release.layouts import EVERY_CELL, wide_batches
 from topdown.release.manifest import (
     MANIFEST,
@@ -55,6 +55,7 @@ from topdown.release.partition import (
     nodes_of_files,
     whole_tables,
 )
+from topdown.release.readme import DATAPACKAGE, METHODS, README, in_plain_words
 from topdown.release.whole_counts import Release
 from topdown.tables.count_reliability import Reliability, reliability_of
 from topdown.tables.geography_table import geography_batches
@@ -237,8 +238,9 @@ def write_books(staging: Path, written: Mapping[str, Path], about: Description, 
     known = dict(zip(written, map_ordered(described_file, list(written.values()), executor), strict=True))
     write_json(staging / DCAT, dcat(package["title"], package, known, about.statement, levels, catalogue))
     write_json(staging / CROISSANT, croissant(package["title"], package, known, about.statement, catalogue))
-    write_text(staging / README, in_words(about, whole, own))
-    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, CROISSANT, README)}
+    write_text(staging / METHODS, in_words(about, whole, own))
+    write_text(staging / README, in_plain_words(about, whole))
+    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, CROISSANT, METHODS, README)}
     write_json(staging / MANIFEST, describe_release(about, {**known, **books}))
 
 
