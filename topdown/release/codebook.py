@@ -264,7 +264,8 @@ def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
     lines += [f"**{plain(notice)}**\n" for notice in about.origin.notices]
     lines += [
         "What every column of the release means, how its margins of error are made, and the law of its noise; "
-        f"`{README}` says in plain words what it is. Rows go by level from the root and, among siblings, by GEOID, which is text.",
+        f"`{README}` says in plain words what it is. Rows go by level from the root and, among siblings, by GEOID, "
+        "which is text.",
         "",
         "| file | what |",
         "|---|---|",
