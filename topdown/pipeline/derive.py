@@ -98,7 +98,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             give_back()
 
         def second_solutions() -> dict[str, CrossCheck]:
-            with stages.stage("solving again by cvxpy"):
+            with stages.stage("waiting for the second solution by cvxpy"):
                 return made.again.result()
 
         about = Description(
