@@ -46,7 +46,7 @@ def query(
     if minus is not None and is_release(Path(minus)):
         if minus_release is not None:
             raise ConfigError("--minus and --minus-release both name a release; give one")
-        minus, minus_release = None, Path(minus)
+        minus_release, minus = Path(minus), None
     found = query_release(
         public,
         units=units.split(",") if units else (),

@@ -67,12 +67,11 @@ def region(
     Source: docs/margins.md; Fieller 1954 for shares.
     """
     regions = Regions(measurements)
-    asked = {"query": query, "cell": cell, "minus": minus, "confidence": confidence}
     if before is None:
-        return regions.region(weights, share_of=share_of, **asked)
+        return regions.region(weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence)
     if share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
-    return regions.change(Regions(before), weights, **asked)
+    return regions.change(Regions(before), weights, query=query, cell=cell, minus=minus, confidence=confidence)
 
 
 class Part(NamedTuple):
