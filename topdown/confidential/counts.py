@@ -21,7 +21,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.presets import preset as preset_of
-from topdown.tables.ppmf import BLOCK, file_of_columns, file_of_schema, records
+from topdown.tables.ppmf import BLOCK, file_of_columns, file_of_schema, names_there, records
 from topdown.tables.readers import read_table, require_file, separated, table_batches, table_columns
 from topdown.wording import listed, shown, shown_path
 from topdown.workload import Query, Schema
@@ -305,14 +305,15 @@ def held_of_microdata(frame: Any, geography: Geography, preset: str) -> tuple[In
         raise ConfigError(
             f"preset {shown(preset)} has no privacy-protected microdata file of its schema; name the columns"
         )
-    wanted = [name for name in file.columns if name != "EPNUM"]
     what = shown_path(frame) if isinstance(frame, str | Path) else "the records"
     if isinstance(frame, str | Path):
         path = require_file(frame)
         form = separated(path)
-        file_of_columns(table_columns(path, form), what)
-        batches: Iterator[pa.RecordBatch] = table_batches(path, wanted, form=form, kept=False)
+        columns = table_columns(path, form)
+        file_of_columns(columns, what)
+        batches: Iterator[pa.RecordBatch] = table_batches(path, names_there(file, columns), form=form, kept=False)
     else:
-        batches = batches_of_frame(frame, wanted)
+        named = getattr(frame, "column_names", None) or getattr(frame, "columns", ())
+        batches = batches_of_frame(frame, names_there(file, list(named)))
     counted = count_records(records(file, batches, what), geography, geoid=[BLOCK], cells=schema.cells(), schema=schema)
     return counted, schema
