@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from topdown.release.verified import verify_release
     from topdown.release.whole_counts import Release
     from topdown.research import theory
-    from topdown.research.plausible_tables import PlausibleTables, plausible_tables
     from topdown.research.statistic.measured_statistic import MeasuredStatistic, measure_statistic
     from topdown.research.statistic.statistic_plan import StatisticPlan
     from topdown.simulation import fairness
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from topdown.simulation.simulate import simulate
     from topdown.tables.noisy_measurements import tabulation_units
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.plausible_tables import PlausibleTables, plausible_tables
     from topdown.uncertainty.regions import region
     from topdown.uncertainty.sum_intervals import Region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
@@ -143,7 +143,7 @@ _HOMES = {
     "Measurements": "topdown.measurements.measurements",
     "NoisyMeasurements": "topdown.release.noisy_read",
     "Plan": "topdown.privacy.plan",
-    "PlausibleTables": "topdown.research.plausible_tables",
+    "PlausibleTables": "topdown.uncertainty.plausible_tables",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -160,7 +160,7 @@ _HOMES = {
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.research.statistic.measured_statistic",
-    "plausible_tables": "topdown.research.plausible_tables",
+    "plausible_tables": "topdown.uncertainty.plausible_tables",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear",

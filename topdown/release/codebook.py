@@ -22,7 +22,7 @@ from topdown.release.answer_files import paths_of
 from topdown.release.known_variances import measured_queries
 from topdown.release.layouts import WITH_RECORDS
 from topdown.release.manifest import Description
-from topdown.release.partition import WIDE, WIDE_CSV
+from topdown.release.partition import REPLICATES, REPLICATES_CSV, WIDE, WIDE_CSV
 from topdown.release.readme import METHODS, README, plain
 from topdown.tables.parquet_folder import parts_of
 from topdown.tables.spreadsheet import as_csv_names, from_csv_text
@@ -132,6 +132,8 @@ def own_tables(about: Description) -> Own:
     found = dict(_with_records(about.schema) if about.layout is WITH_RECORDS else {})
     if about.config.output.wide:
         found |= _wide(wide_table(about.measurements.cells, about.schema, about.tables))
+    if about.config.output.replicates:
+        found |= _replicates(about.config.output.replicates)
     for table in about.tables:
         found |= _counted_table(table)
         if about.reach is not None:
@@ -158,6 +160,18 @@ def _wide(table: AnswerTable) -> Own:
         for end, called in zip(MARGIN_ENDS, margin_names(name), strict=True):
             columns[called] = f"of {name!r}: {_MARGINS[end][0]}", _COUNT
     return {name: Described(FILES[name], columns) for name in (WIDE, WIDE_CSV)}
+
+
+def _replicates(number: int) -> Own:
+    """What the columns of the replicates are."""
+    said = "a whole table that is plausible given the measurements, adding up; not a margin of error, and no release"
+    columns: dict[str, tuple[str, str | None]] = {f"rep{k}": (said, _COUNT) for k in range(1, number + 1)}
+    columns["value"] = _VALUES["release"]
+    title = "Whole tables drawn around the estimates, a column each, for what no formula has an interval for."
+    return {
+        REPLICATES: Described(title, columns),
+        REPLICATES_CSV: Described(f"{REPLICATES} as text.", columns),
+    }
 
 
 def _counted_table(table: AnswerTable) -> Own:
