@@ -37,9 +37,9 @@ def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
 def _geography(path: Path) -> Geography:
     """The geography of the blocks that have a record."""
     form = separated(path)
-    columns = table_columns(path, form)
-    file = file_of_columns(columns, shown_path(path))
-    batches = table_batches(path, names_there(file, columns), form=form, kept=False)
+    named = table_columns(path, form)
+    file = file_of_columns(named, shown_path(path))
+    batches = table_batches(path, names_there(file, named), form=form, kept=False)
     found: pa.Array = pa.array([], pa.string())
     for batch in records(file, batches, shown_path(path)):
         found = pc.unique(pa.concat_arrays([found, pc.unique(batch[BLOCK])]))
