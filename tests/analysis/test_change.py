@@ -14,7 +14,7 @@ from support.places import RUN_TOML, SEVERAL_TOML, Command
 from topdown.config import load_config, load_project
 from topdown.errors import ConfigError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.project import project_measurements
+from topdown.pipeline.project_measurements import project_measurements
 
 
 def released(folder: Path, frame: pd.DataFrame, text: str = RUN_TOML) -> Path:

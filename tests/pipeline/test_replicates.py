@@ -16,7 +16,7 @@ from support.places import RUN_TOML, SEVERAL_TOML
 from topdown.config import load_config, load_project
 from topdown.errors import ConfigError, TopdownError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.project import project_measurements
+from topdown.pipeline.project_measurements import project_measurements
 
 ASKED = RUN_TOML + "[output]\nreplicates = 6\n"
 REPLICATES = [f"rep{k}" for k in range(1, 7)]

@@ -13,9 +13,9 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.noise.randomness import Source, read_exactly
-from topdown.privacy.only_child import groups, law_of, levels_taken, variances
 from topdown.privacy.plan import Plan
-from topdown.projection.equality import least_squares
+from topdown.privacy.single_child_units import groups, law_of, levels_taken, variances
+from topdown.projection.cells.equality import least_squares
 from topdown.projection.solver_inputs import stated
 from topdown.tables.tidy import tidy_batches, to_frame
 from topdown.uncertainty.laws.error_law import reach_of
