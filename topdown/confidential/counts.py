@@ -313,7 +313,7 @@ def held_of_microdata(frame: Any, geography: Geography, preset: str) -> tuple[In
         file_of_columns(columns, what)
         batches: Iterator[pa.RecordBatch] = table_batches(path, names_there(file, columns), form=form, kept=False)
     else:
-        named = [*(getattr(frame, "column_names", None) or getattr(frame, "columns", None) or ())]
+        named = [str(name) for name in getattr(frame, "column_names", getattr(frame, "columns", ()))]
         batches = batches_of_frame(frame, names_there(file, named))
     counted = count_records(records(file, batches, what), geography, geoid=[BLOCK], cells=schema.cells(), schema=schema)
     return counted, schema
