@@ -16,6 +16,7 @@ from topdown.uncertainty.interval import interval
 from topdown.uncertainty.laws.error_law import Shape
 
 UNDETERMINED = "undetermined: every share from 0 to 1 is within the margin"
+OF_ITSELF = "the part is the whole: its share is 1 whatever the counts are"
 _SHARES = 2001
 _LAWS_OF_SHARES = 9
 _NEAR = 12.0
@@ -25,6 +26,10 @@ _ROUNDING = 1e-9
 class Region(NamedTuple):
     """A number with its margin: the unbiased ``estimate``, its standard deviation ``sd``, ``lower`` and ``upper``, and
     in words what has to be known of it (``note``, empty where nothing has).
+
+    Examples:
+        >>> td.region(measurements, {"01": 1}, cell="unemployed", minus={"02": 1})._fields
+        ('estimate', 'sd', 'lower', 'upper', 'note')
     """
 
     estimate: float

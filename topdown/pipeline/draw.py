@@ -14,7 +14,7 @@ from pathlib import Path
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
-from topdown.errors import BudgetError, ConfigError
+from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
@@ -33,7 +33,7 @@ from topdown.pipeline.parts.part_cut import cut
 from topdown.pipeline.parts.part_gather import cut_is_whole
 from topdown.pipeline.parts.part_job import Record
 from topdown.pipeline.parts.part_plan import (
-    Cut,
+    CutTree,
     folder_of,
     record_of,
     renewed,
@@ -54,6 +54,7 @@ from topdown.release.manifest import Origin
 from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_geography
 from topdown.tables.readers import changed
+from topdown.uncertainty.plausible_tables import require_plausible
 from topdown.wording import joined, shown
 from topdown.workload import Query
 
@@ -96,7 +97,7 @@ def draw(
     *,
     workers: int | None = None,
     part_size: int | None = None,
-) -> Drawn | Cut | None:
+) -> Drawn | CutTree | None:
     """The measurements of the release that is written to ``directory``; None where it was written before.
 
     Of a release in parts, which a large one is, or one with a ``part_size`` (leaves of a part), the tree is cut, and
@@ -139,7 +140,7 @@ def draw(
         with stages.stage("cutting the tree"):
             record = cut(counts, record, folder, begun.key, stages.count)
         del prepared, counts  # With it go the counts, whose memory is wanted.
-        return Cut(folder, record, journal, begun, geography, units, notices)
+        return CutTree(folder, record, journal, begun, geography, units, notices)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
@@ -152,7 +153,7 @@ def draw(
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
 
 
-def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> Cut | None:
+def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> CutTree | None:
     """A release in parts that was cut and is not finished: its table need not be read again.
 
     None where there is none, or where what was cut, or the input, is not what it was: it is then read, and judged.
@@ -178,7 +179,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     record = renewed(record, config)
     record.write(folder)
     notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
-    return Cut(folder, record, journal, begun, geography, units, notices)
+    return CutTree(folder, record, journal, begun, geography, units, notices)
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:
@@ -209,6 +210,8 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             require_parts(config, plan, geography.levels)
         none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
         require_exportable(config, geography, counts.schema, none)
+        if config.output.replicates:
+            _require_replicable(config, geography, plan)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
             require_kept(counts, limits)
@@ -321,3 +324,13 @@ def notices_of(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapp
             "than what is stated here."
         )
     return tuple(found)
+
+
+def _require_replicable(config: RunConfig, geography: Geography, plan: Plan) -> None:
+    """Refuse replicates that cannot be drawn. Raises `ConfigError` and `DataError` naming the setting."""
+    if config.bounds is not None:
+        raise ConfigError("output.replicates: whole tables are drawn without [bounds]; leave one of the two out")
+    try:
+        require_plausible(geography, plan)
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"output.replicates: {error}") from None

@@ -23,8 +23,13 @@ IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question: is ``feature`` at most ``threshold``?"""
+class Cut:
+    """A question: is ``feature`` at most ``threshold``?
+
+    Examples:
+        >>> td.synthesis.trees.Cut(feature=0, threshold=2.5).threshold
+        2.5
+    """
 
     feature: int
     threshold: float
@@ -39,8 +44,17 @@ class OptimalTree:
     feature and the lowest threshold. A node whose records no cut divides stays a leaf. A category is split off one
     against the rest.
 
-    ``resolution``: a public number, of which the thresholds of continuous features are then whole multiples; it makes K
-    small, and depth 2 quick, for any number of records. The family of trees stays fixed, so that the sensitivity holds.
+    The family of trees stays fixed, so that the sensitivity holds.
+
+    Args:
+        resolution: a public number, of which the thresholds of continuous features are then whole multiples; it
+            makes K small, and depth 2 quick, for any number of records.
+
+    Examples:
+        >>> tree = td.synthesis.trees.OptimalTree(depth=1)
+        >>> original, synthetic = np.array([[1.0], [2.0], [3.0]]), np.array([[2.0], [3.0], [4.0]])
+        >>> round(td.synthesis.pmse.pmse(original, synthetic, tree, null=None).value, 4)
+        0.05
     """
 
     depth: int = 1
@@ -69,10 +83,16 @@ class OptimalTree:
 
 def optimal_partition(
     matrix: FloatArray, labels: IntArray, depth: int
-) -> tuple[IntArray, list[list[tuple[Question, bool]]]]:
+) -> tuple[IntArray, list[list[tuple[Cut, bool]]]]:
     """(leaf of every row, by leaf the questions that lead to it and whether the answer is no).
 
     ``matrix`` (rows x features), ``labels`` 0 or 1.
+
+    Examples:
+        >>> matrix, labels = np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([0, 0, 1, 1])
+        >>> leaf, paths = td.synthesis.trees.optimal_partition(matrix, labels, 1)
+        >>> leaf
+        array([0, 0, 1, 1])
     """
     share = float(labels.mean())
     labels = labels.astype(np.int64)
@@ -86,7 +106,7 @@ def optimal_partition(
     if depth == 1:
         return above.astype(np.int64), [[(root, False)], [(root, True)]]
     leaf = np.zeros(len(labels), dtype=np.int64)
-    paths: list[list[tuple[Question, bool]]] = []
+    paths: list[list[tuple[Cut, bool]]] = []
     for side in (False, True):
         rows = np.flatnonzero(above == side)
         part = [np.unique(column, return_inverse=True) for column in matrix[rows].T]
@@ -106,7 +126,7 @@ def _gain(rows: npt.NDArray[Any], synthetic: npt.NDArray[Any], share: float) -> 
     return found
 
 
-def _best_stump(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Question | None:
+def _best_stump(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Cut | None:
     """The one cut of greatest pMSE; None where no feature has two values."""
     total, synthetic = len(labels), float(labels.sum())
     best, cut = -1.0, None
@@ -118,7 +138,7 @@ def _best_stump(codes: list[IntArray], values: list[FloatArray], labels: IntArra
         gain = _gain(m, a, share) + _gain(total - m, synthetic - a, share)
         at = int(np.argmax(gain))
         if gain[at] > best:
-            best, cut = float(gain[at]), Question(feature, _between(known[at], known[at + 1]))
+            best, cut = float(gain[at]), Cut(feature, _between(known[at], known[at + 1]))
     return cut
 
 
@@ -128,7 +148,7 @@ def _between(low: float, high: float) -> float:
     return float(middle) if low <= middle < high else float(low)
 
 
-def _best_root(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Question | None:
+def _best_root(codes: list[IntArray], values: list[FloatArray], labels: IntArray, share: float) -> Cut | None:
     """The first cut of a best tree of depth 2: its gain is the best stump's below plus the best stump's above."""
     from topdown.research.pmse.tree_kernel import improve
 
@@ -143,11 +163,11 @@ def _best_root(codes: list[IntArray], values: list[FloatArray], labels: IntArray
         gain = below + above
         at = int(np.argmax(gain))
         if gain[at] > best:
-            best, cut = float(gain[at]), Question(feature, _between(known[at], known[at + 1]))
+            best, cut = float(gain[at]), Cut(feature, _between(known[at], known[at + 1]))
     return cut
 
 
-def _words(path: list[tuple[Question, bool]], features: tuple[str, ...]) -> str:
+def _words(path: list[tuple[Cut, bool]], features: tuple[str, ...]) -> str:
     return (
         " and ".join(f"{features[cut.feature]} {'>' if no else '<='} {cut.threshold:.6g}" for cut, no in path)
         or "everything"
@@ -162,6 +182,10 @@ def optimal_tree_sensitivity(n: int, n_synthetic: int | None = None) -> Fraction
     carries label 0, so that of a leaf's m rows at most m - 1 are synthetic, and one partition's pMSE moves by at most
     s/((s + 1)(n + s)) with s synthetic records. It is attained for every n and s, by a leaf with all synthetic records
     and one original. The source's Theorem 4.1 gives 1/n: see `paper_sensitivity`.
+
+    Examples:
+        >>> td.synthesis.trees.optimal_tree_sensitivity(99)
+        Fraction(1, 200)
     """
     size = _records(n)
     s = size if n_synthetic is None else _records(n_synthetic)
@@ -169,7 +193,12 @@ def optimal_tree_sensitivity(n: int, n_synthetic: int | None = None) -> Fraction
 
 
 def paper_sensitivity(n: int) -> Fraction:
-    """The bound of the source, 1/n (Theorem 4.1)."""
+    """The bound of the source, 1/n (Theorem 4.1).
+
+    Examples:
+        >>> td.synthesis.trees.paper_sensitivity(100)
+        Fraction(1, 100)
+    """
     return Fraction(1, _records(n))
 
 
