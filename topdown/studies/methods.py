@@ -83,11 +83,6 @@ class StudiedMethod:
         return not self.is_raw and not self.nonnegative
 
     @property
-    def on_sums_alone(self) -> StudiedMethod:
-        """The same projection without non-negativity and rounding."""
-        return StudiedMethod(self.projection, False, False)
-
-    @property
     def upward(self) -> bool:
         """Whether what was measured below a node takes part in its estimate without x >= 0."""
         return not self.is_raw and self.its_method.upward

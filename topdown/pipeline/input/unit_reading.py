@@ -206,7 +206,7 @@ def require_memory_for_units_of(path: Path, config: RunConfig) -> None:
     """Refuse a table whose units alone, however short their names, need more memory than there is."""
     require_file(path)
     # Of rows that are chosen, and of units that have many, nobody knows how many there will be.
-    by_row = path == config.units_path or (config.input.rows == "leaves" and not config.input.where)
+    by_row = path == config.units_path or (config.input.kind.of_leaf == 1 and not config.input.where)
     if by_row:
         try:
             rows = extent_of(path, [], config.input.form if path == config.input_path else PLAIN).rows
