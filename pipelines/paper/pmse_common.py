@@ -9,6 +9,7 @@ shift alike. Each script prints a table; what it means is written in docs/pmse.m
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import numpy as np
 
@@ -20,17 +21,32 @@ TRUTH = np.array([2.0, 10.0, -2.5, 0.5, 3.0])
 EPSILONS = ("1/4", "1/2", 1, 2, 4)
 
 
-def pmse_options(description: str | None, repeats: int) -> argparse.Namespace:
+COEFFICIENTS = ("intercept", "slope")
+
+DEPTHS = (1, 2, 5, 30)
+"""Of the paper's trees; 30, rpart's limit, is what it calls unlimited."""
+
+
+def depth_name(depth: int) -> str:
+    """A depth as the paper writes it."""
+    return "unlimited" if depth == 30 else str(depth)
+
+
+def pmse_options(description: str | None, repeats: int, cp: float = 0.001, depth: tuple[int, ...] = (30,)) -> Any:
     """The command line: the defaults take a few minutes, the paper's own numbers of repeats some hours."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--repeats", type=int, default=repeats)
     parser.add_argument("--records", type=int, default=5000)
     parser.add_argument("--candidates", type=int, default=1500)
+    parser.add_argument("--choices", type=int, default=0, help="repeats of the draw from candidates; 0 leaves it out")
     parser.add_argument("--steps", type=int, default=0, help="of a random walk as in the paper; 0 leaves it out")
     parser.add_argument("--walks", type=int, default=1, help="repeats of the walk, far slower than the others")
+    parser.add_argument("--kinds", nargs="+", default=["steps", "near"], help="of the walk: steps, near, jumps")
     parser.add_argument("--spread", choices=("variance", "deviation"), default="deviation")
     parser.add_argument("--sets", type=int, default=10, help="l, of synthetic sets, each for a part of epsilon")
-    parser.add_argument("--depth", type=int, default=30, help="of the tree that judges; the paper has 1, 2, 5 and none")
+    parser.add_argument("--measured", type=int, default=1, help="how many of the sets are judged")
+    parser.add_argument("--depth", type=int, nargs="+", default=depth, help="of the trees of the walk's quality")
+    parser.add_argument("--cp", type=float, default=cp, help="of the trees that judge, rpart's")
     parser.add_argument("--bounds", type=float, default=4.0, help="in standard deviations")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
@@ -56,13 +72,9 @@ def original(arguments: argparse.Namespace, source: SeededSource) -> np.ndarray:
     return family(arguments).sample(TRUTH, arguments.records, source)
 
 
-def settings_of(arguments: argparse.Namespace) -> dict[str, object]:
-    """What the results of a repeat depend on."""
-    names = ["records", "spread", "seed", "sets", "bounds", "candidates"]
-    settings = {name: getattr(arguments, name) for name in names}
-    if arguments.depth != 30:
-        settings["depth"] = arguments.depth
-    return settings
+def settings_of(arguments: argparse.Namespace, *more: str) -> dict[str, object]:
+    """What the results of a repeat depend on; ``more`` names of options beside those that all have in common."""
+    return {name: getattr(arguments, name) for name in ("records", "spread", "seed", "sets", *more)}
 
 
 def bounds(arguments: argparse.Namespace, deviations: float) -> list[tuple[float, float]]:
@@ -76,6 +88,6 @@ def bounds(arguments: argparse.Namespace, deviations: float) -> list[tuple[float
     ]
 
 
-def judge(arguments: argparse.Namespace) -> CART:
+def judge(arguments: argparse.Namespace, depth: int = 30) -> CART:
     """The tree that tells synthetic from original records, by which the paper measures."""
-    return CART(depth=arguments.depth, cp=0.001)
+    return CART(depth=depth, cp=arguments.cp)
