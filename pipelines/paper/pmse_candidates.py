@@ -1,4 +1,4 @@
-"""The pMSE mechanism that is fit for release: its draws from candidates of the prior, for pmse_table_2.py and pmse_figure_2.py.
+"""The pMSE mechanism with a guarantee: draws from candidates of the prior, for pmse_table_2.py and pmse_figure_2.py.
 
 A candidate is drawn for every one of l synthetic sets, at its part of epsilon. What is kept says why the error of the
 mean coefficients hardly falls with epsilon: from how many candidates the sets are, and what the error of one set is.
@@ -10,10 +10,11 @@ import argparse
 
 import numpy as np
 import pandas as pd
-from pmse_common import COEFFICIENTS, EPSILONS, family, judge, original, settings_of
+from pmse_common import COEFFICIENTS, EPSILONS, family, original, settings_of
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
+from topdown.research.pmse.classifiers import CART
 from topdown.research.pmse.comparators import regression_coefficients
 from topdown.research.pmse.mechanism import ExpectedPMSE, PMSEMechanism
 from topdown.research.pmse.quality import mean_pmse
@@ -22,8 +23,8 @@ from topdown.research.pmse.trees import OptimalTree
 
 
 def chosen(arguments: argparse.Namespace) -> pd.DataFrame:
-    """By repeat and epsilon, ``--choices`` times: the mean pMSE of the sets, that of the first alone, the absolute errors
-    of the mean coefficients, the mean absolute error of one set's slope, from how many candidates the sets are, and the
+    """By repeat and epsilon, ``--choices`` times: the mean pMSE of the sets, that of the first, the absolute errors of
+    the mean coefficients, the mean absolute error of one set's slope, from how many candidates the sets are, and the
     error of the best candidate's slope; empty for 0 choices."""
     law = family(arguments)
 
@@ -42,7 +43,7 @@ def chosen(arguments: argparse.Namespace) -> pd.DataFrame:
             drawn = [draw_exponential(weights, source) for _ in range(arguments.sets)]
             sets = [law.sample(candidates.parameters[k], len(data), source) for k in drawn]
             found = np.array([regression_coefficients(one) for one in sets])
-            pmse = [mean_pmse(data, [one], judge(arguments)) for one in sets]
+            pmse = [mean_pmse(data, [one], CART(cp=0.001)) for one in sets]
             rows.append(
                 {
                     "epsilon": str(epsilon),
@@ -57,5 +58,7 @@ def chosen(arguments: argparse.Namespace) -> pd.DataFrame:
         return rows
 
     if not arguments.choices:
-        return pd.DataFrame(columns=["epsilon", "pmse", "single", "candidates", "one slope", "best slope", *COEFFICIENTS])
-    return repeats_of("pmse_candidates", arguments.choices, settings_of(arguments, "candidates", "cp"), repeat)
+        return pd.DataFrame(
+            columns=["epsilon", "pmse", "single", "candidates", "one slope", "best slope", *COEFFICIENTS]
+        )
+    return repeats_of("pmse_candidates", arguments.choices, settings_of(arguments, "candidates"), repeat)

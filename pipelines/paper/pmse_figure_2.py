@@ -1,11 +1,11 @@
 """Figures 2 and 4: errors of the regression of X2 on X1 from synthetic data, by method, depth or bounds, and epsilon.
 
-``python pipelines/paper/pmse_figure_2.py [--repeats N] [--choices N] [--steps S --walks W --depth 1 2 5 30]``. The error
-is that of the coefficients against those from the original data. The noisy posterior and the pMSE mechanism make l
-synthetic sets (``--sets``), each for epsilon/l, and the mean of their coefficients is taken; the smoothed histogram makes
-one for all of epsilon; methods that release coefficients and no data have all of epsilon for them. Bounds are of 2, 4,
-5 and 10 standard deviations; the pMSE mechanism takes none, and its trees have cp 0.01 and four depths. Figure 2 has the
-means, of the better depths and bounds, Figure 4 boxplots of all. It can be stopped and goes on where it was.
+``python pipelines/paper/pmse_figure_2.py [--repeats N] [--choices N] [--steps S --walks W --depth 1 2 5 30]``. The
+error is that of the coefficients against those from the original data. The noisy posterior and the pMSE mechanism make
+l synthetic sets (``--sets``), each for epsilon/l, and the mean of their coefficients is taken; the smoothed histogram
+makes one for all of epsilon; methods that release coefficients and no data have all of epsilon for them. Bounds are of
+2, 4, 5 and 10 standard deviations; the pMSE mechanism takes none, and its trees have cp 0.01 and four depths. Figure 2
+has the means, of the better depths and bounds, Figure 4 boxplots of all. It can be stopped and goes on where it was.
 """
 
 from __future__ import annotations
@@ -87,8 +87,10 @@ frame = pd.concat(
     ]
 )
 frame = frame[frame["epsilon"].isin([str(e) for e in OURS])]
-print(f"{arguments.repeats} repeats, {arguments.choices} of the candidates, {arguments.walks} walks of {arguments.steps}")
-parts = {key: part for key, part in frame.groupby(["method", "variant", "epsilon"], sort=False)}
+print(
+    f"{arguments.repeats} repeats, {arguments.choices} of the candidates, {arguments.walks} walks of {arguments.steps}"
+)
+parts = dict(list(frame.groupby(["method", "variant", "epsilon"], sort=False)))
 pairs = list(dict.fromkeys((method, variant) for method, variant, _ in parts))
 for statistic in ("mean", "median"):
     for name in COEFFICIENTS:
@@ -123,7 +125,9 @@ for place, name in enumerate(COEFFICIENTS):
         if variant in BETTER or method.startswith("pMSE, candidates"):
             errors = [parts[method, variant, str(e)][name].mean() for e in OURS]
             style = "o-" if method.startswith("pMSE") else "o--"
-            axes.plot([float(exact_fraction(e)) for e in OURS], errors, style, ms=3, label=f"{method} {variant}".strip())
+            axes.plot(
+                [float(exact_fraction(e)) for e in OURS], errors, style, ms=3, label=f"{method} {variant}".strip()
+            )
     axes.set(xscale="log", yscale="log", xlabel="epsilon", title=name)
     axes.set_xticks([float(exact_fraction(e)) for e in OURS], [str(e) for e in OURS])
     axes.minorticks_off()

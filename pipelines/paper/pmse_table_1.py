@@ -1,4 +1,4 @@
-"""Table 1 and Figure 1: how often one record moves the pMSE of a greedily grown tree by more than the sensitivity bound.
+"""Table 1 and Figure 1: how often one record moves the pMSE of a greedy tree by more than the sensitivity bound.
 
 ``python pipelines/paper/pmse_table_1.py [--repeats N]``, which can be stopped and goes on where it was. One record of
 the original data gets N(0, 25) added; the synthetic data is drawn from parameters of the prior. A tree of depth d is

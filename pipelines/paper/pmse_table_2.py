@@ -1,9 +1,9 @@
-"""Table 2 and Figure 3: the pMSE of synthetic data by method and epsilon, beside the paper's printed means and variances.
+"""Table 2 and Figure 3: the pMSE of synthetic data by method and epsilon, beside the printed means and variances.
 
 ``python pipelines/paper/pmse_table_2.py [--repeats N --measured 1] [--choices N] [--steps S --walks W --kinds near]``.
 
-pMSE is by a tree with cp 0.001. Of the l synthetic sets (``--sets``) that the noisy posterior and the mechanism make, each
-for epsilon/l, ``--measured`` are judged and their mean taken; so many are made without privacy too, once for all
+pMSE is by a tree with cp 0.001. Of the l synthetic sets (``--sets``) that the noisy posterior and the mechanism make,
+each for epsilon/l, ``--measured`` are judged and their mean taken; so many are made without privacy too, once for all
 epsilons; the smoothed histogram makes one, for all of epsilon, as in the paper. The mean is the same for any number of
 sets, the variance is not. Bounds are of ``--bounds`` standard deviations. The mechanism draws from candidates of the
 prior (``--choices`` times), or walks (pmse_walks.py). All of it can be stopped and goes on where it was.
@@ -18,39 +18,13 @@ import pandas as pd
 from common import print_table, save
 from matplotlib.figure import Figure
 from pmse_candidates import chosen
-from pmse_common import EPSILONS, bounds, judge, original, pmse_options, settings_of
+from pmse_common import EPSILONS, TABLE_2, bounds, judge, original, pmse_options, settings_of
 from pmse_walks import WALKS, walked
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
 from topdown.research.pmse.comparators import noisy_posterior_predictive, non_private_synthesis, smooth_histogram
 from topdown.research.pmse.quality import mean_pmse
-
-PRINTED = {
-    "non-private": [(0.0066, 8.681e-7), (0.00663, 8.929e-7), (0.00661, 8.342e-7), (0.0066, 8.342e-7), (0.0066, 8.671e-7)],
-    "pMSE mechanism": [
-        (0.09281, 1.347e-3),
-        (0.0361, 8.020e-5),
-        (0.02107, 1.648e-5),
-        (0.01459, 1.648e-5),
-        (0.01161, 3.329e-6),
-    ],
-    "noisy posterior": [
-        (0.20509, 3.079e-3),
-        (0.17876, 5.914e-3),
-        (0.14372, 8.579e-3),
-        (0.11177, 8.579e-3),
-        (0.07919, 9.087e-3),
-    ],
-    "smooth histogram": [
-        (0.08206, 2.826e-5),
-        (0.05398, 1.809e-5),
-        (0.03278, 1.069e-5),
-        (0.01892, 1.069e-5),
-        (0.01129, 5.964e-6),
-    ],
-}
-"""(mean, variance) by epsilon; the paper prints the same variances for epsilon 1 and 2, a slip of copying."""
 
 arguments = pmse_options(__doc__, 5)
 tree = judge(arguments)
@@ -97,7 +71,9 @@ frame = pd.concat(
         walks.assign(method="pMSE mechanism, " + walks["kind"].map(WALKS)),
     ]
 )
-print(f"{arguments.repeats} repeats, {arguments.choices} of the candidates, {arguments.walks} walks of {arguments.steps}")
+print(
+    f"{arguments.repeats} repeats, {arguments.choices} of the candidates, {arguments.walks} walks of {arguments.steps}"
+)
 print(f"n = {arguments.records}, {arguments.candidates} candidates, cp {arguments.cp}, {arguments.spread}s")
 groups = {(method, e): part for (method, e), part in frame.groupby(["method", "epsilon"], sort=False)}
 methods = list(dict.fromkeys(frame["method"]))
@@ -110,7 +86,7 @@ def over(method: str, statistic: Callable[[pd.DataFrame], float]) -> list[float]
 
 rows = []
 for method in methods:
-    printed = PRINTED.get(method.split(",")[0])
+    printed = TABLE_2.get(method.split(",")[0])
     rows.append((method, *over(method, lambda part: part["pmse"].mean()), "mean"))
     rows.append(("", *(one[0] for one in printed or []), "printed"))
     rows.append(("", *over(method, lambda part: part["pmse"].var()), "variance"))
@@ -129,7 +105,7 @@ for method in methods:
     (line,) = axes.plot(at, over(method, lambda part: part["pmse"].mean()), "o-", ms=4, label=method)
     drawn.setdefault(method.split(",")[0], line.get_color())
 for method, colour in drawn.items():
-    axes.plot(at, [one[0] for one in PRINTED[method]], "x:", color=colour)
+    axes.plot(at, [one[0] for one in TABLE_2[method]], "x:", color=colour)
 axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="mean pMSE (dotted: printed in the paper)")
 axes.set_xticks(at, [str(e) for e in EPSILONS])
 axes.minorticks_off()

@@ -66,8 +66,8 @@ _JUDGED = 20
 
 
 def walked(arguments: argparse.Namespace, epsilons: Sequence[Any] = EPSILONS) -> pd.DataFrame:
-    """By kind, depth, repeat, epsilon and group of l sets: the walk's R-hat, the mean pMSE of the sets, that of the first
-    of them alone, the absolute errors of the sets' mean regression coefficients; empty where ``--steps`` is 0.
+    """By kind, depth, repeat, epsilon and group of l sets: the walk's R-hat, the mean pMSE of the sets, that of the
+    first alone, the absolute errors of the sets' mean regression coefficients; empty where ``--steps`` is 0.
 
     Four chains of thousands of trees take minutes: they are kept by kind, depth and epsilon.
     """

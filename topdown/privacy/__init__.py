@@ -34,6 +34,7 @@ from topdown.privacy.conversions import (
     group_rho,
     pure_to_zcdp,
     zcdp_to_delta,
+    zcdp_divergence,
     zcdp_to_epsilon,
 )
 from topdown.privacy.guarantees import Guarantee, LevelGuarantee, Loss, guarantee
@@ -75,5 +76,6 @@ __all__ = [
     "sanitizers",
     "sensitivity",
     "zcdp_to_delta",
+    "zcdp_divergence",
     "zcdp_to_epsilon",
 ]

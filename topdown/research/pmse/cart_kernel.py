@@ -220,9 +220,7 @@ def pruned_pmse(
     is used up) and ``labels`` as in `grow`; depth first, so a tree grown to a depth is the deeper one cut off there, but
     for which of two equally good splits is taken.
     """
-    left, right, _, _, rows, synthetic, _ = grow(
-        values, order, labels, depths.max(), min_split, min_leaf, prices.min()
-    )
+    left, right, _, _, rows, synthetic, _ = grow(values, order, labels, depths.max(), min_split, min_leaf, prices.min())
     n_nodes, share = len(left), synthetic[0] / rows[0]
     level = np.zeros(n_nodes, np.int64)
     for node in range(n_nodes):
