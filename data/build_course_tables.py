@@ -1,7 +1,7 @@
 """Derive data/course_penguins.csv and data/course_diamonds.csv from the packages that have the full tables.
 
-``pip install palmerpenguins plotnine && python data/build_course_tables.py [FOLDER]``. Both packages are needed to derive
-the tables and not to use them.
+``pip install palmerpenguins plotnine && python data/build_course_tables.py [FOLDER]``. Both packages are needed to
+derive the tables and not to use them.
 """
 
 from __future__ import annotations

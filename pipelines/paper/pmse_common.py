@@ -78,6 +78,7 @@ def pmse_options(description: str | None, repeats: int, cp: float = 0.001, depth
     parser.add_argument("--spread", choices=("variance", "deviation"), default="deviation")
     parser.add_argument("--sets", type=int, default=10, help="l, of synthetic sets, each for a part of epsilon")
     parser.add_argument("--measured", type=int, default=1, help="how many of the sets are judged")
+    parser.add_argument("--epsilon", nargs="+", default=["1/4", "1/2", "1"], help="of the walks")
     parser.add_argument("--depth", type=int, nargs="+", default=depth, help="of the trees of the walk's quality")
     parser.add_argument("--cp", type=float, default=cp, help="of the trees that judge, rpart's")
     parser.add_argument("--bounds", type=float, default=4.0, help="in standard deviations")

@@ -76,7 +76,7 @@ def repeat(number: int) -> list[dict[str, object]]:
 
 comparators = repeats_of("pmse_figure_2", arguments.repeats, settings_of(arguments), repeat)
 candidates = chosen(arguments)
-walks = walked(arguments, OURS)
+walks = walked(arguments)
 frame = pd.concat(
     [
         comparators,

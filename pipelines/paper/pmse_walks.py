@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pmse_common import COEFFICIENTS, EPSILONS, TRUTH, flat_family, judge, original, settings_of, spread_of
+from pmse_common import COEFFICIENTS, TRUTH, flat_family, judge, original, settings_of, spread_of
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
@@ -65,11 +64,11 @@ _JUDGED = 20
 """How often l sets from points of a walk's later halves are measured."""
 
 
-def walked(arguments: argparse.Namespace, epsilons: Sequence[Any] = EPSILONS) -> pd.DataFrame:
+def walked(arguments: argparse.Namespace) -> pd.DataFrame:
     """By kind, depth, repeat, epsilon and group of l sets: the walk's R-hat, the mean pMSE of the sets, that of the
     first alone, the absolute errors of the sets' mean regression coefficients; empty where ``--steps`` is 0.
 
-    Four chains of thousands of trees take minutes: they are kept by kind, depth and epsilon.
+    Four chains of thousands of trees take minutes: every kind, depth and epsilon is a file of its own.
     """
     if not arguments.steps:
         return pd.DataFrame(columns=["kind", "depth", "epsilon", "rhat", "pmse", "single", *COEFFICIENTS])
@@ -77,15 +76,14 @@ def walked(arguments: argparse.Namespace, epsilons: Sequence[Any] = EPSILONS) ->
     for depth in arguments.depth:
         walks = _Walks(arguments, depth)
         for kind in arguments.kinds:
-            ours = [e for e in epsilons if kind != "near" or exact_fraction(e) <= 1]
+            for epsilon in arguments.epsilon:
 
-            def repeat(number: int, kind=kind, walks=walks, ours=ours) -> list[dict[str, object]]:
-                walk_number, position = divmod(number, len(ours))
-                return walks.rows(kind, walk_number, ours[position])
+                def repeat(number: int, kind=kind, walks=walks, epsilon=epsilon) -> list[dict[str, object]]:
+                    return walks.rows(kind, number, epsilon)
 
-            settings = settings_of(arguments, "steps", "cp") | {"depth": depth, "epsilons": list(map(str, ours))}
-            frame = repeats_of(f"pmse_walk_{kind}", arguments.walks * len(ours), settings, repeat)
-            found.append(frame.assign(kind=kind, depth=depth))
+                settings = settings_of(arguments, "steps", "cp") | {"depth": depth, "epsilon": epsilon}
+                frame = repeats_of(f"pmse_walk_{kind}", arguments.walks, settings, repeat)
+                found.append(frame.assign(kind=kind, depth=depth))
     return pd.concat(found)
 
 

@@ -33,8 +33,8 @@ from topdown.privacy.conversions import (
     group_epsilon,
     group_rho,
     pure_to_zcdp,
-    zcdp_to_delta,
     zcdp_divergence,
+    zcdp_to_delta,
     zcdp_to_epsilon,
 )
 from topdown.privacy.guarantees import Guarantee, LevelGuarantee, Loss, guarantee
@@ -75,7 +75,7 @@ __all__ = [
     "pure_to_zcdp",
     "sanitizers",
     "sensitivity",
-    "zcdp_to_delta",
     "zcdp_divergence",
+    "zcdp_to_delta",
     "zcdp_to_epsilon",
 ]

@@ -68,9 +68,9 @@ def grow(
     """Grow on all records: (left, right, feature, threshold, rows, synthetic) by node, and every record's leaf.
 
     ``values`` (features x records); ``order``: the records in the order of each feature, which becomes their order node
-    by node; ``labels`` 0 or 1. A node that misclassifies at most ``least_errors`` records stays a leaf, as pruning at that
-    price would make it one again; scikit-learn's trees are grown without. A node's children come after it, the left one
-    first with all that is below it; a leaf has -1 for children and feature.
+    by node; ``labels`` 0 or 1. A node that misclassifies at most ``least_errors`` records stays a leaf, as pruning at
+    that price would make it one again; scikit-learn's trees are grown without. A node's children come after it, the
+    left one first with all that is below it; a leaf has -1 for children and feature.
     """
     n_features, n = values.shape
     room = 2 * max(1, n // max(1, min_leaf)) + 1
@@ -216,9 +216,9 @@ def pruned_pmse(
 ) -> FloatArray:
     """(depths x prices): the pMSE of one tree, cut off at each of ``depths`` and pruned at each of ``prices``.
 
-    A price is the misclassified records that a leaf must save (rpart's cp times the root's). ``values``, ``order`` (which
-    is used up) and ``labels`` as in `grow`; depth first, so a tree grown to a depth is the deeper one cut off there, but
-    for which of two equally good splits is taken.
+    A price is the misclassified records that a leaf must save (rpart's cp times the root's). ``values``, ``order``
+    (which is used up) and ``labels`` as in `grow`. The trees are grown depth first, so that one of a smaller depth is
+    this one cut off, but for which of two equally good splits is taken.
     """
     left, right, _, _, rows, synthetic, _ = grow(values, order, labels, depths.max(), min_split, min_leaf, prices.min())
     n_nodes, share = len(left), synthetic[0] / rows[0]
