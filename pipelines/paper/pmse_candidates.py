@@ -61,4 +61,6 @@ def chosen(arguments: argparse.Namespace) -> pd.DataFrame:
         return pd.DataFrame(
             columns=["epsilon", "pmse", "single", "candidates", "one slope", "best slope", *COEFFICIENTS]
         )
-    return repeats_of("pmse_candidates", arguments.choices, settings_of(arguments, "candidates"), repeat)
+    return repeats_of(
+        "pmse_candidates", arguments.choices, settings_of(arguments, "candidates"), repeat, arguments.results
+    )

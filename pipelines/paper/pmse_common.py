@@ -9,9 +9,12 @@ shift alike. Each script prints a table; what it means is written in docs/pmse.m
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import FIGURES
+from resumable import RESULTS
 
 from topdown.noise import SeededSource
 from topdown.research.pmse.classifiers import CART
@@ -83,6 +86,8 @@ def pmse_options(description: str | None, repeats: int, cp: float = 0.001, depth
     parser.add_argument("--cp", type=float, default=cp, help="of the trees that judge, rpart's")
     parser.add_argument("--bounds", type=float, default=4.0, help="in standard deviations")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where repeats are kept")
+    parser.add_argument("--figures", type=Path, default=FIGURES, help="where the figure goes")
     return parser.parse_args()
 
 

@@ -74,7 +74,7 @@ def repeat(number: int) -> list[dict[str, object]]:
     return rows
 
 
-comparators = repeats_of("pmse_figure_2", arguments.repeats, settings_of(arguments), repeat)
+comparators = repeats_of("pmse_figure_2", arguments.repeats, settings_of(arguments), repeat, arguments.results)
 candidates = chosen(arguments)
 walks = walked(arguments)
 frame = pd.concat(
@@ -92,6 +92,8 @@ print(
 )
 parts = dict(list(frame.groupby(["method", "variant", "epsilon"], sort=False)))
 pairs = list(dict.fromkeys((method, variant) for method, variant, _ in parts))
+methods = list(dict.fromkeys(method for method, _ in pairs))
+pairs.sort(key=lambda pair: methods.index(pair[0]))  # by method, within it by bounds or depth as they come
 for statistic in ("mean", "median"):
     for name in COEFFICIENTS:
         print_table(
@@ -134,11 +136,11 @@ for place, name in enumerate(COEFFICIENTS):
 figure.axes[0].set_ylabel("mean absolute error")
 figure.legend(*axes.get_legend_handles_labels(), fontsize=7, ncols=3, loc="upper center")  # no room among the lines
 figure.subplots_adjust(top=0.74)
-save(figure, "pmse_figure_2")
+save(figure, "pmse_figure_2", arguments.figures)
 
 figure = Figure(figsize=(11, 7))
 grid = figure.subplots(len(COEFFICIENTS), len(OURS), sharey="row", sharex=True)
-colours = {method: f"C{k}" for k, method in enumerate(dict.fromkeys(method for method, _ in pairs))}
+colours = {method: f"C{k}" for k, method in enumerate(methods)}
 for row, name in enumerate(COEFFICIENTS):
     for column, epsilon in enumerate(OURS):
         axes = grid[row][column]
@@ -160,6 +162,6 @@ for row, name in enumerate(COEFFICIENTS):
 for method, colour in colours.items():
     grid[0][0].plot([], [], "s", color=colour, alpha=0.6, label=method)
 figure.legend(*grid[0][0].get_legend_handles_labels(), fontsize=8, ncols=4, loc="upper center")
-figure.supxlabel("depth of the tree, or bounds in standard deviations", fontsize=9)
-figure.subplots_adjust(top=0.86, wspace=0.05, hspace=0.08)
-save(figure, "pmse_figure_4")
+figure.supxlabel("depth of the tree, or bounds in standard deviations", fontsize=9, y=0.02)
+figure.subplots_adjust(top=0.88, bottom=0.15, wspace=0.05, hspace=0.08)
+save(figure, "pmse_figure_4", arguments.figures)

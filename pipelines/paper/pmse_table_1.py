@@ -88,7 +88,7 @@ def repeat(number: int) -> list[dict[str, object]]:
 
 
 settings = {"records": n, "spread": arguments.spread, "seed": arguments.seed, "batch": batch}
-rows = repeats_of("pmse_table_1", -(-arguments.repeats // batch), settings, repeat)
+rows = repeats_of("pmse_table_1", -(-arguments.repeats // batch), settings, repeat, arguments.results)
 found = rows.groupby(["depth", "cp"]).agg(
     {"pairs": "sum", "beyond_paper": "sum", "beyond_exact": "sum", "largest": "max"}
 )
@@ -126,4 +126,4 @@ for bound in (-1, 1):
 axes.set_yscale("symlog", linthresh=1, linscale=1.5)
 axes.set_xticks(range(len(DEPTHS)), [f"depth {name}" for name in NAMES])
 axes.set(ylabel="change of the pMSE, in units of 1/n", title=f"{len(drawn):,} changes by depth, cp 0.01")
-save(figure, "pmse_figure_1")
+save(figure, "pmse_figure_1", arguments.figures)

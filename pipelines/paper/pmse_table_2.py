@@ -62,7 +62,9 @@ def repeat(number: int) -> list[dict[str, object]]:
     return rows
 
 
-comparators = repeats_of("pmse_table_2", arguments.repeats, settings_of(arguments, "bounds", "cp", "measured"), repeat)
+comparators = repeats_of(
+    "pmse_table_2", arguments.repeats, settings_of(arguments, "bounds", "cp", "measured"), repeat, arguments.results
+)
 walks = walked(arguments)
 frame = pd.concat(
     [
@@ -110,4 +112,4 @@ axes.set(xscale="log", yscale="log", xlabel="epsilon", ylabel="mean pMSE (dotted
 axes.set_xticks(at, [str(e) for e in EPSILONS])
 axes.minorticks_off()
 axes.legend(fontsize=7, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))  # above the data, which is everywhere
-save(figure, "pmse_table_2" if arguments.spread == "deviation" else "pmse_table_2_variance")
+save(figure, "pmse_table_2" if arguments.spread == "deviation" else "pmse_table_2_variance", arguments.figures)

@@ -82,7 +82,7 @@ def by_histogram(number: int) -> list[dict[str, object]]:
     return rows
 
 
-trees = repeats_of("pmse_columns_trees", arguments.repeats, settings_of(arguments), by_tree)
+trees = repeats_of("pmse_columns_trees", arguments.repeats, settings_of(arguments), by_tree, arguments.results)
 mean, variance = (float(np.mean([one[k] for one in TABLE_2["non-private"]])) for k in (0, 1))
 table = trees.groupby(["leaf", "cp"])["pmse"].agg(["mean", "var"])
 table["apart"] = np.abs(np.log(table["mean"] / mean)) + np.abs(np.log(table["var"] / variance))
@@ -97,7 +97,11 @@ print_table(
     ],
 )
 histograms = repeats_of(
-    "pmse_columns_histograms", arguments.repeats, settings_of(arguments, "bounds", "cp"), by_histogram
+    "pmse_columns_histograms",
+    arguments.repeats,
+    settings_of(arguments, "bounds", "cp"),
+    by_histogram,
+    arguments.results,
 )
 means = histograms.pivot_table("pmse", ["kind", "bins"], "epsilon", sort=False)
 printed = pd.Series([one[0] for one in TABLE_2["smooth histogram"]], index=[str(e) for e in EPSILONS])

@@ -82,7 +82,7 @@ def walked(arguments: argparse.Namespace) -> pd.DataFrame:
                     return walks.rows(kind, number, epsilon)
 
                 settings = settings_of(arguments, "steps", "cp") | {"depth": depth, "epsilon": epsilon}
-                frame = repeats_of(f"pmse_walk_{kind}", arguments.walks, settings, repeat)
+                frame = repeats_of(f"pmse_walk_{kind}", arguments.walks, settings, repeat, arguments.results)
                 found.append(frame.assign(kind=kind, depth=depth))
     return pd.concat(found)
 
