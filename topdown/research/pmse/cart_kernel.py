@@ -28,7 +28,7 @@ _NO_GAIN = 2.0**-52
 def sorted_order(values: SingleArray) -> IntArray:
     """(features x records): the records in the order of each feature, equal values as they come; no NaN.
 
-    By the bits of the numbers, 11 at a time: a third of the time of numpy's argsort.
+    By the bits of the numbers, 11 at a time, which takes less time than comparisons.
     """
     n_features, n = values.shape
     found = np.empty((n_features, n), np.int64)

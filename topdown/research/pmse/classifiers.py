@@ -110,10 +110,7 @@ class CART:
         return Fit(synthetic[ends][leaf] / rows[ends][leaf], leaf, tuple(paths[int(k)] for k in ends), len(ends))
 
     def pmse_of_arrays(self, original: FloatArray, synthetic: FloatArray) -> float:
-        """The pMSE of two arrays (records x columns) of finite numbers by class pruning, without what `fit` describes.
-
-        In a random walk this takes half the time of `fit`.
-        """
+        """The pMSE of two arrays (records x columns) of finite numbers by class pruning; no leaf is described."""
         from topdown.research.pmse.cart_kernel import pruned_pmse, sorted_order
 
         values = np.ascontiguousarray(np.concatenate([original, synthetic]).T, dtype=np.float32)
