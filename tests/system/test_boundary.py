@@ -48,6 +48,7 @@ ROOMS = {
     "simulation": 8,
     "microdata": 8,
     "config": 9,
+    "guess": 9,
     "report": 10,
     "pipeline": 11,
     "research": 12,

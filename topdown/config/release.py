@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from topdown.config.derivation import DerivationConfig, OutputWithRecords
 from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
 from topdown.config.table import ROWS, BoundsOptions, GeographyOptions, Input, RowKind
-from topdown.errors import BudgetError, ConfigError, PlanError
+from topdown.errors import BudgetError, ConfigError, PlanError, suggest
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
 from topdown.release.layouts import wide_columns
@@ -46,6 +46,12 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
             f"input.geoid is {shown(table.geoid)}, and with geography.levels the leaves are identified by their column "
             f"{shown(geography.levels[-1])}; leave input.geoid out"
         )
+    coded = [*(geography.levels or ()), *([] if table.geoid is None else [table.geoid])]
+    found += [
+        f"input.pad_zeros names {shown(name)}, which is no column of codes; {suggest(name, coded)}"
+        for name in table.pad_zeros
+        if name not in coded
+    ]
     if geography.widths is not None and table.geoid is None:
         found.append("input.geoid is missing: with widths, name the column that holds the codes")
     return found

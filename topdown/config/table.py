@@ -49,6 +49,12 @@ class Input(Section):
     """The encoding of a text file, such as "cp1252"."""
     sheet: str | None = None
     """The sheet of a workbook; the first one where it is left out."""
+    header: StrictInt = 1
+    """The number of the row with the columns' names, from 1, where a title or notes stand above it."""
+    decimal: str | None = None
+    """The decimal mark of numbers that are written as text: "." or ","."""
+    thousands: str | None = None
+    """The mark between thousands of numbers that are written as text: ",", ".", " " or "'"."""
     rows: str = Field(default="leaves", json_schema_extra={"enum": [*ROWS]})
     """What a row is. "leaves": a unit of the lowest level, with a column for every cell. "records": a person, or
     whatever the unit of privacy is. "long": a unit and a category, with a column of counts. "pl94": the table is a
@@ -61,6 +67,12 @@ class Input(Section):
     """The column that identifies the units of the lowest level; with geography.levels it is the last of these."""
     where: dict[str, str] = Field(default_factory=dict)
     """Takes only the rows that have these values in these columns."""
+    leave_out: dict[str, str | list[str]] = Field(default_factory=dict)
+    """Leaves out the rows that have these values in these columns, such as a row "Total"."""
+    pad_zeros: dict[str, StrictInt] = Field(default_factory=dict)
+    """Columns of codes whose leading zeros were lost, each with the number of characters that its codes have."""
+    labels: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """What the values of a column mean, by column: sex = { 1 = "male", 2 = "female" }. [schema] then names the labels."""
     assume_disjoint: bool = False
     """Take it on trust that every record is in one cell and one unit. The manifest says so."""
 
@@ -75,8 +87,11 @@ class Input(Section):
         self.form  # noqa: B018  # raises where it is none
         if self.kind.counted != (self.count is not None):
             raise ValueError('count names the column of counts of rows = "long", and of no others; give both, or none')
-        if self.kind.known_layout and (self.where or self.form != PLAIN):
+        if self.kind.known_layout and (self.chosen_by or self.form != PLAIN):
             raise ValueError('a redistricting file (rows = "pl94") is read as it is: leave where and the form out')
+        for name, values in self.labels.items():
+            if len(set(values.values())) < len(values):
+                raise ValueError(f"labels of {shown(name)}: two values have one label; give every value its own")
         return self
 
     @property
@@ -87,7 +102,12 @@ class Input(Section):
     @property
     def form(self) -> Format:
         """What the table's file does not say of itself."""
-        return Format(self.delimiter, self.encoding, self.sheet)
+        return Format(self.delimiter, self.encoding, self.sheet, self.header, self.decimal, self.thousands)
+
+    @property
+    def chosen_by(self) -> list[str]:
+        """The columns by which rows are taken or left out."""
+        return [*dict.fromkeys([*self.where, *self.leave_out])]
 
 
 class GeographyOptions(Section):
@@ -100,7 +120,7 @@ class GeographyOptions(Section):
     """The columns that identify the units, the root's first."""
     separator: str | None = None
     """Joins the columns of the levels into identifiers, where codes are unique within their parent alone: with "/" the
-    county 001 of the state 48 is 48/001."""
+    county 001 of the state 48 is 48/001, and with "", for codes of one length, 48001."""
     widths: dict[str, StrictInt] | None = None
     """How many characters of the code in input.geoid identify a unit of each level below the root, the upper ones
     first."""
@@ -122,8 +142,6 @@ class GeographyOptions(Section):
             found.append("separator and names by level belong to levels; with widths, names is one column")
         if self.levels is not None and "root_level" in self.model_fields_set:
             found.append("root_level belongs to widths; with levels, the first of them is the root's")
-        if self.separator == "":
-            found.append("separator is empty; give what stands between the parts of a path ('/'), or leave it out")
         levels = self.levels
         if isinstance(self.names, dict) and levels is not None:
             unknown = [level for level in self.names if level not in levels]
