@@ -66,7 +66,7 @@ def test_codes_alone_give_widths_and_a_total_is_left_out(tmp_path: Path) -> None
     assert found["geography"]["widths"] == {"state": 2, "county": 5, "tract": 11}
     assert found["input"]["delimiter"] == ";"
     assert found["input"]["cells"] == ["male", "female"]
-    assert "Left out, since it is the sum of others: everybody" in (tmp_path / "made.toml").read_text()
+    assert "Left out, since it is the sum of male, female: everybody" in (tmp_path / "made.toml").read_text()
 
 
 @pytest.mark.parametrize(("wrong", "said"), [("-3", "negative"), ("2.5", "a fraction")])

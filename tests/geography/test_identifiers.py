@@ -79,7 +79,7 @@ def test_names_of_a_level_that_is_not_there_are_refused(frame: pd.DataFrame, tmp
 def test_codes_of_one_length_are_joined_without_a_separator_and_others_refused(tmp_path: Path) -> None:
     codes = pd.DataFrame({"state": ["48", "48", "01"], "county": ["001", "003", "001"], "men": [5, 7, 9]})
     units = td.Geography.from_table(codes, ("nation", "state", "county"), root="US", separator="")
-    assert units.geoids[units.level_slice("county")].tolist() == ["01001", "48001", "48003"]
+    assert units.geoid[units.level_slice("county")].tolist() == ["01001", "48001", "48003"]
     wrong = codes.assign(county=["1", "003", "001"])
     with pytest.raises(GeographyError, match=r"row 0: level 'county' has codes of 1 and of 3 characters.*pad_zeros"):
         td.Geography.from_table(wrong, ("nation", "state", "county"), root="US", separator="")
@@ -99,7 +99,7 @@ def test_codes_of_one_length_are_joined_without_a_separator_and_others_refused(t
     """
     (tmp_path / "run.toml").write_text(text)
     geography, counts = read_input(load_config(tmp_path / "run.toml"))
-    assert geography.geoids[geography.level_slice("county")].tolist() == ["01001", "48001", "48003"]
+    assert geography.geoid[geography.level_slice("county")].tolist() == ["01001", "48001", "48003"]
     assert counts.values[:, 0].tolist() == [21, 9, 12, 9, 5, 7]
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def init(
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The confidential table: Parquet, text or a workbook.")],
+    table: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="The confidential table: Parquet, text or a workbook.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The TOML file to write.")] = Path("release.toml"),
     delimiter: Annotated[
         str | None, typer.Option(help="The character between columns. Default: the one that divides the first lines.")
@@ -27,7 +29,8 @@ def init(
     ] = None,
     sheet: Annotated[str | None, typer.Option(help="The sheet of a workbook that has several.")] = None,
     header: Annotated[
-        int, typer.Option(min=1, help="The row with the columns' names. Default: the first that is as wide as the table.")
+        int,
+        typer.Option(min=1, help="The row with the columns' names. Default: the first that is as wide as the table."),
     ] = 1,
     ask: Annotated[
         bool | None, typer.Option("--ask/--no-ask", help="Ask what is not sure. Default: in a terminal.")
@@ -90,7 +93,10 @@ def taken(found: Guess) -> list[str]:
 
     what = {"leaves": "a unit", "records": "a record", "long": "a unit and its categories"}[found.rows]
     units = some(found.level_names, 8)
-    lines = [f"rows      each is {what}", f"levels    {units}" + (f", parts of the codes in {found.geoid}" if found.widths else "")]
+    lines = [
+        f"rows      each is {what}",
+        f"levels    {units}" + (f", parts of the codes in {found.geoid}" if found.widths else ""),
+    ]
     if found.attributes:
         lines.append(f"counts    {found.count or 'records'} by {some(list(found.attributes), 8)}")
     else:

@@ -72,7 +72,7 @@ class Input(Section):
     pad_zeros: dict[str, StrictInt] = Field(default_factory=dict)
     """Columns of codes whose leading zeros were lost, each with the number of characters that its codes have."""
     labels: dict[str, dict[str, str]] = Field(default_factory=dict)
-    """What the values of a column mean, by column: sex = { 1 = "male", 2 = "female" }. [schema] then names the labels."""
+    """What values of a column mean, by column: sex = { 1 = "male", 2 = "female" }. [schema] names the labels then."""
     assume_disjoint: bool = False
     """Take it on trust that every record is in one cell and one unit. The manifest says so."""
 

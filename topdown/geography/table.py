@@ -96,8 +96,9 @@ def _require_one_length(codes: pa.Array, level: str) -> None:
     if len(short):
         row, width = int(short[0]), int(lengths.max())
         raise GeographyError(
-            f"{ROW}: level {shown(level)} has codes of {lengths[row]} and of {width} characters, which cannot be joined "
-            f'without a separator; give them their zeros (input.pad_zeros = {{ {level} = {width} }}), or separator = "/"',
+            f"{ROW}: level {shown(level)} has codes of {lengths[row]} and of {width} characters, which cannot be "
+            f"joined without a separator; give them their zeros (input.pad_zeros = {{ {level} = {width} }}), or "
+            'separator = "/"',
             row=row,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from topdown.guess.vocabulary import words_of
@@ -79,6 +79,11 @@ class CodeSystem:
             for code in codes
         )
 
+    def after(self, head: str) -> CodeSystem:
+        """The same system, of codes with ``head`` before each."""
+        widths = {level: len(head) + width for level, width in self.widths.items()}
+        return replace(self, pattern=re.escape(head) + self.pattern, widths=widths, tops=None)
+
     def named_by(self, name: str) -> bool:
         parts = words_of(name)
         return bool(self.words & {*parts, "".join(parts), "".join(parts).rstrip("0123456789")})
@@ -97,36 +102,104 @@ SYSTEMS = (
     _system("US tract", "US", r"\d{11}", {**_COUNTY, "tract": 11}, _US, _US_WORDS),
     _system("US block group", "US", r"\d{12}", {**_COUNTY, "tract": 11, "block group": 12}, _US, _US_WORDS),
     _system("US block", "US", r"\d{15}", {**_COUNTY, "tract": 11, "block group": 12, "block": 15}, _US, _US_WORDS),
-    _system("IBGE", "BR", r"\d{7}", {"state": 2, "municipality": 7}, _BRAZIL,
-            "ibge geocodigo municipio mun codmun codibge geocod"),
-    _system("IBGE", "BR", r"\d{6}", {"state": 2, "municipality": 6}, _BRAZIL, "ibge geocodigo municipio mun codmun codibge"),
-    _system("IBGE sector", "BR", r"\d{15}",
-            {"state": 2, "municipality": 7, "district": 9, "subdistrict": 11, "sector": 15}, _BRAZIL, "setor sector ibge"),
-    _system("INSEE", "FR", r"(\d{2}|2[AB])\d{3}", {"department": 2, "commune": 5}, _FRANCE,
-            "insee codgeo com commune depcom codecommune codeinsee codcom"),
+    _system(
+        "IBGE",
+        "BR",
+        r"\d{7}",
+        {"state": 2, "municipality": 7},
+        _BRAZIL,
+        "ibge geocodigo municipio mun codmun codibge geocod",
+    ),
+    _system(
+        "IBGE", "BR", r"\d{6}", {"state": 2, "municipality": 6}, _BRAZIL, "ibge geocodigo municipio mun codmun codibge"
+    ),
+    _system(
+        "IBGE sector",
+        "BR",
+        r"\d{15}",
+        {"state": 2, "municipality": 7, "district": 9, "subdistrict": 11, "sector": 15},
+        _BRAZIL,
+        "setor sector ibge",
+    ),
+    _system(
+        "INSEE",
+        "FR",
+        r"(\d{2}|2[AB])\d{3}",
+        {"department": 2, "commune": 5},
+        _FRANCE,
+        "insee codgeo com commune depcom codecommune codeinsee codcom",
+    ),
     _system("IRIS", "FR", r"(\d{2}|2[AB])\d{7}", {"department": 2, "commune": 5, "iris": 9}, _FRANCE, "iris codeiris"),
-    _system("AGS", "DE", r"\d{5}", {"land": 2, "kreis": 5}, _range(1, 16),
-            "ags krs kreis schluessel schlussel kreisschluessel rs landkreis kennziffer"),
-    _system("AGS", "DE", r"\d{8}", {"land": 2, "kreis": 5, "gemeinde": 8}, _range(1, 16), "ags gemeinde schluessel schlussel gkz"),
+    _system(
+        "AGS",
+        "DE",
+        r"\d{5}",
+        {"land": 2, "kreis": 5},
+        _range(1, 16),
+        "ags krs kreis schluessel schlussel kreisschluessel rs landkreis kennziffer",
+    ),
+    _system(
+        "AGS",
+        "DE",
+        r"\d{8}",
+        {"land": 2, "kreis": 5, "gemeinde": 8},
+        _range(1, 16),
+        "ags gemeinde schluessel schlussel gkz",
+    ),
     _system("ARS", "DE", r"\d{12}", {"land": 2, "kreis": 5, "verband": 9, "gemeinde": 12}, _range(1, 16), "ars rs"),
-    _system("NUTS 3", "EU", r"[A-Z]{2}[0-9A-Z]{3}", {"country": 2, "nuts 1": 3, "nuts 2": 4, "nuts 3": 5}, None, "nuts geo nutsid"),
+    _system(
+        "NUTS 3",
+        "EU",
+        r"[A-Z]{2}[0-9A-Z]{3}",
+        {"country": 2, "nuts 1": 3, "nuts 2": 4, "nuts 3": 5},
+        None,
+        "nuts geo nutsid",
+    ),
     _system("NUTS 2", "EU", r"[A-Z]{2}[0-9A-Z]{2}", {"country": 2, "nuts 1": 3, "nuts 2": 4}, None, "nuts geo nutsid"),
-    _system("INE", "ES", r"\d{5}", {"province": 2, "municipality": 5}, _range(1, 52), "ine codmun municipio muni codine cmun"),
-    _system("INE section", "ES", r"\d{10}", {"province": 2, "municipality": 5, "district": 7, "section": 10},
-            _range(1, 52), "cusec seccion ine"),
+    _system(
+        "INE",
+        "ES",
+        r"\d{5}",
+        {"province": 2, "municipality": 5},
+        _range(1, 52),
+        "ine codmun municipio muni codine cmun",
+    ),
+    _system(
+        "INE section",
+        "ES",
+        r"\d{10}",
+        {"province": 2, "municipality": 5, "district": 7, "section": 10},
+        _range(1, 52),
+        "cusec seccion ine",
+    ),
     _system("ISTAT", "IT", r"\d{6}", {"province": 3, "comune": 6}, _range(1, 111, 3), "istat procom comune"),
     _system("INEGI", "MX", r"\d{5}", {"state": 2, "municipality": 5}, _range(1, 32), "cve cvegeo inegi clave"),
     _system("DIVIPOLA", "CO", r"\d{5}", {"department": 2, "municipality": 5}, None, "divipola dane"),
     _system("UBIGEO", "PE", r"\d{6}", {"department": 2, "province": 4, "district": 6}, _range(1, 25), "ubigeo"),
-    _system("SGC", "CA", r"\d{7}", {"province": 2, "division": 4, "subdivision": 7}, _CANADA, "csduid sgc csd geocode codegeographique geographiccode"),
+    _system(
+        "SGC",
+        "CA",
+        r"\d{7}",
+        {"province": 2, "division": 4, "subdivision": 7},
+        _CANADA,
+        "csduid sgc csd geocode codegeographique geographiccode",
+    ),
     _system("SGC", "CA", r"\d{4}", {"province": 2, "division": 4}, _CANADA, "cduid sgc"),
     _system("Dissemination area", "CA", r"\d{8}", {"province": 2, "division": 4, "area": 8}, _CANADA, "dauid"),
     _system("ASGS SA2", "AU", r"[1-9]\d{8}", {"state": 1, "sa4": 3, "sa3": 5, "sa2": 9}, None, "sa2 maincode"),
-    _system("ASGS SA1", "AU", r"[1-9]\d{10}", {"state": 1, "sa4": 3, "sa3": 5, "sa2": 9, "sa1": 11}, None, "sa1 maincode"),
+    _system(
+        "ASGS SA1", "AU", r"[1-9]\d{10}", {"state": 1, "sa4": 3, "sa3": 5, "sa2": 9, "sa1": 11}, None, "sa1 maincode"
+    ),
     _system("JIS", "JP", r"\d{5}", {"prefecture": 2, "municipality": 5}, _range(1, 47), "jis citycode"),
     _system("GB/T 2260", "CN", r"\d{6}", {"province": 2, "prefecture": 4, "county": 6}, _CHINA, "adcode gbcode"),
     _system("TERYT", "PL", r"\d{7}", {"voivodeship": 2, "powiat": 4, "gmina": 7}, _range(2, 32), "teryt"),
     _system("TERYT", "PL", r"\d{4}", {"voivodeship": 2, "powiat": 4}, _range(2, 32), "teryt"),
+    _system(
+        "PSGC", "PH", r"\d{9}", {"region": 2, "province": 4, "municipality": 6, "barangay": 9}, _range(1, 19), "psgc"
+    ),
+    _system(
+        "PSGC", "PH", r"\d{10}", {"region": 2, "province": 5, "municipality": 7, "barangay": 10}, _range(1, 19), "psgc"
+    ),
     _system("DICOFRE", "PT", r"\d{6}", {"district": 2, "municipality": 4, "parish": 6}, None, "dicofre dtmnfr"),
-)  # fmt: skip
+)
 """Systems that init knows; of two that fit the same codes the column's name and the columns beside it decide."""

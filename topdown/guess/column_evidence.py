@@ -16,8 +16,40 @@ from topdown.guess import vocabulary
 
 IntArray = npt.NDArray[np.int64]
 
-MISSING = pa.array(["", "NA", "N/A", "n/a", "na", "nan", "NaN", "null", "NULL", "None", "-", "--", ".", "..", "...", ":", "x", "X",
-                    "*", "**", "(X)", "c", "D", "S", "#", "/", "<NA>", "n.a.", "nd", "s"])  # fmt: skip
+MISSING = pa.array(
+    [
+        "",
+        "NA",
+        "N/A",
+        "n/a",
+        "na",
+        "nan",
+        "NaN",
+        "null",
+        "NULL",
+        "None",
+        "-",
+        "--",
+        ".",
+        "..",
+        "...",
+        ":",
+        "x",
+        "X",
+        "*",
+        "**",
+        "(X)",
+        "c",
+        "D",
+        "S",
+        "#",
+        "/",
+        "<NA>",
+        "n.a.",
+        "nd",
+        "s",
+    ]
+)
 """What stands in tables of numbers where a number is missing or withheld."""
 
 _WHOLE = r"^[-+]?[0-9]+(\.0*)?$"
@@ -168,6 +200,16 @@ class Column:
         return vocabulary.says(self.name, vocabulary.YEAR) or (
             self.smallest >= 1850 and self.distinct <= 40 and self.distinct < len(self) / 2
         )
+
+    @cached_property
+    def is_date(self) -> bool:
+        """Whether the values are dates, months or years of two numbers: 2021-03-01, 01.03.2021, 2020/21, 2021Q3."""
+        pattern = (
+            r"^((1[89]|20)[0-9]{2}[-/.][0-9]{1,2}([-/.][0-9]{1,2})?([T ][0-9:.Z]*)?"
+            r"|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](1[89]|20)[0-9]{2}"
+            r"|(1[89]|20)[0-9]{2}[-/ ]?[QMS][0-9]{1,2})$"
+        )
+        return self.kind == "text" and bool(pc.all(pc.match_substring_regex(self.values, pattern)).as_py())
 
     @property
     def is_age(self) -> bool:

@@ -19,6 +19,7 @@ _DEPENDENT = 1e-8
 _WHOLE = 1e-3
 _SPARE = 64
 _LEAST_BITS = 12.0
+_NEARLY_ALL = 0.95
 
 
 class Division(NamedTuple):
@@ -41,7 +42,7 @@ def divided(columns: Sequence[Column]) -> Division:
     numbers = np.stack([one.numbers for one in columns])
     whole = np.isfinite(numbers).all(axis=0)
     values = numbers[:, whole]
-    relations = _relations(values, names)
+    relations = _relations(values)
     totals: dict[str, list[str]] = {}
     twice: list[tuple[list[int], list[int]]] = []
     for left, right in relations:
@@ -117,11 +118,15 @@ def _by_names(names: list[str], values: np.ndarray) -> Division:
     years = _same_at_years(names)
     if years is not None:
         return Division(
-            years[-1], {}, [n for n in names if n not in years[-1]],
+            years[-1],
+            {},
+            [n for n in names if n not in years[-1]],
             "columns of several years count the same people again",
-            tuple((f"{some(one)} instead", one) for one in years[:-1])
-            + (("events, of which each is in one column", names),),
-        )  # fmt: skip
+            (
+                *((f"{some(one)} instead", one) for one in years[:-1]),
+                ("events, of which each is in one column", names),
+            ),
+        )
     if len(names) > 1 and _are_siblings(names):
         return Division(names, {}, [])
     within = [
@@ -145,18 +150,26 @@ def _by_names(names: list[str], values: np.ndarray) -> Division:
         keep_parts = len(others) > 1 and bool(strong) and parts_fit and _are_siblings(others)
         kept, gone = (others, everybody) if keep_parts else ([one], [n for n in names if n != one])
         return Division(
-            kept, {}, gone,
+            kept,
+            {},
+            gone,
             f"{some([one])} seems to count everybody, and {some([n for n in names if n != one])} some of them again",
-            ((f"{some(gone)} instead", gone if len(gone) == 1 or keep_parts else others), ("all of these are different records", names)),
-        )  # fmt: skip
+            (
+                (f"{some(gone)} instead", gone if len(gone) == 1 or keep_parts else others),
+                ("all of these are different records", names),
+            ),
+        )
     contained = sorted({a for a, b in within if _is_kind_of(a, b)}, key=place.__getitem__)
     if contained:
         top = [name for name in names if name not in contained]
         return Division(
-            top, {}, contained,
-            f"{some(contained)} never exceed {some([b for a, b in within if a in contained][:1])}, as if they counted some of the same records",
+            top,
+            {},
+            contained,
+            f"{some(contained)} never exceed {some([b for a, b in within if a in contained][:1])}, as if they counted "
+            "some of the same records",
             (("all of these are different records", names), (f"{some(contained)} instead", contained)),
-        )  # fmt: skip
+        )
     return Division(names, {}, [], doubt, (("only the first counts records of its own", names[:1]),))
 
 
@@ -270,7 +283,7 @@ def _same_at_years(names: Sequence[str]) -> list[list[str]] | None:
 # -- sums ----------------------------------------------------------------------------------------------------------
 
 
-def _relations(values: np.ndarray, names: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+def _relations(values: np.ndarray) -> list[tuple[list[int], list[int]]]:
     """Sets of columns whose sums are equal in every row; the first of one column where one is a sum."""
     if values.shape[1] < _LEAST_ROWS:
         return []
@@ -278,7 +291,7 @@ def _relations(values: np.ndarray, names: Sequence[str]) -> list[tuple[list[int]
     order = alive[np.argsort(values[alive].sum(axis=1), kind="stable")]
     found = [pair for pair in _solved(values, order) if _holds(values, *pair)]
     summed = {left[0] for left, _ in found if len(left) == 1}
-    for left, right in _runs(values, names, [k for k in alive if k not in summed]):
+    for left, right in _runs(values, [int(k) for k in alive if k not in summed]):
         if left[0] not in summed:
             found.append((left, right))
             summed.add(left[0])
@@ -316,7 +329,7 @@ def _solved(values: np.ndarray, order: np.ndarray) -> Iterator[tuple[list[int], 
             yield [int(column), *map(int, order[~free][whole < 0])], [int(k) for k in order[~free][whole > 0]]
 
 
-def _runs(values: np.ndarray, names: Sequence[str], places: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+def _runs(values: np.ndarray, places: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
     """Columns that are the sum of those right beside them, which also few rows show, or of all others."""
     for k in places:
         target = values[k]

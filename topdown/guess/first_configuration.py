@@ -20,8 +20,11 @@ def configuration(found: Guess, path: str, title: str) -> str:
     lines = [
         "#:schema release.json",
         f"# Guessed from the columns of {_comment(path)}. Read every line: a table does not say what it means.",
-        *(["# Lines that begin with `#?` ask what the columns do not show; take them out when they are answered."]
-          if found.questions else []),
+        *(
+            ["# Lines that begin with `#?` ask what the columns do not show; take them out when they are answered."]
+            if found.questions
+            else []
+        ),
         "# `topdown check` says, before anything is drawn, what is protected and how large the errors will be;",
         "# `topdown schema > release.json` lets an editor complete this file.",
         "",
@@ -29,7 +32,7 @@ def configuration(found: Guess, path: str, title: str) -> str:
         "",
         "[input]",
         f"path = {_quoted(path)}",
-    ]  # fmt: skip
+    ]
     for topic in ("encoding", "thousands"):
         lines += _asked(found, topic)
     lines += _form(found)
@@ -135,7 +138,11 @@ def _rows(found: Guess) -> list[str]:
 
 def _pads(found: Guess) -> list[str]:
     pads = ", ".join(f"{_key(name)} = {width}" for name, width in found.pad_zeros.items())
-    return [f"pad_zeros = {{ {pads} }}            # so many digits have the codes; zeros that were lost are put back"] if pads else []
+    return (
+        [f"pad_zeros = {{ {pads} }}            # so many digits have the codes; zeros that were lost are put back"]
+        if pads
+        else []
+    )
 
 
 def _geography(found: Guess) -> list[str]:

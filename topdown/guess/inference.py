@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,15 @@ import pyarrow.compute as pc
 from topdown.errors import DataError
 from topdown.guess import units as nested
 from topdown.guess import vocabulary
-from topdown.guess.column_evidence import MOST_CATEGORIES, OLDEST, Column, columns_of, is_function, joined_codes, one_for_one
+from topdown.guess.column_evidence import (
+    MOST_CATEGORIES,
+    OLDEST,
+    Column,
+    columns_of,
+    is_function,
+    joined_codes,
+    one_for_one,
+)
 from topdown.guess.divisions import divided
 from topdown.guess.found import Choice, Guess, Question, some
 from topdown.guess.written_form import completed, marks_of
@@ -53,13 +62,22 @@ def guess(path: Path, form: Format) -> Guess:
     if doubt and given.decimal is None and given.thousands is None:
         other = Choice("no, it is a decimal point: 12.000 is 12", {"form": replace(form, decimal=".", thousands=None)})
         found = found.asking(
-            Question("thousands", f"does the point in {some(doubt)} set thousands apart, so that 12.000 is 12000?", "yes", (other,))
+            Question(
+                "thousands",
+                f"does the point in {some(doubt)} set thousands apart, so that 12.000 is 12000?",
+                "yes",
+                (other,),
+            )
         )
     if form.encoding != given.encoding and form.codec != "utf-16":
         found = found.asking(
-            Question("encoding", "the file is not UTF-8: is it windows-1252, as spreadsheets write in western countries?",
-                     "yes; look at names with accents", ())
-        )  # fmt: skip
+            Question(
+                "encoding",
+                "the file is not UTF-8: is it windows-1252, as spreadsheets write in western countries?",
+                "yes; look at names with accents",
+                (),
+            )
+        )
     return found
 
 
@@ -97,9 +115,11 @@ class _Table:
                 self.ignored[one.name] = "has no values"
             elif one.distinct == 1 and not one.nulls and self.rows > 1 and not self._may_count(one):
                 self.constants.append(one)
-            elif one.kind == "text":
+            elif one.is_date:
+                self.years.append(one)
+            elif one.kind == "text" or self._is_dotted_code(one):
                 (self.numberings if self._numbers_rows(one) else self.units).append(one)
-            elif one.is_measure:
+            elif one.is_measure or self._is_margin(one):
                 self.measures.append(one)
             elif one.is_year:
                 self.years.append(one)
@@ -113,16 +133,30 @@ class _Table:
                 self.counts.append(one)
 
     @staticmethod
+    def _is_dotted_code(one: Column) -> bool:
+        """Whether what reads as fractions are codes with a point in them: 11.01, or the tract 101.02."""
+        named = vocabulary.says(one.name, vocabulary.CODE) or vocabulary.level_rank(one.name) is not None
+        return one.kind == "fraction" and named and not one.stored_number and not vocabulary.is_measure(one.name)
+
+    def _is_margin(self, one: Column) -> bool:
+        """Whether a column is the margin of error of another one: B01001_001M beside B01001_001E."""
+        return one.name.endswith("M") and any(other.name == one.name[:-1] + "E" for other in self.columns)
+
+    @staticmethod
     def _may_count(one: Column) -> bool:
         return one.kind == "whole" and vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
 
-    def _numbers_rows(self, one: Column) -> bool:
+    @staticmethod
+    def _numbers_rows(one: Column) -> bool:
+        """Whether a column numbers rows, or records: whole numbers in their order, or what is called so."""
         rank = vocabulary.level_rank(one.name)
         named = vocabulary.says(one.name, vocabulary.RECORD) or one.name.strip() == ""
         if one.is_numbering:
             return named or (one.kind == "whole" and (rank is None or one.smallest <= 1) and not one.has_zeros)
+        if not named or rank is not None or one.kind != "whole":
+            return False
         counts = vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
-        return named and one.is_unique and rank is None and one.kind == "whole" and not counts
+        return not counts and not any(map(str.isdigit, one.name))
 
     def _is_code(self, one: Column) -> bool:
         """Whether a column of whole numbers holds codes rather than counts."""
@@ -163,12 +197,20 @@ class _Table:
         return self._kind()
 
     def _kind(self) -> Guess:
+        if all(one.name.strip().isdigit() for one in self.columns):
+            raise DataError(
+                "its first row holds numbers only, where the names of the columns should stand; give it a row of names"
+            )
         single = [one for one in self.units if one.is_unique]
         single = [one for one in single if nested.score(one) > -2] or single
         counts = self.counts
         if single and counts and not self._are_persons(single):
             leaf = max(single, key=_as_leaf)
-            codes = [one for one in self.units if one.is_digits and (one.has_zeros or vocabulary.level_rank(one.name) is not None)]
+            codes = [
+                one
+                for one in self.units
+                if one.is_digits and (one.has_zeros or vocabulary.level_rank(one.name) is not None)
+            ]
             path = None if leaf.is_digits or leaf.is_coded_text else nested.path_to(self.rows, codes)
             return self._leaves(path or [leaf])
         if not single and counts:
@@ -182,11 +224,17 @@ class _Table:
             if long is not None:
                 return self._long_table(long)
             if self._crossed():
+                by, counted = some([one.name for one in self._crossed()]), some([one.name for one in counts])
                 raise DataError(
-                    f"has a row for every unit and {some([one.name for one in self._crossed()])}, and several columns of counts "
-                    f"({some([one.name for one in counts])}): make a column for every combination, or a long table with "
-                    "one column of counts and one row for every unit and category"
+                    f"has a row for every unit and {by}, and several columns of counts ({counted}): make a column for "
+                    "every combination, or a long table with one column of counts and one row for every unit and "
+                    "category"
                 )
+        if single and not counts and not self.ages and not self._are_persons(single):
+            raise DataError(
+                "no column of whole numbers is left that could be counts of records: this looks like a list of "
+                "units; name the table with their counts"
+            )
         return self._records(single)
 
     def _are_persons(self, single: Sequence[Column]) -> bool:
@@ -194,37 +242,64 @@ class _Table:
         if any(one.largest > OLDEST or vocabulary.says(one.name, vocabulary.POPULATION) for one in self.counts):
             return False
         places = [
-            one for one in self.units
+            one
+            for one in self.units
             if not one.is_unique and nested.repeats(self.rows, one) >= 2 and nested.score(one) >= _SURE_UNIT
-        ]  # fmt: skip
+        ]
         best = max(map(nested.score, single))
         of_records = any(vocabulary.says(one.name, vocabulary.RECORD) or one.is_numbering for one in single)
-        return bool(places) and (of_records or best < 1)
+        if not places:
+            return False
+        if of_records or best < 1:
+            return True
+        categories = [
+            one
+            for one in self.units
+            if one not in single
+            and one.distinct <= _SMALL
+            and vocabulary.level_rank(one.name) is None
+            and not is_function(places[0], one)
+        ]
+        if len(categories) >= 2:
+            self.questions.append(
+                Question(
+                    "rows",
+                    f"is every row a record, and {some([one.name for one in single])} only a number of it?",
+                    "yes",
+                )
+            )
+        return len(categories) >= 2
 
     # -- rows of several kinds --------------------------------------------------------------------------------------
 
     def _sliced(self) -> Guess | None:
-        """The guess of one kind of rows, where rows are of several levels or of several years; None where they are not."""
+        """The guess of one kind of rows, where they are of several levels or years; None where they are not."""
         years = [one for one in self.years if one.distinct > 1]
         for one in years:
             unit_columns = [c for c in self.units if not vocabulary.says(c.name, vocabulary.CATEGORY)]
             pairs = [c for c in unit_columns if joined_codes([c, one])[1] > 1.5 * c.distinct]
             if not pairs:
                 continue
-            last = max(one.values.to_pylist(), key=float)
+            in_order = sorted(one.values.to_pylist(), key=_as_time)
+            last = in_order[-1]
             part = self._part(one, last)
             others = tuple(
                 Choice(f"{one.name} {value}", {"where": {**part.where, one.name: value}})
-                for value in sorted(one.values.to_pylist(), key=float)[-4:-1][::-1]
+                for value in in_order[-4:-1][::-1]
             )
             return part.asking(
-                Question("where", f"the table has several years in {one.name}, in which the same people may stand again: which is released?",
-                         f"{one.name} {last}", others)
-            )  # fmt: skip
+                Question(
+                    "where",
+                    f"the table has several times in {one.name}, in which people may stand again: which is released?",
+                    f"{one.name} {last}",
+                    others,
+                )
+            )
         levels = [
-            one for one in (*self.units, *self.counts)
+            one
+            for one in (*self.units, *self.counts)
             if 1 < one.distinct <= 12 and not one.nulls and vocabulary.says(one.name, vocabulary.SLICE)
-        ]  # fmt: skip
+        ]
         for one in levels:
             found = self._lowest_of(one)
             if found is not None:
@@ -242,7 +317,9 @@ class _Table:
             if count is one or not np.isfinite(count.numbers).all():
                 continue
             below = count.numbers[chosen].sum()
-            sums |= below > 0 and any(count.numbers[one.codes == k].sum() == below for k in range(one.distinct) if k != most)
+            sums |= below > 0 and any(
+                count.numbers[one.codes == k].sum() == below for k in range(one.distinct) if k != most
+            )
         if not sums:
             return None
         try:
@@ -254,18 +331,23 @@ class _Table:
     def _part(self, by: Column, value: str) -> Guess:
         chosen = pa.array(by.codes == pc.index(by.values, value).as_py())
         columns = [
-            Column(one.name, one.place, one.text.filter(chosen), one.stored_number) for one in self.columns if one is not by
+            Column(one.name, one.place, one.text.filter(chosen), one.stored_number)
+            for one in self.columns
+            if one is not by
         ]
         part = _Table(columns, self.form).guess()
         return replace(part, where={by.name: value, **part.where})
 
     def _leave_totals_out(self) -> None:
-        """Leave rows out that are totals of others: those that are called so, and those that are the sum of all others."""
+        """Leave out rows that are totals: those that are called so, and those that are the sum of all others."""
         out = np.zeros(self.rows, bool)
         counted = [one for one in self.counts if np.isfinite(one.numbers).all() and one.numbers.sum() > 0]
         for one in [c for c in self.units if c.kind == "text"]:
             for place, value in enumerate(one.values.to_pylist()):
-                if "".join(vocabulary.words_of(value)) not in vocabulary.TOTAL_ROWS and value.lower() not in vocabulary.TOTAL_ROWS:
+                if (
+                    "".join(vocabulary.words_of(value)) not in vocabulary.TOTAL_ROWS
+                    and value.lower() not in vocabulary.TOTAL_ROWS
+                ):
                     continue
                 rows = one.codes == place
                 if rows.all():
@@ -289,9 +371,13 @@ class _Table:
     def _ask_total(self, one: Column, value: str) -> None:
         keep = {name: [v for v in values if v != value] for name, values in self.leave_out.items()}
         self.questions.append(
-            Question("leave_out", f"are rows with {one.name} = {value} sums of other rows?", "yes, they are left out",
-                     (Choice("no", {"leave_out": {name: values for name, values in keep.items() if values}}),))
-        )  # fmt: skip
+            Question(
+                "leave_out",
+                f"are rows with {one.name} = {value} sums of other rows?",
+                "yes, they are left out",
+                (Choice("no", {"leave_out": {name: values for name, values in keep.items() if values}}),),
+            )
+        )
 
     def _sum_of_all(self, counted: Sequence[Column]) -> np.ndarray:
         """The row that is the sum of all others in every column of counts, if one is."""
@@ -328,8 +414,17 @@ class _Table:
             self.ignored[one.name] = "is a yes or no, or a category, in small numbers"
         if not counts:
             raise DataError(
-                "no column of whole numbers is left that could be counts of records; name them in input.cells of a TOML "
-                "file of your own (`topdown schema`, docs/tutorial.md)"
+                "no column of whole numbers is left that could be counts of records; name them in input.cells of a "
+                "TOML file of your own (`topdown schema`, docs/tutorial.md)"
+            )
+        weak = [one.name for one in path if nested.score(one) < 1] if len(path) > 1 else []
+        if weak:
+            self.questions.append(
+                Question(
+                    "units",
+                    f"are {some([one.name for one in path])} units within units, so that only together they name one?",
+                    "yes",
+                )
             )
         division = divided(counts)
         question = []
@@ -362,11 +457,22 @@ class _Table:
         codes, _ = joined_codes(path)
         unit = Column("", 0, pa.array(codes.astype(str)))
         few = [
-            one for one in (*self.units, *self.counts, *self.ages, *self.years)
-            if one not in path and 1 < one.distinct <= (OLDEST + 1 if one in self.ages else MOST_CATEGORIES)
+            one
+            for one in (*self.units, *self.counts, *self.ages, *self.years)
+            if one not in path
+            and 1 < one.distinct <= (OLDEST + 1 if one in self.ages else MOST_CATEGORIES)
             and (one not in self.counts or one.largest <= OLDEST or vocabulary.says(one.name, vocabulary.CATEGORY))
-        ]  # fmt: skip
-        return [one for one in few if not is_function(unit, one)]
+        ]
+        kept: list[Column] = []
+        for one in sorted(
+            (c for c in few if not is_function(unit, c)), key=lambda c: (-c.distinct, c.is_digits, c.place)
+        ):
+            source = next((other for other in kept if is_function(other, one)), None)
+            if source is None:
+                kept.append(one)
+            else:
+                self.ignored[one.name] = f"follows from {source.name}"
+        return sorted(kept, key=lambda one: one.place)
 
     def _long(self) -> list[Column] | None:
         """The path of units of a long table: one column of counts, and a row for every unit and category."""
@@ -416,14 +522,20 @@ class _Table:
         count = self._count_column()
         assert count is not None
         attributes = [one for one in self._categories(path) if one is not count]
-        totals = [one for one in attributes if self._holds_totals(one, count, [*path, *[a for a in attributes if a is not one]])]
+        totals = [
+            one
+            for one in attributes
+            if self._holds_totals(one, count, [*path, *[a for a in attributes if a is not one]])
+        ]
         if totals:
             kept = np.ones(self.rows, bool)
             for one in totals:
                 for value in self.leave_out[one.name]:
                     kept &= one.codes != pc.index(one.values, value).as_py()
             names = {one.name for one in (*path, *attributes, count)}
-            self.columns = [Column(c.name, c.place, c.text.filter(pa.array(kept)), c.stored_number) for c in self.columns]
+            self.columns = [
+                Column(c.name, c.place, c.text.filter(pa.array(kept)), c.stored_number) for c in self.columns
+            ]
             self.rows = int(kept.sum())
             by_name = {one.name: one for one in self.columns if one.name in names}
             path, count = [by_name[one.name] for one in path], by_name[count.name]
@@ -460,24 +572,38 @@ class _Table:
         places = self._places()
         if not places:
             raise DataError(
-                "no column of text or codes tells units apart; give one whose rows say where each unit is, as text with "
-                "the zeros of its codes"
+                "no column of text or codes tells units apart; give one whose rows say where each unit is, as text "
+                "with the zeros of its codes"
             )
         path = places[0]
-        attributes = [one for one in self._categories(path) if one not in self.years or not vocabulary.says(one.name, vocabulary.YEAR)]
+        attributes = [
+            one
+            for one in self._categories(path)
+            if one not in self.years or not vocabulary.says(one.name, vocabulary.YEAR)
+        ]
         counted = [
-            one for one in self.counts
-            if one.distinct > MOST_CATEGORIES or (vocabulary.says(one.name, vocabulary.COUNT) and one.largest > 1
-                                                   and vocabulary.words_of(one.name)[-1] in ("count", "n", "freq", "cases"))
-        ]  # fmt: skip
+            one
+            for one in self.counts
+            if one.distinct > MOST_CATEGORIES
+            or (
+                vocabulary.says(one.name, vocabulary.COUNT)
+                and one.largest > 1
+                and vocabulary.words_of(one.name)[-1] in ("count", "n", "freq", "cases")
+            )
+        ]
         if counted:
             self.questions.append(
                 Question(
                     "rows",
-                    f"rows of one unit and category stand several times, and {some([one.name for one in counted])} holds "
-                    "numbers: is every row one record?",
+                    f"rows of one unit and category stand several times, and {some([one.name for one in counted])} "
+                    "holds numbers: is every row one record?",
                     "yes, and these numbers are not used",
-                    (Choice("no, it says how many records a row stands for: sum the rows of a unit and category first", {"rows": "long", "count": counted[0].name}),),
+                    (
+                        Choice(
+                            "no, it says how many records a row stands for: sum the rows of a unit and category first",
+                            {"rows": "long", "count": counted[0].name},
+                        ),
+                    ),
                 )
             )
             attributes = [one for one in attributes if one not in counted]
@@ -486,33 +612,45 @@ class _Table:
             alternatives = tuple(
                 Choice(one[-1].name, {"levels": ("everything", one[-1].name)}) for one in places[1:4] if len(one) == 1
             )
-            self.questions.append(Question("units", "which column says where a record is?", path[-1].name, alternatives))
+            self.questions.append(
+                Question("units", "which column says where a record is?", path[-1].name, alternatives)
+            )
         for one in (*self.measures, *self.counts):
             if vocabulary.says(one.name, vocabulary.WEIGHT):
                 self.questions.append(
-                    Question("rows", f"{one.name} looks like a weight of a sample: a release counts every record once. Is that meant?", "yes")
+                    Question(
+                        "rows",
+                        f"{one.name} looks like a sample's weight: a release counts every record once. Is that meant?",
+                        "yes",
+                    )
                 )
         for one in single:
             if one not in path:
                 self.ignored[one.name] = "tells records apart"
         return self._with_attributes(path, attributes, rows="records", count=None)
 
-    def _with_attributes(self, path: list[Column], attributes: Sequence[Column], *, rows: str, count: str | None) -> Guess:
+    def _with_attributes(
+        self, path: list[Column], attributes: Sequence[Column], *, rows: str, count: str | None
+    ) -> Guess:
         others = [one for one in self.units if one not in path and one not in attributes]
         found = nested.nesting(path, others, self.constants, records=True)
         known = {**{one.name: _categories_of(one, self.ages) for one in attributes}}
         for one in (*self.units, *self.counts):
             if one.name not in known and one.name not in found.used and one.name != count:
                 many = one.distinct > MOST_CATEGORIES
-                self.ignored.setdefault(one.name, "has too many values for an attribute" if many else "says something of units")
-        return self._finished(found, rows=rows, count=count, attributes=known, cells=() if known else ("records",), questions=[])
+                self.ignored.setdefault(
+                    one.name, "has too many values for an attribute" if many else "says something of units"
+                )
+        return self._finished(
+            found, rows=rows, count=count, attributes=known, cells=() if known else ("records",), questions=[]
+        )
 
     def _finished(self, found: nested.Nesting, *, questions: list[Question], **changes: object) -> Guess:
         used = {*found.used, *changes.get("attributes", {})}  # type: ignore[misc]
         ignored = found.ignored | self.ignored
         reasons = (
             (self.constants, "is the same in every row"),
-            (self.numberings, "numbers the rows"),
+            (self.numberings, "tells rows or records apart"),
             (self.measures, "holds no whole counts: areas, shares, means or the like"),
             (self.years, "holds years"),
             (self.ages, "holds ages"),
@@ -533,6 +671,12 @@ class _Table:
         )
 
 
+def _as_time(text: str) -> tuple[int, ...]:
+    """A year or a date as numbers that are in its order; what ends with its year is turned round."""
+    parts = [int(part) for part in re.findall("[0-9]+", text)]
+    return tuple(parts if len(str(parts[0])) == 4 else reversed(parts))
+
+
 def _as_leaf(one: Column) -> tuple[bool, float, int]:
     """How well a column with a value of its own in every row serves as the lowest level: codes before names."""
     likely = nested.score(one)
@@ -548,4 +692,3 @@ def _categories_of(one: Column, ages: Sequence[Column]) -> list[str]:
     if one.is_digits and not one.has_zeros:
         return sorted(values, key=int)
     return sorted(values)
-

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +19,8 @@ from topdown.guess.found import Changes, Choice, Question, some
 _SURE = 3.0
 _LIKELY = 2.0
 _MOST_PATH = 4
-_POSTAL = frozenset("plz zip zipcode zcta postcode postal cap cep".split())
+_HEAD = re.compile(r"[0-9]{4}[0-9A-Z]{3}US|20[0-9]{2}A[0-9]{4}")
+_POSTAL = frozenset(["plz", "zip", "zipcode", "zcta", "postcode", "postal", "cap", "cep"])
 
 
 @dataclass
@@ -50,11 +53,16 @@ def systems_of(column: Column) -> tuple[list[CodeSystem], int | None]:
     codes have to be padded, None where they are whole. Postal codes are of none."""
     if vocabulary.says(column.name, _POSTAL):
         return [], None
+    if column.distinct < 2:
+        return [], None
     for values, width in {None: (column.values, None), 1: padded(column)}.values():
         codes = values.to_pylist()
-        if not codes or column.distinct < 2:
-            continue
-        found = [one for one in SYSTEMS if one.fits(codes)]
+        # Before the code may stand what all have in common: 0500000US17001.
+        head = _HEAD.match(codes[0])
+        if head is not None and all(code.startswith(head[0]) for code in codes):
+            found = [one.after(head[0]) for one in SYSTEMS if one.fits([code[len(head[0]) :] for code in codes])]
+        else:
+            found = [one for one in SYSTEMS if one.fits(codes)]
         if found:
             named = [one for one in found if one.named_by(column.name)]
             return named or found, width
@@ -62,7 +70,7 @@ def systems_of(column: Column) -> tuple[list[CodeSystem], int | None]:
 
 
 def begins_with(code: Column, parent: Column) -> int | None:
-    """How many characters of ``code`` (its lost zeros put back) are the ``parent``'s, in every row; None if none are."""
+    """How many characters of ``code``, with its zeros, are the ``parent``'s in every row; None if none are."""
     if code is parent or parent.distinct >= code.distinct or parent.distinct < 2 or parent.nulls or code.nulls:
         return None
     width = max(parent.lengths)
@@ -200,11 +208,16 @@ def nesting(path: Sequence[Column], units: Sequence[Column], constants: Sequence
         found.changes |= {"levels": ("everything", *levels), "root": "ALL"}
     found.changes |= {"separator": separator, "names": called}
     _padding([*chain, *path] if separator is None else path, found)
-    for name in found.doubtful:
-        without = tuple(level for level in found.changes["levels"] if level != name)
+    for doubtful in found.doubtful:
+        without = tuple(level for level in found.changes["levels"] if level != doubtful)
         other = Choice("no, it only describes units", {"levels": without, "names": called})
         found.questions.append(
-            Question("levels", f"is {name} a level of the geography, in whose units the smaller ones lie?", "yes", (other,))
+            Question(
+                "levels",
+                f"is {doubtful} a level of the geography, in whose units the smaller ones lie?",
+                "yes",
+                (other,),
+            )
         )
     return found
 
@@ -249,7 +262,7 @@ def _relatives(
 
 
 def _names_leaf(one: Column, n_units: int, names: dict[str, Column], leaf: Column) -> bool:
-    if leaf.name in names or one.kind != "text" or one.is_coded_text:
+    if leaf.name in names or one.kind != "text" or one.is_coded_text or not (leaf.is_digits or leaf.is_coded_text):
         return False
     return one.distinct > 0.5 * n_units or (vocabulary.says(one.name, vocabulary.NAME) and one.distinct > 0.2 * n_units)
 
@@ -267,7 +280,7 @@ def _evidence(leaf: Column, one: Column, n_units: int, *, records: bool) -> floa
     rank, of_leaf = vocabulary.level_rank(one.name), vocabulary.level_rank(leaf.name)
     found = 0.0
     if rank is not None and (n_units >= 2 * one.distinct or one.stands_together):
-        found += 3.0 if of_leaf is None or rank <= of_leaf else 0.5
+        found += 3.0 if of_leaf is None or rank <= of_leaf else 1.0
     if one.stands_together and n_units >= 2 * one.distinct and one.distinct >= 2:
         found += 2.0
     if vocabulary.says(one.name, vocabulary.CODE) or one.is_coded_text:
@@ -323,27 +336,29 @@ def _finer(a: Column, b: Column) -> tuple[Column, Column]:
 
 def _by_widths(leaf: Column, chain: list[Column], names: dict[str, Column], found: Nesting) -> bool:
     """Say levels by parts of the code in ``leaf`` where its system has more than there are columns of them."""
-    systems, width = systems_of(leaf)
-    systems = [one for one in systems if len(one.widths) > len(chain) + 1] if chain else systems
-    if not systems:
-        return False
+    systems, _width = systems_of(leaf)
     named = any(one.named_by(leaf.name) for one in systems)
-    if not named and not chain and not _divides(leaf, systems[0]):
+    parts = {begins_with(leaf, one) or prefix_of(leaf, one) for one in chain} - {None}
+    if chain:
+        systems = [one for one in systems if len(one.widths) > len(chain) + 1 and parts <= {*one.widths.values()}]
+    if not systems or (not named and (chain or not _divides(leaf, systems[0]))):
         return False
-    system = systems[0]
+    system = systems[0] if named else _unnamed(systems[0])
     found.changes |= {"geoid": leaf.name, "widths": dict(system.widths), "root": system.root if named else "ALL"}
     if len({*(tuple(one.widths.values()) for one in systems)}) > 1 or not named:
         others = tuple(
             Choice(f"{one.title}: {_said(one.widths)}", {"widths": dict(one.widths), "root": one.root})
-            for one in systems[1:4]
-            if one.widths != system.widths
+            for one in systems[not named : 4]
         )
-        flat = Choice("the codes have no parts: one level of units below the root", {"widths": {"unit": max(system.widths.values())}})
+        flat = Choice(
+            "the codes have no parts: one level of units below the root",
+            {"widths": {"unit": max(system.widths.values())}},
+        )
         found.questions.append(
             Question(
                 "widths",
                 f"do the first characters of the codes in {leaf.name} say in which larger unit each lies?",
-                f"yes, as {system.title}: {_said(system.widths)}",
+                f"yes, {'as ' + system.title + ': ' if named else ''}{_said(system.widths)} characters",
                 (*others, flat),
             )
         )
@@ -359,21 +374,32 @@ def _by_widths(leaf: Column, chain: list[Column], names: dict[str, Column], foun
     return True
 
 
+def _unnamed(system: CodeSystem) -> CodeSystem:
+    """``system`` with names of levels that say nothing of a country."""
+    steps = list(system.widths.values())
+    names = ["area", *(f"area {k}" for k in range(2, len(steps))), "unit"] if len(steps) > 1 else ["unit"]
+    return dataclasses.replace(system, widths=dict(zip(names, steps, strict=True)), root="ALL")
+
+
 def _said(widths: dict[str, int]) -> str:
     return ", ".join(f"{level} {width}" for level, width in widths.items())
 
 
 def _divides(leaf: Column, system: CodeSystem) -> bool:
     """Whether parts of codes, of which no name says what they are, are shared by many of them."""
+    if not leaf.has_zeros and not leaf.is_coded_text and leaf.values.to_pylist() != sorted(leaf.values.to_pylist()):
+        return False  # numbers in no order
     top = next(iter(system.widths.values()))
     heads = pc.count_distinct(pc.utf8_slice_codeunits(padded(leaf)[0], 0, top)).as_py()
-    return 1 <= heads <= leaf.distinct / 3
+    return bool(1 <= heads <= leaf.distinct / 3)
 
 
 def _root(constants: Sequence[Column], levels: Sequence[str]) -> Column | None:
     """The column of one value that is called as a level is: the lowest of these is the root."""
-    ranked = [(rank, one) for one in constants if (rank := vocabulary.level_rank(one.name)) is not None and not one.nulls]
-    ranked = [(rank, one) for rank, one in ranked if rank <= 2 and one.kind == "text" or one.has_zeros]
+    ranked = [
+        (rank, one) for one in constants if (rank := vocabulary.level_rank(one.name)) is not None and not one.nulls
+    ]
+    ranked = [(rank, one) for rank, one in ranked if (rank <= 2 and one.kind == "text") or one.has_zeros]
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
@@ -399,7 +425,7 @@ def _padding(levels: Sequence[Column], found: Nesting) -> None:
         below = next((k for k in (begins_with(other, one) for other in levels if other is not one) if k), None)
         if width is not None and systems:
             pads[one.name] = width
-        elif below is not None and max(one.lengths) < below or below is not None and len(one.lengths) > 1:
+        elif (below is not None and max(one.lengths) < below) or (below is not None and len(one.lengths) > 1):
             pads[one.name] = below
         elif one.stored_number:
             pads[one.name] = max(one.lengths)
@@ -412,7 +438,12 @@ def _padding(levels: Sequence[Column], found: Nesting) -> None:
                 "pad_zeros",
                 f"codes in {some(lost)} seem to have lost their leading zeros: are they to be put back?",
                 "yes, " + ", ".join(f"{name} has {pads[name]} digits" for name in lost),
-                (Choice("no, codes have different lengths", {"pad_zeros": {k: v for k, v in pads.items() if k not in lost}}),),
+                (
+                    Choice(
+                        "no, codes have different lengths",
+                        {"pad_zeros": {k: v for k, v in pads.items() if k not in lost}},
+                    ),
+                ),
             )
         )
 
@@ -425,7 +456,10 @@ def repeats(rows: int, column: Column) -> float:
 def constant_within(parents: Sequence[Column], column: Column) -> Column | None:
     """The level of which ``column`` is a function, with several rows for each of its units; None if there is none."""
     return next(
-        (one for one in parents if one.distinct * 3 <= len(one) and column.distinct <= one.distinct and is_function(one, column)),
+        (
+            one
+            for one in parents
+            if one.distinct * 3 <= len(one) and column.distinct <= one.distinct and is_function(one, column)
+        ),
         None,
     )
-

@@ -12,6 +12,7 @@ from functools import cache
 
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
@@ -21,18 +22,34 @@ MEASURE = _words(
     area surface superficie superfice flache flaeche km2 sqkm sqmi km ha hectare hectares hectareas acre acres
     aland awater density densite densidad densidade densita dichte perc pct percent percentage pourcentage
     porcentaje percentagem prozent anteil share part prop proportion rate taux tasa taxa tasso quote ratio
-    index indice mean median average avg moyenne media mediana mittel income revenu ingreso renda einkommen
-    gdp pib bip price prix rent wage salary lat latitude lon lng longitude xcoord ycoord coord elevation
-    altitude altitud hohe height length leng perimeter perimetre perimetro umfang rank rang rango ranking
-    score lwr upr moe se sd cv stderr weight perwt pwgtp wgt distance temp temperature growth croissance
-    change variation turnout hdi idh gini centroid intptlat intptlon life expectancy yield
+    index indice mean median average avg moyenne media mediana mittel income inc inctot incwage hhincome
+    ftotinc los charge charges revenu ingreso renda einkommen gdp pib bip price prix rent wage salary lat
+    latitude lon lng longitude xcoord ycoord coord elevation altitude altitud hohe height length leng
+    perimeter perimetre perimetro umfang rank rang rango ranking score lwr upr moe se sd cv stderr weight
+    perwt pwgtp wgt distance temp temperature growth croissance change variation turnout hdi idh gini centroid
+    intptlat intptlon life expectancy yield
     """
 )
 """Of what is no number of records."""
 
 _MEASURE_BEGINS = ("perc", "pct", "prop", "dens", "avg", "median", "shape", "wgt", "percent", "area")
-_MEASURE_ENDS = ("density", "dichte", "densidad", "flache", "flaeche", "area", "pct", "perc", "percent", "rate", "km2",
-                 "quote", "ratio", "index", "income")  # fmt: skip
+_MEASURE_ENDS = (
+    "density",
+    "dichte",
+    "densidad",
+    "flache",
+    "flaeche",
+    "area",
+    "pct",
+    "perc",
+    "percent",
+    "rate",
+    "km2",
+    "quote",
+    "ratio",
+    "index",
+    "income",
+)
 
 WEIGHT = _words(
     """
@@ -41,7 +58,8 @@ WEIGHT = _words(
 )
 YEAR = _words(
     """
-    year annee ano anio jahr anno yr vintage period periode periodo ejercicio time founded built established since fundacion baujahr
+    year annee ano anio jahr anno yr vintage period periode periodo ejercicio time founded built established
+    since fundacion baujahr
     """
 )
 AGE = _words(
@@ -66,16 +84,17 @@ POPULATION = _words(
 COUNT = _words(
     """
     count counts n number nb nombre anzahl freq frequency value obsvalue obs cases households housing
-    dwellings deaths births effectif effectifs cantidad quantidade wert valor conteo size
-    records units logements hogares domicilios haushalte kpi
+    dwellings deaths births effectif effectifs cantidad quantidade wert valor conteo size records units
+    logements hogares domicilios haushalte kpi
     """
 )
 CODE = _words(
     """
-    code codes id geoid fips fipsno codigo cod kode schluessel schlussel ags ars rs nuts lau insee ibge istat
-    ons gss ubigeo cve cvegeo clave gid key geo geocode geocodigo divipola dane codgeo depcom com muni cusec
-    procom teryt sgc codegeographique geographiccode csduid dauid cduid kennziffer kn psgc lsoa msoa oa sa1 sa2 statefp countyfp tractce
-    blockce geoid10 geoid20 cntyid bfs plz zip zcta postcode isocode iso hasc pcode uid blockid
+    code codes id geoid fips fipsno codigo cod kode wilayah schluessel schlussel ags ars rs nuts lau insee
+    ibge istat ons gss ubigeo cve cvegeo clave gid key geo geocode geocodigo divipola dane codgeo depcom com
+    muni cusec procom teryt sgc codegeographique geographiccode csduid dauid cduid kennziffer kn psgc lsoa
+    msoa oa sa1 sa2 statefp countyfp tractce blockce geoid10 geoid20 cntyid bfs plz zip zcta postcode isocode
+    iso hasc pcode uid blockid
     """
 )
 NAME = _words(
@@ -85,9 +104,10 @@ NAME = _words(
 )
 RECORD = _words(
     """
-    person pid rid record recordid recno serial serialno index row rownum rownames fid objectid ogc
-    oid unnamed persona individuo individual idind pernum respondent case caseid lfd nummer line seq sequence
-    hhid personid uuid nro
+    person pid rid record recordid recno serial serialno index row rownum rownames fid objectid ogc oid
+    unnamed persona individuo individual idind pernum respondent case caseid lfd nummer line seq sequence hhid
+    personid uuid patient patientid subject participant pupil student employee victim incident offense crash
+    claim application voter worker osm nro
     """
 )
 """Of a number that only tells rows apart."""
@@ -117,9 +137,9 @@ TOTAL_ROWS = _words(
 
 _LEVELS = (
     "nation country pais paese national continent world",
-    "state states st stname cpro codpro stusab bundesland land province provincia provinz prov region regiao regions reg "
-    "canton kanton uf admin1 adm1 governorate oblast prefecture voivodeship wojewodztwo comunidad ccaa lan fylke "
-    "emirate estado entidad ent regione territory ter il",
+    "state states st stname cpro codpro stusab bundesland land province provincia provinz prov region regiao "
+    "regions reg canton kanton uf admin1 adm1 governorate oblast prefecture voivodeship wojewodztwo comunidad "
+    "ccaa lan fylke emirate estado entidad ent regione territory ter il",
     "nuts county counties cty cnty couname comte kreis landkreis krs district distrito departamento department "
     "departement dep dept division zone admin2 adm2 powiat concelho arrondissement regierungsbezirk borough "
     "parish rayon daerah amt",
@@ -127,7 +147,7 @@ _LEVELS = (
     "kommun gmina subcounty subdistrict subdivision admin3 adm3 township csd lau constituency ilce localite "
     "locality upazila",
     "tract ward wards sector setor ageb freguesia quartier neighborhood neighbourhood barrio iris section seccion "
-    "suburb zip postcode plz sa2 precinct cell mukim stadtteil bezirk ortsteil msoa division_code",
+    "suburb zip postcode plz sa2 precinct cell mukim stadtteil ortsteil msoa division_code",
     "bg blockgroup blkgrp blockgrp da sa1 lsoa enumeration ea",
     "block blk blocks manzana bloc oa meshblock building parcel household hh",
 )
@@ -136,16 +156,21 @@ LEVEL_RANK = {word: rank for rank, words in enumerate(_LEVELS) for word in words
 
 _DISJOINT = (
     "male female m f men women man woman males females homme femme hommes femmes mann frau manner frauen hombre "
-    "mujer hombres mujeres homem mulher homens mulheres masculino feminino femenino man kvinnor mannen vrouwen mezczyzni kobiety maend kvinder menn miehet naiset erkek kadin laki perempuan ferfi muzi zeny barbati femei pojkar flickor dreng pige maschi femmine mannlich "
-    "weiblich boys girls masculin feminin",
-    "white black asian aian nhpi hispanic other native american indian amerindian pacific islander two more multi "
-    "mixed race latino nonhispanic nh w b h a o amind hisp weiss none some unknown asiannhpi multiple",
+    "mujer hombres mujeres homem mulher homens mulheres masculino feminino femenino kvinnor mannen vrouwen "
+    "mezczyzni kobiety maend kvinder menn miehet naiset erkek kadin laki perempuan ferfi muzi zeny barbati femei "
+    "pojkar flickor dreng pige maschi femmine mannlich weiblich boys girls masculin feminin",
+    "white black asian aian nhpi hispanic other native american indian african coloured caribbean amerindian "
+    "pacific islander two more multi mixed race latino nonhispanic nh w b h a o amind hisp weiss none some "
+    "unknown asiannhpi multiple",
     "employed unemployed inactive retired student other labor",
     "owned rented vacant occupied owner renter notstated unknown other free mortgage",
     "single married divorced widowed separated unknown never",
     "dem rep democrat republican democratic gop lib green ind other blank invalid",
     "yes no abstain",
     "urban rural",
+    "jan feb mar apr may jun jul aug sep oct nov dec january february march april june july august september "
+    "october november december q1 q2 q3 q4",
+    "refugees idps asylum seekers",
     "households institutions conventional quarters group gq",
     "primary secondary tertiary none",
     "citizen foreign foreigners deutsche auslander auslaender nationals native foreignborn",

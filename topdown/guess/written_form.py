@@ -162,5 +162,3 @@ def marks_of(columns: Sequence[pa.Array]) -> tuple[str | None, str | None, list[
     if decimal == "." and thousands in (None, ","):
         return None, None if thousands is None else ",", []
     return decimal, thousands, []
-
-

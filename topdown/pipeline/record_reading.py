@@ -99,7 +99,7 @@ def _counts(config: RunConfig, units: Units, _: None, __: Stages) -> Counts:
 
 
 def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns ``wanted`` of the rows that are chosen, as they are meant (`as_said`), batch by batch, which nobody keeps."""
+    """The columns ``wanted`` of the rows that are chosen, as they are meant (`as_said`), batch by batch."""
     path, by = require_file(config.input_path), config.input.chosen_by
     columns = list(dict.fromkeys([*wanted, *by]))
     rows = 0

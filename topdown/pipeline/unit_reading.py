@@ -204,7 +204,7 @@ def as_said(table: pa.Table, config: RunConfig) -> pa.Table:
             place = pc.index_in(text, value_set=pa.array(list(labels)))
             named = pa.array(list(labels.values())).take(place)
             table = _replaced(table, name, pc.if_else(pc.is_valid(place), named, text))
-    counted = table_input.cells if table_input.kind.cells_are_columns else [table_input.count]
+    counted = table_input.cells if table_input.kind.cells_are_columns else [table_input.count or ""]
     for name in counted if table_input.form != PLAIN else ():
         if name in table.column_names and pa.types.is_string(table[name].type):
             text = as_text(table[name], f"column {shown(name)}")
