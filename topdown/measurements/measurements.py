@@ -20,7 +20,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
-from topdown.tables.tidy import tidy_batches, to_arrow, to_frame, with_plain_strings
+from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame, with_plain_strings
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -44,7 +44,7 @@ class Answers(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Measurements:
+class Measurements(ArrowTable):
     """Noisy values with their variances, keyed by (level, query).
 
     ``values`` (nodes x cells): the answers to the detailed query, all levels one after another; whole numbers where the

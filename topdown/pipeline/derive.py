@@ -98,7 +98,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             give_back()
 
         def second_solutions() -> dict[str, CrossCheck]:
-            with stages.stage("solving again by cvxpy"):
+            with stages.stage("waiting for the second solution by cvxpy"):
                 return made.again.result()
 
         about = Description(
@@ -115,7 +115,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             found.said,
         )
         with stages.stage("writing"):
-            all_made = Made(made.release, made.estimates, found.margins, found.of_tables)
+            all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide)
             publish(folder, tables_of(folder, all_made, about, limits), about)
             held.close()  # the release has its name
     _say_output(stages, public, made.again.result())

@@ -207,7 +207,8 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         require_room(counts, plan)
         if leaves is not None:
             require_parts(config, plan, geography.levels)
-        require_exportable(config, geography, counts.schema)
+        none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
+        require_exportable(config, geography, counts.schema, none)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
             require_kept(counts, limits)

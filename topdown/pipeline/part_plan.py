@@ -85,7 +85,7 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
         "output.wide asks for a row with all cells": output.wide,
         "output.margins chooses some, and there are none": isinstance(output.margins, dict),
         "output.exports asks for the measurements, which are not kept": any(
-            EXPORT_FORMATS[name].of_measurements for name in output.exports if name in EXPORT_FORMATS
+            EXPORT_FORMATS[name].of_measurements for name in output.forms if name in EXPORT_FORMATS
         ),
     }
     return next((said for said, holds in wrong.items() if holds), None)
