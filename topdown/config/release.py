@@ -33,6 +33,11 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
         for cell in table.cells
         if cell in taken
     ]
+    found += [
+        f"input.cells names {shown(cell)} twice; name every column once"
+        for cell in dict.fromkeys(table.cells)
+        if table.kind.cells_are_columns and table.cells.count(cell) > 1
+    ]
     if not (table.kind.cells_are_columns or has_attributes) and (table.kind.counted or len(table.cells) > 1):
         found.append(
             f'input.rows = "{table.rows}" needs a section [schema] with the columns that say which category a row is '

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, StrictInt, field_validator, model_validator
 
 from topdown.config.section import Section
-from topdown.errors import require_known, suggest
+from topdown.errors import disagreement, require_known
 from topdown.tables.format import PLAIN, Format
 from topdown.wording import shown
 
@@ -145,7 +145,9 @@ class GeographyOptions(Section):
         levels = self.levels
         if isinstance(self.names, dict) and levels is not None:
             unknown = [level for level in self.names if level not in levels]
-            found += [f"names of level {shown(one)}, which is not there; {suggest(one, levels)}" for one in unknown]
+            found += [
+                f"names of level {shown(one)}, which is not there; {disagreement(one, levels)}" for one in unknown
+            ]
         if found:
             raise ValueError("; ".join(found))
         return self

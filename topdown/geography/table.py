@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.errors import ROW, GeographyError, suggest
+from topdown.errors import ROW, GeographyError, disagreement
 from topdown.geography.labels import (
     as_frame,
     as_strings,
@@ -41,7 +41,7 @@ def from_table(
     known = list(frame.column_names) if isinstance(frame, pa.Table) else list(frame)
     for level in name if isinstance(name, Mapping) else ():
         if level not in levels:
-            raise GeographyError(f"names of level {shown(level)}, which is not there; {suggest(level, levels)}")
+            raise GeographyError(f"names of level {shown(level)}, which is not there; {disagreement(level, levels)}")
     rows = len(frame) if not isinstance(frame, Mapping) else max(map(len, frame.values()), default=0)
     if rows == 0:
         raise GeographyError("the table has no rows; a geography needs at least one leaf")
