@@ -24,7 +24,8 @@ class Charged(NamedTuple):
 def reserve(
     charged: Charged | None, journal: Journal, events: Iterable[Event], *, begun: bool, title: str = ""
 ) -> None:
-    """Set a release's budget aside in the ledger under its ``title``, where there is one. Raises `BudgetError` if too little is left.
+    """Set a release's budget aside in the ledger under its ``title``, where there is one. Raises `BudgetError` if too
+    little is left.
 
     ``begun``: whether there is a record of what its noise follows from. If there is none although the ledger knows that
     it was drawn, it was lost, and drawing other noise would be a second release on the budget of one.

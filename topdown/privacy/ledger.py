@@ -76,11 +76,13 @@ class Ledger:
         unit: str = "person",
         neighbours: str = "add-remove",
     ) -> Account:
-        """Begin to account for ``dataset``, of which at most ``total`` may be spent; makes the file where needed. As
-        long as no release reserved anything, an account may be opened anew, which corrects it; both stay in the ledger.
+        """Begin to account for ``dataset``, of which at most ``total`` may be spent; makes the file where needed.
 
-        Raises `BudgetError` for a data set whose account was used, or is the same already, a total that is not above 0, an unknown currency or
-        kind of neighbours, a name or unit that is empty.
+        As long as no release reserved anything, an account may be opened anew, which corrects it; both stay in the
+        ledger.
+
+        Raises `BudgetError` for a data set whose account was used, or is the same already, a total that is not above 0,
+        an unknown currency or kind of neighbours, a name or unit that is empty.
         """
         allowed = exact_number(total, "total")
         if allowed <= 0:
@@ -97,19 +99,20 @@ class Ledger:
             before = [record for record in ledger.records if record.dataset == dataset]
             if any(record.kind != "open" for record in before):
                 raise BudgetError(
-                    f"{shown_path(self.path)}: data set {shown(dataset)} has an account already, from which a release "
-                    "was paid; its total stays as it is"
+                    f"{shown_path(self.path)}: data set {shown(dataset)} has an account already, from "
+                    "which a release was paid; its total stays as it is"
                 )
-            if before and before[-1].body == body:
+            if before and body.items() <= before[-1].body.items():
                 raise BudgetError(
                     f"{shown_path(self.path)}: data set {shown(dataset)} has this account already; nothing was changed"
                 )
-            ledger.append(dataset, "open", "", body)
+            ledger.append(dataset, "open", f"correction {len(before)}" if before else "", body)
         return self.account(dataset)
 
     def reserve(self, dataset: str, release: str, events: Iterable[Event], *, title: str = "") -> Account:
-        """Set aside what ``events`` cost for the release called ``release``, before any of its noise is drawn. ``title``:
-        what people call it.
+        """Set aside what ``events`` cost for the release called ``release``, before any of its noise is drawn.
+
+        ``title``: what people call it.
 
         The same release reserves but once, however often it is started again. Raises `BudgetError` where the total
         would be passed, where the data set has no account or another unit or neighbours, for Gaussian noise in an

@@ -86,8 +86,8 @@ def total_budget(
         raise BudgetError(f"delta is {figure(delta)}; give a number above 0 and below 1, such as 1e-10")
     if stated_delta is not None and stated_delta > LARGEST_DELTA:
         raise BudgetError(
-            f"delta is {figure(delta)}: with such a delta, to publish every record with that probability would do; give "
-            f"one far below 1 over the number of records, such as 1e-10 ({LARGEST_DELTA:g} at most)"
+            f"delta is {figure(delta)}: with such a delta, to publish every record with that probability would do; "
+            f"give one far below 1 over the number of records, such as 1e-10 ({LARGEST_DELTA:g} at most)"
         )
     name = mechanism.name
     if mechanism.currency == EPSILON:

@@ -77,8 +77,8 @@ def spent_on_sums(plan: Plan, levels: Sequence[str]) -> list[str]:
     )
     above = levels[: levels.index(exact)] if exact is not None else []
     return [
-        f"NOT PROTECTED: level {level!r} lies above level {exact!r}, which is published exactly: its counts are sums of "
-        "published ones, and its share of the budget buys nothing."
+        f"NOT PROTECTED: level {level!r} lies above level {exact!r}, which is published exactly: its counts are sums "
+        "of published ones, and its share of the budget buys nothing."
         for level in above
         if any(plan.share(level, query) > 0 and not plan.is_exact(level, query) for query in plan.queries(level))
     ]
