@@ -48,7 +48,7 @@ class Input(Section):
     encoding: str = "utf-8"
     """The encoding of a text file, such as "cp1252"."""
     sheet: str | None = None
-    """The sheet of a workbook; the first one where it is left out."""
+    """The sheet of a workbook, or the layer of a GeoPackage, that has several."""
     header: StrictInt = 1
     """The number of the row with the columns' names, from 1, where a title or notes stand above it."""
     decimal: str | None = None
