@@ -59,12 +59,10 @@ def right_form(path: Sequence[str], error: Any) -> str | None:
     the error is of another sort. ``error["forms"]``: the types of all errors, of a setting that may have several forms.
     """
     kind, given, limits = error["type"], error["input"], error.get("ctx") or {}
-    for name, words in _LIMITS.items():
-        if kind == name:
-            most = limits.get({"less_than": "lt", "less_than_equal": "le"}.get(name, ""))
-            percent = isinstance(given, int | float) and most == 1 and 1 < given < 100
-            example = f", such as {given / 100:g} for {given:g} %" if percent else ""
-            return f"give a number {words} {next(iter(limits.values())):g}{example}"
+    if kind in _LIMITS:
+        percent = isinstance(given, int | float) and limits.get("lt", limits.get("le")) == 1 and 1 < given < 100
+        as_part = f", such as {given / 100:g} for {given:g} %" if percent else ""
+        return f"give a number {_LIMITS[kind]} {next(iter(limits.values())):g}{as_part}"
     if kind == "too_short":
         return f"is empty; {_example(path, 'list_type') or 'give at least one'}"
     if kind not in FORMS:

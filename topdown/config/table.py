@@ -129,7 +129,7 @@ class GeographyOptions(Section):
     root_level: str = "nation"
     """What the root's level is called, with widths."""
     names: str | dict[str, str] | None = None
-    """The column of the units' names; with levels a column for every level that has names."""
+    """The column of the names of the lowest level's units, or one for every level that has names."""
     fill: Literal["repeat"] | None = None
     """"repeat": units that are not divided further stand again at the levels below, where their rows have none."""
 
@@ -138,12 +138,12 @@ class GeographyOptions(Section):
         found = []
         if (self.levels is None) == (self.widths is None):
             found.append("give either levels (the columns, root first) or widths (characters per level)")
-        if self.widths is not None and (self.separator is not None or isinstance(self.names, dict)):
-            found.append("separator and names by level belong to levels; with widths, names is one column")
+        if self.widths is not None and self.separator is not None:
+            found.append("separator belongs to levels; the codes of widths are whole")
         if self.levels is not None and "root_level" in self.model_fields_set:
             found.append("root_level belongs to widths; with levels, the first of them is the root's")
-        levels = self.levels
-        if isinstance(self.names, dict) and levels is not None:
+        levels = self.levels if self.levels is not None else list(self.widths or {})
+        if isinstance(self.names, dict):
             unknown = [level for level in self.names if level not in levels]
             found += [
                 f"names of level {shown(one)}, which is not there; {disagreement(one, levels)}" for one in unknown

@@ -108,7 +108,8 @@ def _unit_called(text: str, geography: Geography) -> str | None:
     nodes = np.array(exact) if exact else nodes
     if len(nodes) > 1:
         units = [
-            f"{geography.level_name(node)} {shown(geography.identifiers[node].as_py())}" for node in nodes.tolist()
+            f"{shown(geography.identifiers[node].as_py())} ({geography.level_name(node)} {names[node].as_py()})"
+            for node in nodes.tolist()
         ]
         raise DataError(f"{len(nodes):,} units are called {shown(text)}: {joined(units, 300)}; give the GEOID of one")
     return str(geography.identifiers[int(nodes[0])].as_py()) if len(nodes) else None

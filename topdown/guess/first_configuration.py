@@ -160,10 +160,10 @@ def _geography(found: Guess) -> list[str]:
     if found.separator is not None:
         lines.append(f"separator = {_quoted(found.separator)}   # levels share names: paths tell units apart")
     named = {level: called for level, called in found.names.items() if level in levels}
-    if named and not found.widths:
+    if found.widths and list(named) == levels[-1:]:
+        lines.append(f"names = {_quoted(named[levels[-1]])}")
+    elif named:
         lines.append(f"names = {_table(named)}")
-    elif found.widths and found.names:
-        lines.append(f"names = {_quoted(next(iter(found.names.values())))}")
     return lines
 
 

@@ -362,15 +362,20 @@ def _by_widths(leaf: Column, chain: list[Column], names: dict[str, Column], foun
                 (*others, flat),
             )
         )
-    name = names.get(leaf.name)
-    if name is not None:
-        found.changes["names"] = {"": name.name}
-        found.used.add(name.name)
-    for level in chain:
-        found.ignored[level.name] = f"its units are those of parts of {leaf.name}"
-        upper = found.inner_names.get(level.name)
-        if upper is not None:
-            found.ignored[upper.name] = f"names units of parts of {leaf.name}"
+    lowest, called = list(system.widths)[-1], {}
+    if names.get(leaf.name) is not None:
+        called[lowest] = names[leaf.name].name
+    for one in chain:
+        width = begins_with(leaf, one) or prefix_of(leaf, one)
+        level = next((name for name, size in system.widths.items() if size == width), None)
+        upper = found.inner_names.get(one.name) or (None if one.is_digits or one.is_coded_text else one)
+        found.ignored[one.name] = f"its units are those of parts of {leaf.name}"
+        if level is not None and upper is not None:
+            called[level] = upper.name
+    found.changes["names"] = called
+    found.used |= set(called.values())
+    for name in called.values():
+        found.ignored.pop(name, None)
     return True
 
 

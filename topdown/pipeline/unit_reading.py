@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from topdown.confidential.counts import Counts
 from topdown.config import GeographyOptions, RunConfig
 from topdown.errors import ConfigError, DataError, GeographyError
-from topdown.geography.construction import as_text, with_rows
+from topdown.geography.construction import as_text, code_shown, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.machine.progress import Stages
 from topdown.pipeline.filling import filled
@@ -75,14 +76,44 @@ def geography_of(table: pa.Table, config: RunConfig) -> Geography:
         return Geography.from_table(table, options.level_names, root=root or DEFAULT_ROOT, name=options.names)
     if options.levels is not None:
         return Geography.from_table(table, options.levels, root=root, name=options.names, separator=options.separator)
-    names = name_columns(options)
-    return Geography.from_geoids(
-        table[identifier_columns(config)[0]],
-        options.widths or {},
+    codes, widths = table[identifier_columns(config)[0]], options.widths or {}
+    by_level = options.names if isinstance(options.names, dict) else {}
+    of_leaves = by_level.get(next(reversed(widths))) if by_level else options.names
+    geography = Geography.from_geoids(
+        codes,
+        widths,
         root=root or DEFAULT_ROOT,
         root_level=options.root_level,
-        names=table[names[0]] if names else None,
+        names=None if not isinstance(of_leaves, str) else table[of_leaves],
     )
+    for level, name in by_level.items():
+        if name != of_leaves:
+            geography = _named(geography, level, widths[level], codes, table[name], name)
+    return geography
+
+
+def _named(
+    geography: Geography, level: str, width: int, codes: pa.ChunkedArray, names: pa.ChunkedArray, column: str
+) -> Geography:
+    """``geography`` with the names that rows give to the units of an inner ``level``, by the beginnings of their codes.
+    Raises `GeographyError` for a unit that they call by two names.
+    """
+    units = pa.table(
+        {"unit": pc.utf8_slice_codeunits(codes, 0, width), "name": as_text(names, f"column {shown(column)}")}
+    ).filter(pc.greater_equal(pc.utf8_length(codes), width))
+    each = units.group_by("unit").aggregate([("name", "min"), ("name", "max")])
+    twice = np.flatnonzero(~np.asarray(pc.fill_null(pc.equal(each["name_min"], each["name_max"]), True)))
+    if len(twice):
+        unit = each["unit"][int(twice[0])].as_py()
+        raise GeographyError(
+            f"{unquoted(level)} {code_shown(unit, each['unit'].combine_chunks())} has two names in column "
+            f"{shown(column)}; give it one in all of its rows"
+        )
+    known = geography.names if geography.names is not None else pa.nulls(geography.n_nodes, pa.string())
+    found = each["name_min"].combine_chunks().take(pc.index_in(geography.identifiers, value_set=each["unit"]))
+    here = np.zeros(geography.n_nodes, bool)
+    here[geography.level_slice(level)] = True
+    return dataclasses.replace(geography, names=pc.if_else(pa.array(here), found, known))
 
 
 def _root(table: pa.Table, config: RunConfig) -> str | None:
