@@ -68,7 +68,7 @@ class Input(Section):
     where: dict[str, str] = Field(default_factory=dict)
     """Takes only the rows that have these values in these columns."""
     leave_out: dict[str, str | list[str]] = Field(default_factory=dict)
-    """Leaves out the rows that have these values in these columns, such as a row "Total"."""
+    """Leaves out the rows that have these values in these columns, such as a row "Total"; "" is what is empty."""
     pad_zeros: dict[str, StrictInt] = Field(default_factory=dict)
     """Columns of codes whose leading zeros were lost, each with the number of characters that its codes have."""
     labels: dict[str, dict[str, str]] = Field(default_factory=dict)

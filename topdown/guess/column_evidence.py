@@ -123,7 +123,7 @@ class Column:
             return "empty"
         if percent > _MOSTLY:
             return "percent"
-        if number < _MOSTLY:
+        if number < _MOSTLY or (number < 1 and vocabulary.says(self.name, vocabulary.CODE)):
             return "text"
         return "whole" if whole >= _FEW_MISTAKES * number else "fraction"
 
@@ -194,12 +194,21 @@ class Column:
 
     @cached_property
     def is_year(self) -> bool:
+        if self.kind == "whole" and self.largest <= 53 and vocabulary.says(self.name, vocabulary.YEAR):
+            return self.distinct < len(self) / 2  # weeks, months, quarters
         few = self.kind == "whole" and self.smallest >= 1500 and self.largest <= 2150
         if not few or self.has_zeros:
             return False
         return vocabulary.says(self.name, vocabulary.YEAR) or (
             self.smallest >= 1850 and self.distinct <= 40 and self.distinct < len(self) / 2
         )
+
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Whether numbers stand with signs beside them: 1,234 (45%), 12*."""
+        pattern = r"^[<>~]?[0-9][0-9., ]*[ ]*[(\[%*†‡±+<>~].*$|^[<>~][0-9]+$|^[0-9][0-9., ]*$"
+        share = pc.mean(pc.match_substring_regex(self.values, pattern).cast(pa.float64())).as_py()
+        return self.kind == "text" and share is not None and share > _MOSTLY and not self.is_digits
 
     @cached_property
     def is_date(self) -> bool:

@@ -129,6 +129,16 @@ def _by_names(names: list[str], values: np.ndarray) -> Division:
         )
     if len(names) > 1 and _are_siblings(names):
         return Division(names, {}, [])
+    family = _family_in(names)
+    if family:
+        gone = [name for name in names if name not in family]
+        return Division(
+            family,
+            {},
+            gone,
+            f"{some(gone)} may count the same records again as {some(family)}",
+            ((f"{some(gone)} instead", gone), ("all of these are different records", names)),
+        )
     within = [
         (a, b)
         for a in names
@@ -225,10 +235,21 @@ def _are_siblings(names: Sequence[str]) -> bool:
     return False
 
 
-def _exclude(words: set[str]) -> bool:
-    """Whether words, also at the end of longer ones, are of one list of which a record can be one at most."""
+def _family_in(names: Sequence[str]) -> list[str]:
+    """Some of ``names``, but not all, that are of one division by their words; the largest such family."""
+    families = [
+        [name for name in names if any(_exclude({word}, [known]) for word in words_of(name) if not word.isdigit())]
+        for known in vocabulary.DISJOINT
+    ]
+    found = [one for one in families if 1 < len(one) < len(names) and _are_siblings(one)]
+    return max(found, key=len, default=[])
+
+
+def _exclude(words: set[str], lists: Sequence[frozenset[str]] = vocabulary.DISJOINT) -> bool:
+    """Whether words, also at the end of longer ones, are of one of ``lists``, of which a record can be one at most."""
     return bool(words) and any(
-        all(any(w == k or (len(k) > 3 and w.endswith(k)) for k in some) for w in words) for some in vocabulary.DISJOINT
+        all(any(word == one or (len(one) > 3 and word.endswith(one)) for one in known) for word in words)
+        for known in lists
     )
 
 

@@ -110,6 +110,7 @@ class _Table:
         self.ages: list[Column] = []
         self.units: list[Column] = []
         self.counts: list[Column] = []
+        self.mixed: list[Column] = []
         for one in self.columns:
             if one.kind == "empty":
                 self.ignored[one.name] = "has no values"
@@ -117,6 +118,8 @@ class _Table:
                 self.constants.append(one)
             elif one.is_date:
                 self.years.append(one)
+            elif one.is_mixed:
+                self.mixed.append(one)
             elif one.kind == "text" or self._is_dotted_code(one):
                 (self.numberings if self._numbers_rows(one) else self.units).append(one)
             elif one.is_measure or self._is_margin(one):
@@ -172,6 +175,9 @@ class _Table:
         texts = [other for other in self.columns if other.kind == "text" and other.distinct > 1]
         if not counts and one.distinct < self.rows and any(one.distinct > 2 and one_for_one(one, t) for t in texts):
             return True
+        finer = [other for other in self.columns if other.is_digits and other.distinct > one.distinct]
+        if not counts and one.distinct < self.rows and any(nested.begins_with(other, one) for other in finer):
+            return True
         rank = vocabulary.level_rank(one.name)
         if rank is not None and not counts and not vocabulary.says(one.name, vocabulary.STRONG_TOTAL):
             return True
@@ -204,6 +210,9 @@ class _Table:
         single = [one for one in self.units if one.is_unique]
         single = [one for one in single if nested.score(one) > -2] or single
         counts = self.counts
+        if not single and any(one.largest > OLDEST for one in counts):
+            # A unit that stands twice by mistake: `check` names it.
+            single = [one for one in self.units if one.distinct >= 0.9 * self.rows and nested.score(one) >= 1]
         if single and counts and not self._are_persons(single):
             leaf = max(single, key=_as_leaf)
             codes = [
@@ -277,7 +286,12 @@ class _Table:
         years = [one for one in self.years if one.distinct > 1]
         for one in years:
             unit_columns = [c for c in self.units if not vocabulary.says(c.name, vocabulary.CATEGORY)]
-            pairs = [c for c in unit_columns if joined_codes([c, one])[1] > 1.5 * c.distinct]
+            # Most units at most times; of records with dates few of the pairs are there.
+            pairs = [
+                c
+                for c in unit_columns
+                if joined_codes([c, one])[1] > max(1.5 * c.distinct, 0.5 * c.distinct * one.distinct)
+            ]
             if not pairs:
                 continue
             in_order = sorted(one.values.to_pylist(), key=_as_time)
@@ -360,6 +374,11 @@ class _Table:
                 out |= rows
                 if counted and not any(sums):
                     self._ask_total(one, value)
+        for one in [c for c in self.units if 0 < c.nulls < self.rows / 2]:
+            rows = one.codes < 0
+            if any(c.numbers[rows].sum() == c.numbers[~rows].sum() for c in counted):
+                self.leave_out[one.name] = [*self.leave_out.get(one.name, []), ""]
+                out |= rows
         if not out.any():
             out = self._sum_of_all(counted)
         if out.any():
@@ -461,7 +480,7 @@ class _Table:
             for one in (*self.units, *self.counts, *self.ages, *self.years)
             if one not in path
             and 1 < one.distinct <= (OLDEST + 1 if one in self.ages else MOST_CATEGORIES)
-            and (one not in self.counts or one.largest <= OLDEST or vocabulary.says(one.name, vocabulary.CATEGORY))
+            and (one not in self.counts or one.largest <= _SMALL or vocabulary.says(one.name, vocabulary.CATEGORY))
         ]
         kept: list[Column] = []
         for one in sorted(
@@ -518,7 +537,16 @@ class _Table:
         found += [[finest], *([one] for one in codes if one is not finest)]
         return found
 
+    def _ask_places(self, path: list[Column], places: Sequence[list[Column]]) -> None:
+        """Ask where rows are, where no name and no code says that the column that was taken does."""
+        if nested.score(path[-1]) < 1:
+            others = tuple(
+                Choice(one[-1].name, {"levels": ("everything", one[-1].name)}) for one in places[1:4] if len(one) == 1
+            )
+            self.questions.append(Question("units", "which column says where each row is?", path[-1].name, others))
+
     def _long_table(self, path: list[Column]) -> Guess:
+        self._ask_places(path, self._places())
         count = self._count_column()
         assert count is not None
         attributes = [one for one in self._categories(path) if one is not count]
@@ -584,7 +612,7 @@ class _Table:
         counted = [
             one
             for one in self.counts
-            if one.distinct > MOST_CATEGORIES
+            if (one.largest > _SMALL and not vocabulary.says(one.name, vocabulary.CATEGORY))
             or (
                 vocabulary.says(one.name, vocabulary.COUNT)
                 and one.largest > 1
@@ -608,13 +636,7 @@ class _Table:
             )
             attributes = [one for one in attributes if one not in counted]
             self.ignored |= {one.name: "is no category of a record" for one in counted}
-        elif nested.score(path[-1]) < 1:
-            alternatives = tuple(
-                Choice(one[-1].name, {"levels": ("everything", one[-1].name)}) for one in places[1:4] if len(one) == 1
-            )
-            self.questions.append(
-                Question("units", "which column says where a record is?", path[-1].name, alternatives)
-            )
+        self._ask_places(path, places)
         for one in (*self.measures, *self.counts):
             if vocabulary.says(one.name, vocabulary.WEIGHT):
                 self.questions.append(
@@ -654,11 +676,19 @@ class _Table:
             (self.measures, "holds no whole counts: areas, shares, means or the like"),
             (self.years, "holds years"),
             (self.ages, "holds ages"),
+            (self.mixed, "holds numbers with signs beside them"),
         )
         for columns, why in reasons:
             for one in columns:
                 if one.name not in used:
                     ignored.setdefault(one.name, why)
+        if self.mixed:
+            text = (
+                f"{some([one.name for one in self.mixed])} has numbers with other signs beside them: are they counts?"
+            )
+            self.questions.append(
+                Question("cells", text, "no; if they are, write them as numbers alone, and start again")
+            )
         taken = {*used, *changes.get("cells", ()), *changes.get("sums", {}), changes.get("count")}  # type: ignore[misc]
         ignored = {name: why for name, why in ignored.items() if name not in taken}
         return Guess(

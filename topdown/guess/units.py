@@ -18,7 +18,7 @@ from topdown.guess.found import Changes, Choice, Question, some
 
 _SURE = 3.0
 _LIKELY = 2.0
-_MOST_PATH = 4
+_MOST_PATH = 5
 _HEAD = re.compile(r"[0-9]{4}[0-9A-Z]{3}US|20[0-9]{2}A[0-9]{4}")
 _POSTAL = frozenset(["plz", "zip", "zipcode", "zcta", "postcode", "postal", "cap", "cep"])
 
@@ -158,6 +158,10 @@ def path_to(rows: int, units: Sequence[Column], *, of_rows: bool = True) -> list
                 found.append((sum(map(score, ordered)) / size, ordered))
         if found:
             return max(found, key=lambda one: one[0])[1]
+    # Parts of one code over many columns, in their order: numbers within numbers.
+    parts = sorted((one for one in whole if one.is_digits), key=lambda one: one.place)
+    if of_rows and len(parts) > 2 and len(parts) == len(whole) and joined_codes(parts)[1] == rows:
+        return parts
     return None
 
 

@@ -27,7 +27,8 @@ MEASURE = _words(
     latitude lon lng longitude xcoord ycoord coord elevation altitude altitud hohe height length leng
     perimeter perimetre perimetro umfang rank rang rango ranking score lwr upr moe se sd cv stderr weight
     perwt pwgtp wgt distance temp temperature growth croissance change variation turnout hdi idh gini centroid
-    intptlat intptlon life expectancy yield
+    intptlat intptlon life expectancy yield decile quintile quantile percentile vigintile cost costs amount
+    increase balance saldo solde net difference zuwachs crecimiento
     """
 )
 """Of what is no number of records."""
@@ -58,8 +59,8 @@ WEIGHT = _words(
 )
 YEAR = _words(
     """
-    year annee ano anio jahr anno yr vintage period periode periodo ejercicio time founded built established
-    since fundacion baujahr
+    year annee ano anio jahr anno yr vintage period periode periodo ejercicio time week month quarter semana
+    mes mois trimestre woche monat founded built established since fundacion baujahr
     """
 )
 AGE = _words(
@@ -140,16 +141,16 @@ _LEVELS = (
     "state states st stname cpro codpro stusab bundesland land province provincia provinz prov region regiao "
     "regions reg canton kanton uf admin1 adm1 governorate oblast prefecture voivodeship wojewodztwo comunidad "
     "ccaa lan fylke emirate estado entidad ent regione territory ter il",
-    "nuts county counties cty cnty couname comte kreis landkreis krs district distrito departamento department "
+    "rb nuts county counties cty cnty couname comte kreis landkreis krs district distrito departamento department "
     "departement dep dept division zone admin2 adm2 powiat concelho arrondissement regierungsbezirk borough "
     "parish rayon daerah amt",
     "municipality cmun municipio municipalidade muni mun gemeinde commune comune town city ville village kommune "
-    "kommun gmina subcounty subdistrict subdivision admin3 adm3 township csd lau constituency ilce localite "
+    "kommun gmina gem subcounty subdistrict subdivision admin3 adm3 township csd lau constituency ilce localite "
     "locality upazila",
-    "tract ward wards sector setor ageb freguesia quartier neighborhood neighbourhood barrio iris section seccion "
+    "tract vb ward wards sector setor ageb freguesia quartier neighborhood neighbourhood barrio iris section seccion "
     "suburb zip postcode plz sa2 precinct cell mukim stadtteil ortsteil msoa division_code",
     "bg blockgroup blkgrp blockgrp da sa1 lsoa enumeration ea",
-    "block blk blocks manzana bloc oa meshblock building parcel household hh",
+    "block blk blocks manzana bloc oa meshblock building parcel",
 )
 LEVEL_RANK = {word: rank for rank, words in enumerate(_LEVELS) for word in words.split()}
 """How far down units of such a name usually stand."""

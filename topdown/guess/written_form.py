@@ -150,6 +150,8 @@ def marks_of(columns: Sequence[pa.Array]) -> tuple[str | None, str | None, list[
                     groups[sign] += 1
                 else:
                     unclear.append(place)
+    if unclear and not decimals and groups[","] and not groups["."]:
+        return ",", ".", unclear  # both marks stand before three digits: as in most countries with a decimal comma
     decimal = max(decimals, key=decimals.__getitem__, default=None)
     thousands = max((sign for sign in groups if sign != decimal), key=groups.__getitem__, default=None)
     if unclear and decimal is None and unmarked:

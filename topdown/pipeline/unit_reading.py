@@ -216,7 +216,8 @@ def rows_chosen(table: pa.Table, config: RunConfig) -> pa.Array | None:
         found = one if found is None else pc.and_(found, one)
     for name, some in config.input.leave_out.items():
         values = pa.array([some] if isinstance(some, str) else some, pa.string())
-        one = pc.invert(pc.is_in(as_text(table[name], f"input.leave_out: column {shown(name)}"), value_set=values))
+        text = pc.fill_null(as_text(table[name], f"input.leave_out: column {shown(name)}"), "")
+        one = pc.invert(pc.is_in(text, value_set=values))
         found = one if found is None else pc.and_(found, one)
     return found
 
