@@ -12,7 +12,7 @@ from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.lookup import units_meant
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 
 
 @pytest.mark.parametrize(

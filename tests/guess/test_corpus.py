@@ -13,7 +13,7 @@ from topdown.errors import DataError
 from topdown.guess.first_configuration import configuration
 from topdown.guess.found import Guess
 from topdown.guess.inference import guess
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 from topdown.tables.format import PLAIN
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from topdown.config import load_config
 from topdown.errors import ConfigError, CountsError
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 from topdown.tables.format import Format
 from topdown.tables.number_marks import without_marks
 

@@ -23,8 +23,8 @@ from topdown.machine.files import file_digest
 from topdown.machine.memory import most_at_once, too_large
 from topdown.measurements.measurements import Answers, Measurements, NotKept, none_measured
 from topdown.privacy.mechanism import MECHANISMS
-from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
+from topdown.privacy.single_child_units import variances
 from topdown.projection.limits import AnswerLimits
 from topdown.release.manifest import LIMITS_STATEMENT, MALFORMED, MANIFEST, DerivedFrom, LedgerEntry, Origin
 from topdown.release.partition import GEOGRAPHY, LIMITS, MEASUREMENTS

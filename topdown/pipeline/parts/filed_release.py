@@ -1,0 +1,136 @@
+"""A release whose histograms lie in the files of its parts: read where they are asked for, a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray, Tree
+from topdown.machine.arrays import narrow
+from topdown.pipeline.parts.part_job import Folder, Record, held
+from topdown.pipeline.parts.part_store import put_durably
+from topdown.projection.histograms.families import Sparse
+from topdown.release.layouts import WITH_RECORDS
+from topdown.release.whole_counts import Release
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class _Block(NamedTuple):
+    """Consecutive entries in one file: the number of the first and of the last but one, and their arrays' name."""
+
+    start: int
+    stop: int
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class FiledEntries:
+    """Entries in files, as `topdown.release.whole_counts.Held` has them; whoever made them saw that they add up.
+
+    ``starts`` (nodes + 1,): the number of every node's first entry. ``blocks``: where entries are.
+    """
+
+    starts: IntArray
+    blocks: Sequence[_Block]
+    _last: dict[Path, Arrays] = field(default_factory=dict, repr=False)
+    _asked: dict[tuple[int, int], tuple[IntArray, IntArray]] = field(default_factory=dict, repr=False)
+    dense = None
+
+    def fault(self, tree: Tree, n_cells: int) -> None:
+        """Nothing: every part was looked at when it was made."""
+
+    def entries(self, numbers: slice) -> tuple[IntArray, IntArray]:
+        """The cells and counts of some entries. Raises `Torn`."""
+        # A table asks for the same entries once for every query that it has.
+        asked = numbers.start, numbers.stop
+        found = self._asked.get(asked)
+        if found is None:
+            found = self._read(numbers)
+            self._asked.clear()  # one at a time, also where several threads read
+            self._asked[asked] = found
+        return found
+
+    def _read(self, numbers: slice) -> tuple[IntArray, IntArray]:
+        first = int(np.searchsorted(self._stops, numbers.start, side="right"))
+        found = []
+        for block in self.blocks[first:]:
+            if block.start >= numbers.stop:
+                break
+            if block.stop > block.start:
+                part = slice(max(0, numbers.start - block.start), min(block.stop, numbers.stop) - block.start)
+                arrays = self._of(block.path)
+                found.append([arrays[f"{kind} {block.name}"][part] for kind in ("cells", "counts")])
+        if not found:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        cells, counts = (np.concatenate([one[k] for one in found]).astype(np.int64) for k in range(2))
+        return cells, counts
+
+    @cached_property
+    def _stops(self) -> IntArray:
+        return np.array([block.stop for block in self.blocks])
+
+    def _of(self, path: Path) -> Arrays:
+        found = self._last.get(path)
+        if found is None:
+            found = held(path)
+            self._last.clear()  # one at a time, also where several threads read
+            self._last[path] = found
+        return found
+
+
+def filed_release(folder: Folder, record: Record, geography: Geography) -> Release:
+    """The release in ``folder``, all of whose parts are made; parts draw by key. Raises `Torn`."""
+    starts = held(folder.starts)["starts"]
+    entries = FiledEntries(starts, _blocks(folder, record, geography.tree, starts))
+    return Release(geography, record.its_schema, entries, WITH_RECORDS, record.method, fit_for_release=True)
+
+
+def histograms_as_arrays(name: str, histograms: Sequence[Sparse]) -> Arrays:
+    """Whole histograms as arrays by name."""
+    none: list[npt.NDArray[Any]] = [np.zeros(0, np.int64)]
+    cells = np.concatenate([*none, *(one.cells for one in histograms)])
+    counts = np.rint(np.concatenate([*none, *(one.values for one in histograms)])).astype(np.int64)
+    sizes = np.array([len(one.cells) for one in histograms], np.int64)
+    return {f"sizes {name}": narrow(sizes), f"cells {name}": narrow(cells), f"counts {name}": narrow(counts)}
+
+
+def histograms_of_arrays(name: str, found: Arrays) -> list[Sparse]:
+    """What `histograms_as_arrays` made."""
+    cells, counts = found[f"cells {name}"].astype(np.int64), found[f"counts {name}"].astype(np.float64)
+    ends = np.cumsum(found[f"sizes {name}"], dtype=np.int64)
+    return [
+        Sparse(cells[end - size : end], counts[end - size : end])
+        for size, end in zip(found[f"sizes {name}"].tolist(), ends.tolist(), strict=True)
+    ]
+
+
+def write_starts(folder: Folder, record: Record) -> IntArray:
+    """Number the entries of all nodes from what the parts' files say, keep that, and return it. Raises `Torn`."""
+    levels = [[held(folder.top)["sizes above"]], *([] for _ in record.levels[record.level + 1 :])]
+    for part in range(record.n_parts):
+        found = held(folder.down(part))
+        for k, sizes in enumerate(levels[1:]):
+            sizes.append(found[f"sizes {k + 2}"])
+    starts = np.zeros(record.offsets[-1] + 1, np.int64)
+    np.cumsum(np.concatenate([sizes for level in levels for sizes in level]), dtype=np.int64, out=starts[1:])
+    put_durably(folder.starts, {"starts": starts})
+    return starts
+
+
+def _blocks(folder: Folder, record: Record, tree: Tree, starts: IntArray) -> list[_Block]:
+    """Where all entries are, level by level, and in a level part by part: in the order of their nodes."""
+    found = [_Block(0, int(starts[record.offsets[record.level + 1]]), folder.top, "above")]
+    below = [(part, first, stop) for part, (first, stop) in enumerate(record.siblings)]
+    for k in range(2, len(record.levels) - record.level + 1):
+        below = [(part, int(tree.child_offsets[lo]), int(tree.child_offsets[hi])) for part, lo, hi in below]
+        found += [_Block(int(starts[lo]), int(starts[hi]), folder.down(part), str(k)) for part, lo, hi in below]
+    return found

@@ -1,0 +1,87 @@
+"""A tree of confidential counts is cut: every part's, and those above, to a file of their own.
+
+These files are as confidential as the table. They are there until the release is made.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.confidential.bound_streams import code_of_counts
+from topdown.confidential.counts import Counts
+from topdown.confidential.entries import Entries
+from topdown.errors import DataError
+from topdown.geography.tree import Tree
+from topdown.machine.arrays import narrow
+from topdown.machine.files import file_digest, make_folder
+from topdown.noise.key import NoiseKey
+from topdown.pipeline.parts.part_job import Folder, Record, part_as_arrays, put_bound
+from topdown.pipeline.parts.part_store import put
+from topdown.privacy.plan import MOVE_UP
+from topdown.privacy.single_child_units import levels_taken
+from topdown.tables.geography_table import geography_batches
+from topdown.tables.tidy import write_parquet
+from topdown.wording import FAILED, reason, shown_path
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def cut(counts: Counts, record: Record, folder: Folder, key: NoiseKey, done: Callable[[int, int], None]) -> Record:
+    """Write what all parts start from to ``folder``, the record last, which is returned.
+
+    The noise of every part is bound to the whole counts, whose code under ``key`` the record keeps. ``done`` is told
+    how many parts of how many are written. Raises `DataError` where something cannot be written.
+    """
+    geography, tree = counts.geography, counts.geography.tree
+    record = replace(record, counts=code_of_counts(counts, record.its_plan, key))
+    streams = key.streams(record.counts)
+    try:
+        if folder.root.exists():
+            shutil.rmtree(folder.root)  # of another cut, or not whole
+        for path in (folder.root, folder.root / "cut", folder.public):
+            make_folder(path, private=True)
+        for number, (start, stop) in enumerate(record.siblings):
+            siblings = slice(start, stop)
+            leaves = _leaves(tree, siblings)
+            put_bound(folder.counts(number), {**part_as_arrays(tree, siblings), **_entries(counts, leaves)}, streams)
+            done(number + 1, record.n_parts)
+        above = slice(0, record.offsets[record.level + 1])
+        sizes = {f"families {k}": tree.families(k).sizes for k in range(record.level)}
+        put_bound(folder.counts_above, {**sizes, **_entries(counts, above)}, streams)
+        if record.its_plan.only_child == MOVE_UP:
+            put(folder.taken, {"taken": levels_taken(record.its_plan, geography)})
+        write_parquet(folder.geography, geography_batches(geography), record.marks, private=True)
+        record = replace(record, geography=file_digest(folder.geography))
+        record.write(folder)
+    except OSError as error:
+        raise DataError(
+            f"{shown_path(folder.root)}: cannot be written: {reason(error, FAILED)}; free the space and run again: "
+            "nothing was drawn"
+        ) from None
+    return record
+
+
+def entries_of_arrays(found: Arrays, tree: Tree, n_cells: int) -> Entries:
+    """The entries of all nodes of a part, from what `cut` wrote of its leaves."""
+    rows = np.repeat(np.arange(tree.n_leaves), found["sizes"])
+    keys = rows * n_cells + found["cells"].astype(np.int64)
+    return Entries.of_leaves(tree, n_cells, keys, found["counts"].astype(np.int64))
+
+
+def _leaves(tree: Tree, nodes: slice) -> slice:
+    """The leaves below some siblings."""
+    lo, hi = nodes.start, nodes.stop
+    while lo < tree.n_families:
+        lo, hi = int(tree.child_offsets[lo]), int(tree.child_offsets[hi])
+    return slice(lo, hi)
+
+
+def _entries(counts: Counts, nodes: slice) -> Arrays:
+    """The counts of some nodes that are not 0, as arrays by name."""
+    return dict(zip(("sizes", "cells", "counts"), map(narrow, counts.entries(nodes)), strict=True))
