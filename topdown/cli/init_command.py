@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -81,7 +81,7 @@ def init(
         return
     if found.questions:
         many = "the question" if len(found.questions) == 1 else f"the {len(found.questions)} questions"
-        out.say(f"next      answer {many} above: in {output} each begins with #?, with what to write instead;")
+        out.say(f"next      answer {many} above: in {output} on lines that begin with #?, with what to write instead;")
         out.say(f"          topdown check {output} passes with what was taken, which nobody has confirmed")
     else:
         out.say(f"next      read it, and choose the budget: topdown check {output} passes")
@@ -104,7 +104,7 @@ def taken(found: Guess) -> list[str]:
     if found.sums:
         lines.append(f"sums      {some(list(found.sums), 8)}: left out, being sums of others")
     if found.ignored:
-        lines.append(f"not used  {some(list(found.ignored), 8)}")
+        lines.append(f"not used  {some([name or '(no name)' for name in found.ignored], 8)}")
     for name, value in found.where.items():
         lines.append(f"only      rows with {name} = {value}")
     if found.leave_out:
@@ -119,13 +119,8 @@ def _answered(found: Guess, out: Terminal) -> Guess:
         choices = [question.taken, *(choice.label for choice in question.others)]
         for number, label in enumerate(choices, start=1):
             out.say(f"          {number}  {label}")
-        number = typer.prompt("          which", default=1, type=typer_range(len(choices)))
+        number = 0
+        while not 1 <= number <= len(choices):
+            number = typer.prompt("          which", default=1, type=int)
         found = found.answered(question, question.others[number - 2] if number > 1 else None)
     return found
-
-
-def typer_range(most: int) -> Any:
-    """A number from 1 to ``most``, as a prompt asks for it."""
-    import click
-
-    return click.IntRange(1, most)

@@ -47,7 +47,9 @@ def configuration(found: Guess, path: str, title: str) -> str:
         f"# Left out, since it is the sum of {_comment(some(parts))}: {_comment(name)}"
         for name, parts in found.sums.items()
     ]
-    lines += [f"# Left out: {_comment(name)} {_comment(why)}" for name, why in found.ignored.items()]
+    for why in dict.fromkeys(found.ignored.values()):
+        names = [name or "(no name)" for name, reason in found.ignored.items() if reason == why]
+        lines.append(f"# Left out ({_comment(why)}): {_comment(', '.join(names))}")
     if found.widths:
         lines.append(f"geoid = {_quoted(found.geoid or '')}")
     if found.attributes:
