@@ -23,7 +23,7 @@ from topdown.pipeline.input.reading import read_input
         (("epsilon = 1.0", "epsilon = 1.0\nepsilon = 2.0"), "given before: keep one of the two"),
         (('cells = ["adults", "children"]', 'cells = "men"'), r'input.cells: give a list: cells = \["men"\]'),
         (('cells = ["adults", "children"]', 'cells = ["adults", "adults"]'), "input.cells names 'adults' twice"),
-        (('cells = ["adults", "children"]', "cells = []"), r"input.cells: is empty; cells = \["),
+        (('cells = ["adults", "children"]', "cells = []"), r"input.cells: is empty; give some, such as cells = \["),
         (("[privacy]", "[output]\nconfidence = 95\n[privacy]"), "give a number below 1, such as 0.95 for 95 %"),
         (("[privacy]", "[output]\nwide = []\n[privacy]"), "output.wide: give true or false"),
         (("[privacy]", '[input.labels]\nsex = "men"\n[privacy]'), r"such as \[input.labels.sex\] and below it"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.lookup import units_meant
 from topdown.geography.tree import IntArray, runs
+from topdown.release.manifest import MANIFEST
 from topdown.release.partition import GEOGRAPHY, MEASUREMENTS, RELEASE
 from topdown.release.published import NOT_KEPT
 from topdown.release.read import measurements_of
@@ -34,6 +36,11 @@ _NUMBERS_AT_ONCE = 1 << 22
 _NO_MARGIN = f"released count, no margin: {NOT_KEPT}"
 
 
+def is_release(path: Path) -> bool:
+    """Whether a release lies at ``path``: what `--minus` names is then that, and else units."""
+    return any((path / name).is_file() for name in (MANIFEST, f"public/{MANIFEST}"))
+
+
 def query_release(
     public: Path,
     *,
@@ -43,6 +50,7 @@ def query_release(
     cells: Sequence[str] = (),
     minus: Sequence[str] = (),
     share_of: str | None = None,
+    before: Path | None = None,
     confidence: float = 0.9,
 ) -> pd.DataFrame:
     """One row per region and cell, as `QUERY_COLUMNS`: of the sum of ``units``, and of every district of ``districts``.
@@ -51,11 +59,19 @@ def query_release(
     Units are named by GEOIDs or names, with commas between several in one text (`units_meant`).
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
-    block assignment files have them. ``share_of``: units separated by commas, or a query. Of a release in parts the
-    estimates are released counts, without margins, which the note says. Raises `ConfigError` and
+    block assignment files have them. ``share_of``: units separated by commas, or a query. ``before``: the directory of
+    another release, with noise of its own, in which the same sum is taken away. Of a release in parts the estimates are
+    released counts, without margins, which the note says. Raises `ConfigError` and
     `DataError` as `td.region` does, and where neither units nor districts are given.
     """
-    regions = _regions(public)
+    if before is not None and share_of is not None:
+        raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
+    regions, then = _regions(public), None
+    if before is not None:
+        then = _regions(before)
+        _require_other_noise(public, before)
+        if isinstance(regions, _Released) != isinstance(then, _Released):
+            regions, then = _counts_alone(public), _counts_alone(before)
     units, minus = units_meant(units, regions.geography), units_meant(minus, regions.geography)
     asked = dict(_asked(units, districts))
     rows = []
@@ -63,18 +79,23 @@ def query_release(
     part = "" if share_of is None else f" of {_named(share_of.split(','))}"
     for name, weights in asked.items():
         for cell in cells or (None,):
-            found = regions.region(
-                weights,
-                query=query,
-                cell=cell,
-                minus=_each_once(minus) if minus else None,
-                share_of=_whole(share_of, regions),
-                confidence=confidence,
-            )
+            less_units = _each_once(minus) if minus else None
+            if then is not None:
+                found = _change(regions, then, weights, query, cell, less_units, confidence)
+            else:
+                found = regions.region(
+                    weights,
+                    query=query,
+                    cell=cell,
+                    minus=less_units,
+                    share_of=_whole(share_of, regions),
+                    confidence=confidence,
+                )
             twice = _counted_twice(weights, regions.geography)
             if twice and found.note in ("", _NO_MARGIN):
                 found = found._replace(note="; ".join(filter(None, (found.note, twice))))
-            rows.append((f"{name}{less}{part}", query, cell if cell is not None else query, *found))
+            since = "" if before is None else f", change since {before.as_posix()}"
+            rows.append((f"{name}{less}{part}{since}", query, cell if cell is not None else query, *found))
     return pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
 
 
@@ -132,6 +153,41 @@ class _Released:
         return float(np.array(list(weights.values())) @ known[nodes])
 
 
+def _change(
+    now: Regions | _Released,
+    then: Regions | _Released,
+    weights: Weights,
+    query: str,
+    cell: str | None,
+    minus: Weights | None,
+    confidence: float,
+) -> Region:
+    """A sum in one release less the same sum in another: of both measurements, or of both counts."""
+    try:
+        if isinstance(now, Regions) and isinstance(then, Regions):
+            return now.change(then, weights, query=query, cell=cell, minus=minus, confidence=confidence)
+        found = [one.region(weights, query=query, cell=cell, minus=minus, confidence=confidence) for one in (now, then)]
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"{error} (units and cells of a change are those of both releases)") from None
+    return found[0]._replace(estimate=found[0].estimate - found[1].estimate)
+
+
+def _require_other_noise(public: Path, before: Path) -> None:
+    """Refuse two releases of the same draw: their difference tells how they were projected, and nothing of the time
+    between. Raises `ConfigError`."""
+    drawn = []
+    for one in (public, before):
+        manifest = verify_files(one)
+        known = [manifest.get("noise"), manifest["files"].get(MEASUREMENTS, {}).get("sha256")]
+        known.append((manifest.get("derived_from") or {}).get("measurements"))
+        drawn.append({name for name in known if name is not None})
+    if drawn[0] & drawn[1]:
+        raise ConfigError(
+            f"{shown_path(before)} is of the same measurements as {shown_path(public)}: a change has a margin where "
+            "the noise of both was drawn apart; give the release of another time"
+        )
+
+
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else np.nan
 
@@ -141,8 +197,12 @@ def _regions(public: Path) -> Regions | _Released:
     manifest = verify_files(public)
     if MEASUREMENTS in manifest["files"] or GEOGRAPHY not in manifest["files"]:
         return Regions(measurements_of(public, manifest).measurements)
+    return _counts_alone(public, manifest)
+
+
+def _counts_alone(public: Path, manifest: Mapping[str, Any] | None = None) -> _Released:
     with as_described(public / RELEASE):
-        return _Released(read_counts(public, manifest))
+        return _Released(read_counts(public, verify_files(public) if manifest is None else manifest))
 
 
 def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:

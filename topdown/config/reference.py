@@ -72,7 +72,8 @@ def right_form(path: Sequence[str], error: Any) -> str | None:
         as_part = f", such as {given / 100:g} for {given:g} %" if percent else ""
         return f"give a number {_LIMITS[kind]} {next(iter(limits.values())):g}{as_part}"
     if kind == "too_short":
-        return f"is empty; {_example(path, 'list_type') or 'give at least one'}"
+        example = _example(path, "list_type")
+        return "is empty; give at least one" if example is None else f"is empty; give some, such as {example}"
     if kind not in FORMS:
         return None
     kinds = dict.fromkeys(FORMS[one] for one in error.get("forms", [kind]))

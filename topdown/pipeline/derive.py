@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ import numpy as np
 
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError
-from topdown.geography.tree import Tree
+from topdown.geography.tree import IntArray, Tree
 from topdown.machine.allocation import give_back
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
@@ -37,6 +38,7 @@ from topdown.release.manifest import Description, Origin
 from topdown.release.publication import Made, begun, publish, tables_of
 from topdown.release.whole_counts import Release
 from topdown.uncertainty.intervals import Intervals
+from topdown.uncertainty.plausible_tables import plausible_tables
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables
 
@@ -97,6 +99,11 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             del laws  # with a number for every node
             give_back()
 
+        replicates = None
+        if config.output.replicates:
+            with stages.stage("drawing replicates"):
+                replicates = drawn_around(measurements, config.output.replicates, drawn.ties)
+
         def second_solutions() -> dict[str, CrossCheck]:
             with stages.stage("waiting for the second solution by cvxpy"):
                 return made.again.result()
@@ -115,10 +122,16 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             found.said,
         )
         with stages.stage("writing"):
-            all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide)
+            all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide, replicates)
             publish(folder, tables_of(folder, all_made, about, limits), about)
             held.close()  # the release has its name
     _say_output(stages, public, made.again.result())
+
+
+def drawn_around(measurements: Measurements, number: int, ties: KeyedSource) -> IntArray:
+    """So many plausible tables (tables x nodes x cells), the same for the same measurements and stream of ties."""
+    source = KeyedSource(hashlib.sha256(b"topdown replicates" + ties.key).digest())
+    return plausible_tables(measurements, number, source).values
 
 
 class Projected(NamedTuple):

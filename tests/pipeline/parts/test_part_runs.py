@@ -84,7 +84,7 @@ def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
     of_parts = "; ".join(f"every family of part {part:04}" for part in range(3))
     assert projection["cross_check"]["scope"] == f"every family of nation, state; {of_parts}"
     assert projection["cross_check"]["nodes"] == sum(level["nodes"] for level in manifest["levels"])
-    assert "3 parts" in (public / "README.md").read_text()
+    assert "3 parts" in (public / "METHODS.md").read_text()
     with pytest.raises(DataError, match="a release in parts, without measurements"):
         read_measurements(public)
 

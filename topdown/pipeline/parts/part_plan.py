@@ -83,6 +83,7 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
         "projection.weights is not 'variance'": config.projection.weights != "variance",
         "output.estimates asks for those of all cells": bool(output.estimates) or output.estimates_csv,
         "output.wide asks for a row with all cells": output.wide,
+        "output.replicates asks for whole tables": bool(output.replicates),
         "output.margins chooses some, and there are none": isinstance(output.margins, dict),
         "output.exports asks for the measurements, which are not kept": any(
             EXPORT_FORMATS[name].of_measurements for name in output.forms if name in EXPORT_FORMATS
