@@ -21,7 +21,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.cells.equality import least_squares
 from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.solver_inputs import stated
-from topdown.uncertainty.laws.answer_errors import AnswerErrors, Made, Mix
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, ErrorParts, Mix
 from topdown.uncertainty.laws.answer_forms import answer_rows
 from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
 from topdown.uncertainty.laws.known_noise import KnownNoise, answer_noise
@@ -53,18 +53,30 @@ def region(
 ) -> Region:
     """A weighted sum over any nodes, at mixed levels, with a margin of error: {GEOID: weight}.
 
-    ``query`` and ``cell``: which answer is summed, by default all that is counted; also a field of the redistricting
-    file by its name ("P0010003"), or a table ("P1") with its field as the cell. ``minus``: nodes whose sum is taken
-    away. ``share_of``: nodes, or a query of one answer, of which the sum is a part; the share's margin is Fieller's
-    set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
-    exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
-    ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval covers with probability
-    ``confidence``. ``before``: measurements of another release, with noise of its own, in which the sum of the same
-    units is taken away: the change since then. A share is of the same answer at other units, or of an answer that holds
-    it at the same units. Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that are
-    not there.
+    ``query`` and ``cell``: which answer is summed, by default all that is counted; also a field of the
+    redistricting file by its name ("P0010003"), or a table ("P1") with its field as the cell. Variance and fourth
+    cumulant are exact, so that regions of neighbours have the short margins that they deserve. Of counts with
+    weights of 0 or more ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval
+    covers with probability ``confidence``. A share is of the same answer at other units, or of an answer that holds
+    it at the same units. Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that
+    are not there.
+
+    Args:
+        minus: nodes whose sum is taken away.
+        share_of: nodes, or a query of one answer, of which the sum is a part; the share's margin is Fieller's set:
+            a share rho is kept where |A - rho B| is within the margin of A - rho B.
+        before: measurements of another release, with noise of its own, in which the sum of the same units is taken
+            away: the change since then.
 
     Source: docs/margins.md; Fieller 1954 for shares.
+
+    Examples:
+        >>> east = td.region(measurements, {"01001": 1, "02013": 1}, cell="employed")
+        >>> round(east.estimate, 1), east.lower, east.upper
+        (49.4, 44.0, 54.0)
+        >>> share = td.region(measurements, {"01001": 1}, cell="employed", share_of={"01": 1})
+        >>> round(share.estimate, 2)
+        0.25
     """
     regions = Regions(measurements)
     if before is None:
@@ -74,7 +86,7 @@ def region(
     return regions.change(Regions(before), weights, query=query, cell=cell, minus=minus, confidence=confidence)
 
 
-class Part(NamedTuple):
+class AnswerSum(NamedTuple):
     """The sum of one answer to a query: ``sum``, its nodes and amounts."""
 
     sum: Sum
@@ -95,7 +107,7 @@ class _Error(NamedTuple):
 
     value: float
     variance: float
-    made: Made
+    made: ErrorParts
 
 
 class Sums(NamedTuple):
@@ -155,10 +167,10 @@ class Regions:
         if share_of is None:
             found = self.answers([asked], column.query, [column.answer])[column.answer]
             return sum_margin(*found.row(0), asked[1], alpha, signed=minus is not None)
-        own = Part(asked, column.query, column.answer)
+        own = AnswerSum(asked, column.query, column.answer)
         if isinstance(share_of, str):
             of = self.column(share_of, None)
-            other = Part(asked, of.query, of.answer)
+            other = AnswerSum(asked, of.query, of.answer)
         else:
             other = own._replace(sum=self._whole_of(share_of))
         ratio, shapes = self.share(own, other)
@@ -239,7 +251,7 @@ class Regions:
             for place, answer in enumerate(kinds)
         }
 
-    def share(self, part: Part, whole: Part) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
+    def share(self, part: AnswerSum, whole: AnswerSum) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
         """``part`` beside ``whole``: two sums of answers, by least squares, with their variances and covariance; and,
         of shares, the shapes of the laws of the errors of the part less these shares of the whole.
 
@@ -278,7 +290,7 @@ class Regions:
 
         return Ratio(a, b, of_a, of_b, of_both), shapes
 
-    def _is_within(self, part: Part, whole: Part) -> bool:
+    def _is_within(self, part: AnswerSum, whole: AnswerSum) -> bool:
         """Whether whoever is counted in the part's answer is in the whole's."""
         if not self.measurements.others:
             cells = [self._cells(one.query, one.answer) for one in (part, whole)]

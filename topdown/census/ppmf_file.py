@@ -18,7 +18,7 @@ from topdown.census.layouts.ppmf_layout import (
     PERSON_FILE,
     PLACES,
     UNIT_FILE,
-    Microdata,
+    PpmfKind,
     coded,
     file_of_schema,
     records,
@@ -46,6 +46,16 @@ def write_ppmf(release: Release, path: str | Path) -> Path:
     Hispanic, CENRACE 01 to 63. Of housing units RTYPE is 2, HH_STATUS 1 occupied and 2 vacant. The file appears when
     its records, read back and tabulated, equal the release. Raises `DataError` for another schema, for leaves that are
     no blocks of 15 digits, and where it cannot be written.
+
+    Examples:
+        >>> blocks = {"county": ["44001"], "tract": ["44001030100"], "block": ["440010301001000"]}
+        >>> geography = td.Geography.from_table(blocks, levels=["county", "tract", "block"])
+        >>> units = td.Schema.from_mapping({"h1": ["vacant", "occupied"]})
+        >>> homes = td.Release.of_values(
+        ...     geography, units.cells(), np.array([[1, 3]] * 3), method="joint", fit_for_release=False, schema=units
+        ... )
+        >>> len(td.write_ppmf(homes, "units.csv").read_text().splitlines())  # a header, and a line a unit
+        5
     """
     path = Path(path)
     file, blocks = require_ppmf(release.geography, release.schema)
@@ -65,7 +75,7 @@ def write_ppmf(release: Release, path: str | Path) -> Path:
     return path
 
 
-def require_ppmf(geography: Geography, schema: Schema) -> tuple[Microdata, pa.Array]:
+def require_ppmf(geography: Geography, schema: Schema) -> tuple[PpmfKind, pa.Array]:
     """The file that a release of ``schema`` is written as, and its blocks; raises, before there are counts, what
     `write_ppmf` does for another schema and other leaves."""
     file = file_of_schema(schema)
@@ -85,7 +95,7 @@ def require_ppmf(geography: Geography, schema: Schema) -> tuple[Microdata, pa.Ar
 
 
 def _batches(
-    file: Microdata, blocks: pa.Array, block: IntArray, cells: IntArray, counts: IntArray
+    file: PpmfKind, blocks: pa.Array, block: IntArray, cells: IntArray, counts: IntArray
 ) -> Iterator[pa.RecordBatch]:
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
@@ -100,7 +110,7 @@ def _batches(
 
 
 def _require_equal(
-    file: Microdata, partial: Path, path: Path, blocks: pa.Array, keys: IntArray, counts: IntArray
+    file: PpmfKind, partial: Path, path: Path, blocks: pa.Array, keys: IntArray, counts: IntArray
 ) -> None:
     """Refuse records that, read back, are others than the entries ``keys`` (block * cells + cell) with their counts."""
     kinds = pacsv.ConvertOptions(column_types=dict.fromkeys(file.columns, pa.string()))

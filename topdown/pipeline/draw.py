@@ -33,7 +33,7 @@ from topdown.pipeline.parts.part_cut import cut
 from topdown.pipeline.parts.part_gather import cut_is_whole
 from topdown.pipeline.parts.part_job import Record
 from topdown.pipeline.parts.part_plan import (
-    Cut,
+    CutTree,
     folder_of,
     record_of,
     renewed,
@@ -103,7 +103,7 @@ def draw(
     *,
     workers: int | None = None,
     part_size: int | None = None,
-) -> Drawn | Cut | None:
+) -> Drawn | CutTree | None:
     """The measurements of the release that is written to ``directory``; None where it was written before.
 
     Of a release in parts, which a large one is, or one with a ``part_size`` (leaves of a part), the tree is cut, and
@@ -147,7 +147,7 @@ def draw(
         with stages.stage("cutting the tree"):
             record = cut(counts, record, folder, begun.key, stages.count)
         del prepared, counts  # With it go the counts, whose memory is wanted.
-        return Cut(folder, record, journal, begun, geography, units, notices)
+        return CutTree(folder, record, journal, begun, geography, units, notices)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
@@ -160,7 +160,7 @@ def draw(
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
 
 
-def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> Cut | None:
+def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> CutTree | None:
     """A release in parts that was cut and is not finished: its table need not be read again.
 
     None where there is none, or where what was cut, or the input, is not what it was: it is then read, and judged.
@@ -186,7 +186,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     record = renewed(record, config)
     record.write(folder)
     notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
-    return Cut(folder, record, journal, begun, geography, units, notices)
+    return CutTree(folder, record, journal, begun, geography, units, notices)
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:
