@@ -62,7 +62,7 @@ OLDEST = 130
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class ColumnEvidence:
     """A column called ``name``, the ``place``-th of its table: its ``text``, and whether it is kept as numbers
     (``stored_number``), so that zeros before a code are lost."""
 
@@ -232,7 +232,7 @@ class Column:
         return self.kind == "whole" and vocabulary.is_measure(self.name) and not self.has_zeros
 
 
-def columns_of(table: pa.Table) -> list[Column]:
+def columns_of(table: pa.Table) -> list[ColumnEvidence]:
     """The columns of ``table``, with blanks around values taken away. Raises `DataError` for nested kinds."""
     found = []
     for place, name in enumerate(table.column_names):
@@ -241,11 +241,13 @@ def columns_of(table: pa.Table) -> list[Column]:
         text = pc.utf8_trim_whitespace(as_text(values, name))
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
         stored = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        found.append(Column(name, place, text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text, stored))
+        found.append(
+            ColumnEvidence(name, place, text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text, stored)
+        )
     return found
 
 
-def joined_codes(columns: Sequence[Column]) -> tuple[IntArray, int]:
+def joined_codes(columns: Sequence[ColumnEvidence]) -> tuple[IntArray, int]:
     """A number for every combination of the values of ``columns``, and how many combinations there are."""
     codes = np.zeros(len(columns[0]), np.int64)
     count = 1
@@ -256,10 +258,10 @@ def joined_codes(columns: Sequence[Column]) -> tuple[IntArray, int]:
     return codes, count
 
 
-def is_function(of: Column, value: Column) -> bool:
+def is_function(of: ColumnEvidence, value: ColumnEvidence) -> bool:
     """Whether ``value`` is the same wherever ``of`` is."""
     return joined_codes([of, value])[1] == of.distinct + (of.nulls > 0)
 
 
-def one_for_one(a: Column, b: Column) -> bool:
+def one_for_one(a: ColumnEvidence, b: ColumnEvidence) -> bool:
     return a.distinct == b.distinct and is_function(a, b) and is_function(b, a)

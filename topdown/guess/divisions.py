@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.guess import vocabulary
-from topdown.guess.column_evidence import Column
+from topdown.guess.column_evidence import ColumnEvidence
 from topdown.guess.found import some
 from topdown.guess.vocabulary import words_of
 
@@ -34,7 +34,7 @@ class Division(NamedTuple):
     others: tuple[tuple[str, list[str]], ...] = ()
 
 
-def divided(columns: Sequence[Column]) -> Division:
+def divided(columns: Sequence[ColumnEvidence]) -> Division:
     """The disjoint ones of ``columns``, all of them whole numbers, by their sums first and by their names after."""
     if len(columns) <= 1:
         return Division([one.name for one in columns], {}, [])

@@ -17,7 +17,7 @@ from topdown.guess import vocabulary
 from topdown.guess.column_evidence import (
     MOST_CATEGORIES,
     OLDEST,
-    Column,
+    ColumnEvidence,
     columns_of,
     is_function,
     joined_codes,
@@ -81,19 +81,19 @@ def guess(path: Path, form: Format) -> Guess:
     return found
 
 
-def _unmarked(column: Column, form: Format) -> Column:
+def _unmarked(column: ColumnEvidence, form: Format) -> ColumnEvidence:
     """``column`` with its numbers as digits, where it is one of numbers with marks."""
     if column.stored_number:
         return column
     text = without_marks(column.text, form)
-    other = Column(column.name, column.place, text)
+    other = ColumnEvidence(column.name, column.place, text)
     return other if other.kind in ("whole", "fraction") and not column.is_digits else column
 
 
 class _Table:
     """The columns of a table by what they are, as far as each shows it."""
 
-    def __init__(self, columns: Sequence[Column], form: Format) -> None:
+    def __init__(self, columns: Sequence[ColumnEvidence], form: Format) -> None:
         self.form, self.columns, self.rows = form, list(columns), len(columns[0])
         self.ignored: dict[str, str] = {}
         self.questions: list[Question] = []
@@ -103,14 +103,14 @@ class _Table:
 
     def _sort(self) -> None:
         """Give every column a place: constants, numberings, measures, years, ages, units, counts."""
-        self.constants: list[Column] = []
-        self.numberings: list[Column] = []
-        self.measures: list[Column] = []
-        self.years: list[Column] = []
-        self.ages: list[Column] = []
-        self.units: list[Column] = []
-        self.counts: list[Column] = []
-        self.mixed: list[Column] = []
+        self.constants: list[ColumnEvidence] = []
+        self.numberings: list[ColumnEvidence] = []
+        self.measures: list[ColumnEvidence] = []
+        self.years: list[ColumnEvidence] = []
+        self.ages: list[ColumnEvidence] = []
+        self.units: list[ColumnEvidence] = []
+        self.counts: list[ColumnEvidence] = []
+        self.mixed: list[ColumnEvidence] = []
         for one in self.columns:
             if one.kind == "empty":
                 self.ignored[one.name] = "has no values"
@@ -136,21 +136,21 @@ class _Table:
                 self.counts.append(one)
 
     @staticmethod
-    def _is_dotted_code(one: Column) -> bool:
+    def _is_dotted_code(one: ColumnEvidence) -> bool:
         """Whether what reads as fractions are codes with a point in them: 11.01, or the tract 101.02."""
         named = vocabulary.says(one.name, vocabulary.CODE) or vocabulary.level_rank(one.name) is not None
         return one.kind == "fraction" and named and not one.stored_number and not vocabulary.is_measure(one.name)
 
-    def _is_margin(self, one: Column) -> bool:
+    def _is_margin(self, one: ColumnEvidence) -> bool:
         """Whether a column is the margin of error of another one: B01001_001M beside B01001_001E."""
         return one.name.endswith("M") and any(other.name == one.name[:-1] + "E" for other in self.columns)
 
     @staticmethod
-    def _may_count(one: Column) -> bool:
+    def _may_count(one: ColumnEvidence) -> bool:
         return one.kind == "whole" and vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
 
     @staticmethod
-    def _numbers_rows(one: Column) -> bool:
+    def _numbers_rows(one: ColumnEvidence) -> bool:
         """Whether a column numbers rows, or records: whole numbers in their order, or what is called so."""
         rank = vocabulary.level_rank(one.name)
         named = vocabulary.says(one.name, vocabulary.RECORD) or one.name.strip() == ""
@@ -161,7 +161,7 @@ class _Table:
         counts = vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
         return not counts and not any(map(str.isdigit, one.name))
 
-    def _is_code(self, one: Column) -> bool:
+    def _is_code(self, one: ColumnEvidence) -> bool:
         """Whether a column of whole numbers holds codes rather than counts."""
         if one.has_zeros:
             return True
@@ -246,7 +246,7 @@ class _Table:
             )
         return self._records(single)
 
-    def _are_persons(self, single: Sequence[Column]) -> bool:
+    def _are_persons(self, single: Sequence[ColumnEvidence]) -> bool:
         """Whether rows that have a number of their own are persons: units stand beside, and nothing is counted."""
         if any(one.largest > OLDEST or vocabulary.says(one.name, vocabulary.POPULATION) for one in self.counts):
             return False
@@ -320,7 +320,7 @@ class _Table:
                 return found
         return None
 
-    def _lowest_of(self, one: Column) -> Guess | None:
+    def _lowest_of(self, one: ColumnEvidence) -> Guess | None:
         """The guess of the rows with that value of ``one`` that most units have, where other rows are their sums."""
         sizes = np.bincount(one.codes, minlength=one.distinct)
         most = int(sizes.argmax())
@@ -342,10 +342,10 @@ class _Table:
             return None
         return part if part.rows in ("leaves", "long") else None
 
-    def _part(self, by: Column, value: str) -> Guess:
+    def _part(self, by: ColumnEvidence, value: str) -> Guess:
         chosen = pa.array(by.codes == pc.index(by.values, value).as_py())
         columns = [
-            Column(one.name, one.place, one.text.filter(chosen), one.stored_number)
+            ColumnEvidence(one.name, one.place, one.text.filter(chosen), one.stored_number)
             for one in self.columns
             if one is not by
         ]
@@ -383,11 +383,11 @@ class _Table:
             out = self._sum_of_all(counted)
         if out.any():
             kept = pa.array(~out)
-            self.columns = [Column(c.name, c.place, c.text.filter(kept), c.stored_number) for c in self.columns]
+            self.columns = [ColumnEvidence(c.name, c.place, c.text.filter(kept), c.stored_number) for c in self.columns]
             self.rows = len(self.columns[0])
             self._sort()
 
-    def _ask_total(self, one: Column, value: str) -> None:
+    def _ask_total(self, one: ColumnEvidence, value: str) -> None:
         keep = {name: [v for v in values if v != value] for name, values in self.leave_out.items()}
         self.questions.append(
             Question(
@@ -398,7 +398,7 @@ class _Table:
             )
         )
 
-    def _sum_of_all(self, counted: Sequence[Column]) -> np.ndarray:
+    def _sum_of_all(self, counted: Sequence[ColumnEvidence]) -> np.ndarray:
         """The row that is the sum of all others in every column of counts, if one is."""
         if not counted or self.rows < 4:
             return np.zeros(self.rows, bool)
@@ -413,7 +413,7 @@ class _Table:
 
     # -- rows with a column for every cell --------------------------------------------------------------------------
 
-    def _leaves(self, path: list[Column]) -> Guess:
+    def _leaves(self, path: list[ColumnEvidence]) -> Guess:
         others = [one for one in self.units if one not in path]
         found = nested.nesting(path, others, self.constants, records=False)
         levels = [one for one in self.units if one.name in found.used]
@@ -460,7 +460,7 @@ class _Table:
             questions=question,
         )
 
-    def _is_flag(self, one: Column) -> bool:
+    def _is_flag(self, one: ColumnEvidence) -> bool:
         """Whether whole numbers are a yes or no, or a category of units, beside true counts."""
         if vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION):
             return False
@@ -471,10 +471,10 @@ class _Table:
 
     # -- long tables ------------------------------------------------------------------------------------------------
 
-    def _categories(self, path: Sequence[Column]) -> list[Column]:
+    def _categories(self, path: Sequence[ColumnEvidence]) -> list[ColumnEvidence]:
         """Columns that may be attributes: of few values, and no functions of the units in ``path``."""
         codes, _ = joined_codes(path)
-        unit = Column("", 0, pa.array(codes.astype(str)))
+        unit = ColumnEvidence("", 0, pa.array(codes.astype(str)))
         few = [
             one
             for one in (*self.units, *self.counts, *self.ages, *self.years)
@@ -482,7 +482,7 @@ class _Table:
             and 1 < one.distinct <= (OLDEST + 1 if one in self.ages else MOST_CATEGORIES)
             and (one not in self.counts or one.largest <= _SMALL or vocabulary.says(one.name, vocabulary.CATEGORY))
         ]
-        kept: list[Column] = []
+        kept: list[ColumnEvidence] = []
         for one in sorted(
             (c for c in few if not is_function(unit, c)), key=lambda c: (-c.distinct, c.is_digits, c.place)
         ):
@@ -493,7 +493,7 @@ class _Table:
                 self.ignored[one.name] = f"follows from {source.name}"
         return sorted(kept, key=lambda one: one.place)
 
-    def _long(self) -> list[Column] | None:
+    def _long(self) -> list[ColumnEvidence] | None:
         """The path of units of a long table: one column of counts, and a row for every unit and category."""
         count = self._count_column()
         if count is None:
@@ -504,14 +504,14 @@ class _Table:
                 return path
         return None
 
-    def _count_column(self) -> Column | None:
+    def _count_column(self) -> ColumnEvidence | None:
         named = [one for one in self.counts if vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)]
         if len(named) == 1:
             rest = [one for one in self.counts if one is not named[0]]
             return named[0] if all(one.distinct <= MOST_CATEGORIES for one in rest) else None
         return self.counts[0] if len(self.counts) == 1 else None
 
-    def _places(self, count: Column | None = None) -> list[list[Column]]:
+    def _places(self, count: ColumnEvidence | None = None) -> list[list[ColumnEvidence]]:
         """Columns, or paths of them, that may be the units of rows that are not single units; the best first."""
         candidates = [one for one in self.units if not one.is_unique and one is not count and one.distinct > 1]
         if not candidates:
@@ -523,13 +523,13 @@ class _Table:
             return []
         ranked = nested.by_fineness([one for one in good if vocabulary.level_rank(one.name) is not None])
         codes = sorted(good, key=lambda one: (nested.score(one), one.distinct), reverse=True)
-        found: list[list[Column]] = []
+        found: list[list[ColumnEvidence]] = []
         finest = max(good, key=lambda one: (nested.score(one) >= _SURE_UNIT, one.distinct))
         uppers = [one for one in ranked if one is not finest and not is_function(finest, one)]
         if uppers and finest in ranked:
             path = nested.path_to(self.rows, [*uppers, finest], of_rows=False)
             whole = [one for one in ranked if one in uppers or one is finest]
-            kept: list[Column] = []
+            kept: list[ColumnEvidence] = []
             for one in whole:
                 kept = [other for other in kept if not is_function(one, other)] + [one]
             if path is not None and finest in kept:
@@ -537,7 +537,7 @@ class _Table:
         found += [[finest], *([one] for one in codes if one is not finest)]
         return found
 
-    def _ask_places(self, path: list[Column], places: Sequence[list[Column]]) -> None:
+    def _ask_places(self, path: list[ColumnEvidence], places: Sequence[list[ColumnEvidence]]) -> None:
         """Ask where rows are, where no name and no code says that the column that was taken does."""
         if nested.score(path[-1]) < 1:
             others = tuple(
@@ -545,7 +545,7 @@ class _Table:
             )
             self.questions.append(Question("units", "which column says where each row is?", path[-1].name, others))
 
-    def _long_table(self, path: list[Column]) -> Guess:
+    def _long_table(self, path: list[ColumnEvidence]) -> Guess:
         self._ask_places(path, self._places())
         count = self._count_column()
         assert count is not None
@@ -562,7 +562,7 @@ class _Table:
                     kept &= one.codes != pc.index(one.values, value).as_py()
             names = {one.name for one in (*path, *attributes, count)}
             self.columns = [
-                Column(c.name, c.place, c.text.filter(pa.array(kept)), c.stored_number) for c in self.columns
+                ColumnEvidence(c.name, c.place, c.text.filter(pa.array(kept)), c.stored_number) for c in self.columns
             ]
             self.rows = int(kept.sum())
             by_name = {one.name: one for one in self.columns if one.name in names}
@@ -571,7 +571,7 @@ class _Table:
             self._sort()
         return self._with_attributes(path, attributes, rows="long", count=count.name)
 
-    def _holds_totals(self, one: Column, count: Column, others: Sequence[Column]) -> bool:
+    def _holds_totals(self, one: ColumnEvidence, count: ColumnEvidence, others: Sequence[ColumnEvidence]) -> bool:
         """Whether one value of ``one`` is the sum of its other values, in every unit; it is then left out."""
         if one.distinct < 3:
             return False
@@ -585,7 +585,7 @@ class _Table:
                 return True
         return False
 
-    def _crossed(self) -> list[Column]:
+    def _crossed(self) -> list[ColumnEvidence]:
         """The category of a table with a row for every unit and category, and several columns of counts."""
         for path in self._places():
             for one in self._categories(path):
@@ -596,7 +596,7 @@ class _Table:
 
     # -- records ----------------------------------------------------------------------------------------------------
 
-    def _records(self, single: Sequence[Column]) -> Guess:
+    def _records(self, single: Sequence[ColumnEvidence]) -> Guess:
         places = self._places()
         if not places:
             raise DataError(
@@ -652,7 +652,7 @@ class _Table:
         return self._with_attributes(path, attributes, rows="records", count=None)
 
     def _with_attributes(
-        self, path: list[Column], attributes: Sequence[Column], *, rows: str, count: str | None
+        self, path: list[ColumnEvidence], attributes: Sequence[ColumnEvidence], *, rows: str, count: str | None
     ) -> Guess:
         others = [one for one in self.units if one not in path and one not in attributes]
         found = nested.nesting(path, others, self.constants, records=True)
@@ -707,13 +707,13 @@ def _as_time(text: str) -> tuple[int, ...]:
     return tuple(parts if len(str(parts[0])) == 4 else reversed(parts))
 
 
-def _as_leaf(one: Column) -> tuple[bool, float, int]:
+def _as_leaf(one: ColumnEvidence) -> tuple[bool, float, int]:
     """How well a column with a value of its own in every row serves as the lowest level: codes before names."""
     likely = nested.score(one)
     return (one.is_digits or one.is_coded_text) and likely >= 1, likely, -one.place
 
 
-def _categories_of(one: Column, ages: Sequence[Column]) -> list[str]:
+def _categories_of(one: ColumnEvidence, ages: Sequence[ColumnEvidence]) -> list[str]:
     """All categories of an attribute: of ages in single years those that anybody may have, of small whole numbers also
     those between."""
     values = [str(value) for value in one.values.to_pylist() if value is not None]

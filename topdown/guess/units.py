@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from topdown.guess import vocabulary
 from topdown.guess.code_systems import SYSTEMS, CodeSystem
-from topdown.guess.column_evidence import Column, is_function, joined_codes, one_for_one
+from topdown.guess.column_evidence import ColumnEvidence, is_function, joined_codes, one_for_one
 from topdown.guess.found import Changes, Choice, Question, some
 
 _SURE = 3.0
@@ -33,14 +33,14 @@ class Nesting:
     used: set[str] = field(default_factory=set)
     ignored: dict[str, str] = field(default_factory=dict)
     questions: list[Question] = field(default_factory=list)
-    inner_names: dict[str, Column] = field(default_factory=dict)
+    inner_names: dict[str, ColumnEvidence] = field(default_factory=dict)
     doubtful: list[str] = field(default_factory=list)
 
 
 # -- codes ---------------------------------------------------------------------------------------------------------
 
 
-def padded(column: Column) -> tuple[pa.Array, int | None]:
+def padded(column: ColumnEvidence) -> tuple[pa.Array, int | None]:
     """The codes in ``column`` with the zeros that they lost, and their length where any did; else as they are."""
     lengths = column.lengths
     if not column.is_digits or len(lengths) != 2 or lengths[1] - lengths[0] != 1 or lengths[1] < 3:
@@ -48,7 +48,7 @@ def padded(column: Column) -> tuple[pa.Array, int | None]:
     return pc.utf8_lpad(column.values, lengths[1], "0"), lengths[1]
 
 
-def systems_of(column: Column) -> tuple[list[CodeSystem], int | None]:
+def systems_of(column: ColumnEvidence) -> tuple[list[CodeSystem], int | None]:
     """The systems whose codes the ``column``'s can be, those that its name says first; and the length to which its
     codes have to be padded, None where they are whole. Postal codes are of none."""
     if vocabulary.says(column.name, _POSTAL):
@@ -69,7 +69,7 @@ def systems_of(column: Column) -> tuple[list[CodeSystem], int | None]:
     return [], None
 
 
-def begins_with(code: Column, parent: Column) -> int | None:
+def begins_with(code: ColumnEvidence, parent: ColumnEvidence) -> int | None:
     """How many characters of ``code``, with its zeros, are the ``parent``'s in every row; None if none are."""
     if code is parent or parent.distinct >= code.distinct or parent.distinct < 2 or parent.nulls or code.nulls:
         return None
@@ -86,7 +86,7 @@ def begins_with(code: Column, parent: Column) -> int | None:
     return None
 
 
-def _ends_with(code: Column, part: Column) -> bool:
+def _ends_with(code: ColumnEvidence, part: ColumnEvidence) -> bool:
     """Whether ``part`` is the end of ``code`` in every row, as a county's number within its state is."""
     if not part.is_digits or part.distinct >= code.distinct or part.nulls or code.nulls:
         return False
@@ -95,14 +95,14 @@ def _ends_with(code: Column, part: Column) -> bool:
     return bool(pc.all(pc.equal(parts, ends)).as_py())
 
 
-def prefix_of(code: Column, named: Column) -> int | None:
+def prefix_of(code: ColumnEvidence, named: ColumnEvidence) -> int | None:
     """The smallest number of characters of ``code`` that decide the text in ``named`` and are decided by it."""
     if code.nulls or named.nulls:
         return None
     whole, _ = padded(code)
     longest = max(pc.utf8_length(whole).to_pylist())
     for length in range(1, min(longest, 12)):
-        head = Column("", 0, pc.utf8_slice_codeunits(whole, 0, length).take(pa.array(code.codes)))
+        head = ColumnEvidence("", 0, pc.utf8_slice_codeunits(whole, 0, length).take(pa.array(code.codes)))
         if head.distinct == named.distinct and one_for_one(head, named):
             return length
         if head.distinct > named.distinct:
@@ -113,7 +113,7 @@ def prefix_of(code: Column, named: Column) -> int | None:
 # -- how much a column looks like units ----------------------------------------------------------------------------
 
 
-def score(column: Column) -> float:
+def score(column: ColumnEvidence) -> float:
     """How much a column of text or codes looks like units of a geography rather than like categories."""
     rank = vocabulary.level_rank(column.name)
     systems, _ = systems_of(column) if column.is_digits or column.is_coded_text else ([], None)
@@ -128,10 +128,10 @@ def score(column: Column) -> float:
     return found
 
 
-def by_fineness(columns: Sequence[Column]) -> list[Column]:
+def by_fineness(columns: Sequence[ColumnEvidence]) -> list[ColumnEvidence]:
     """``columns`` from the coarsest to the finest, by what their names say and how many units they have."""
 
-    def key(one: Column) -> tuple[int, int]:
+    def key(one: ColumnEvidence) -> tuple[int, int]:
         rank = vocabulary.level_rank(one.name)
         return (3 if rank is None else rank), one.distinct
 
@@ -139,7 +139,7 @@ def by_fineness(columns: Sequence[Column]) -> list[Column]:
     return sorted(columns, key=key if ranked else lambda one: (one.distinct, one.place))
 
 
-def path_to(rows: int, units: Sequence[Column], *, of_rows: bool = True) -> list[Column] | None:
+def path_to(rows: int, units: Sequence[ColumnEvidence], *, of_rows: bool = True) -> list[ColumnEvidence] | None:
     """Columns, coarsest first, that only together tell all rows apart: names or codes that stand under several parents.
 
     A category that most units have is no such column: the finer of two is under few of the coarser ones, unless both
@@ -147,7 +147,7 @@ def path_to(rows: int, units: Sequence[Column], *, of_rows: bool = True) -> list
     """
     whole = [one for one in units if not one.nulls and one.distinct > 1 and score(one) > -2]
     for size in range(2, _MOST_PATH + 1):
-        found: list[tuple[float, list[Column]]] = []
+        found: list[tuple[float, list[ColumnEvidence]]] = []
         for some_of in itertools.combinations(whole, size):
             ordered = by_fineness(some_of)
             if any(is_function(b, a) for a, b in itertools.pairwise(ordered)):
@@ -165,7 +165,7 @@ def path_to(rows: int, units: Sequence[Column], *, of_rows: bool = True) -> list
     return None
 
 
-def _nests(above: Sequence[Column], fine: Column) -> bool:
+def _nests(above: Sequence[ColumnEvidence], fine: ColumnEvidence) -> bool:
     ranks = [vocabulary.level_rank(one.name) for one in (*above, fine)]
     if all(rank is not None for rank in ranks) and sorted(ranks) == ranks and len(set(ranks)) == len(ranks):  # type: ignore[type-var]
         return True
@@ -178,7 +178,13 @@ def _nests(above: Sequence[Column], fine: Column) -> bool:
 # -- the levels ----------------------------------------------------------------------------------------------------
 
 
-def nesting(path: Sequence[Column], units: Sequence[Column], constants: Sequence[Column], *, records: bool) -> Nesting:
+def nesting(
+    path: Sequence[ColumnEvidence],
+    units: Sequence[ColumnEvidence],
+    constants: Sequence[ColumnEvidence],
+    *,
+    records: bool,
+) -> Nesting:
     """How the units that ``path`` (one column, or several, coarsest first) tells apart nest among the other ``units``.
 
     ``constants``: columns with one value, one of which may name the root. ``records``: whether units have many rows, so
@@ -227,16 +233,16 @@ def nesting(path: Sequence[Column], units: Sequence[Column], constants: Sequence
 
 
 def _relatives(
-    path: Sequence[Column], units: Sequence[Column], found: Nesting, *, records: bool
-) -> tuple[dict[str, Column], dict[str, tuple[Column, float]]]:
+    path: Sequence[ColumnEvidence], units: Sequence[ColumnEvidence], found: Nesting, *, records: bool
+) -> tuple[dict[str, ColumnEvidence], dict[str, tuple[ColumnEvidence, float]]]:
     """Of the columns beside ``path`` the names of its units, and those that may be units above them, each with how much
     speaks for it."""
     leaf = path[-1]
     codes, n_units = joined_codes(path)
-    unit = Column("", 0, pa.array(codes.astype(str)))
-    names: dict[str, Column] = {}
-    parents: dict[str, tuple[Column, float]] = {}
-    alike: list[Column] = []
+    unit = ColumnEvidence("", 0, pa.array(codes.astype(str)))
+    names: dict[str, ColumnEvidence] = {}
+    parents: dict[str, tuple[ColumnEvidence, float]] = {}
+    alike: list[ColumnEvidence] = []
     for one in units:
         if one in path or one.distinct < 2:
             continue
@@ -265,13 +271,13 @@ def _relatives(
     return names, parents
 
 
-def _names_leaf(one: Column, n_units: int, names: dict[str, Column], leaf: Column) -> bool:
+def _names_leaf(one: ColumnEvidence, n_units: int, names: dict[str, ColumnEvidence], leaf: ColumnEvidence) -> bool:
     if leaf.name in names or one.kind != "text" or one.is_coded_text or not (leaf.is_digits or leaf.is_coded_text):
         return False
     return one.distinct > 0.5 * n_units or (vocabulary.says(one.name, vocabulary.NAME) and one.distinct > 0.2 * n_units)
 
 
-def _evidence(leaf: Column, one: Column, n_units: int, *, records: bool) -> float:
+def _evidence(leaf: ColumnEvidence, one: ColumnEvidence, n_units: int, *, records: bool) -> float:
     """How much speaks for ``one`` being units above those in ``leaf``: a part of their code, a level's name, rows that
     stand together."""
     if begins_with(leaf, one) is not None:
@@ -296,9 +302,11 @@ def _evidence(leaf: Column, one: Column, n_units: int, *, records: bool) -> floa
     return found
 
 
-def _chain(path: Sequence[Column], parents: dict[str, tuple[Column, float]], found: Nesting) -> list[Column]:
+def _chain(
+    path: Sequence[ColumnEvidence], parents: dict[str, tuple[ColumnEvidence, float]], found: Nesting
+) -> list[ColumnEvidence]:
     """The ``parents`` that nest in each other above ``path``, coarsest first; a code and its name together are one."""
-    groups: list[tuple[Column, float, list[Column]]] = []
+    groups: list[tuple[ColumnEvidence, float, list[ColumnEvidence]]] = []
     for one, says in sorted(parents.values(), key=lambda pair: (-pair[1], -pair[0].distinct, pair[0].place)):
         same = next((k for k, (other, _, _) in enumerate(groups) if one_for_one(other, one)), None)
         if same is None:
@@ -306,7 +314,7 @@ def _chain(path: Sequence[Column], parents: dict[str, tuple[Column, float]], fou
         else:
             groups[same][2].append(one)
     upper = path[0]
-    taken: list[tuple[Column, float, list[Column]]] = []
+    taken: list[tuple[ColumnEvidence, float, list[ColumnEvidence]]] = []
     for one, says, members in groups:  # what is surest first: the others have to nest in it
         inside = len(path) == 1 or (one.distinct < upper.distinct and is_function(upper, one))
         if inside and all(is_function(a, b) for other, _, _ in taken for a, b in [_finer(one, other)]):
@@ -317,7 +325,7 @@ def _chain(path: Sequence[Column], parents: dict[str, tuple[Column, float]], fou
         if says >= _SURE and one.stands_together:
             text = f"{one.name} does not nest in the levels that were taken: is it one of them?"
             found.questions.append(Question("nesting", text, "no, it is left out"))
-    chain: list[Column] = []
+    chain: list[ColumnEvidence] = []
     for _, says, members in sorted(taken, key=lambda group: group[0].distinct):
         code = max(
             members, key=lambda c: (c.is_digits or c.is_coded_text, begins_with(path[-1], c) is not None, -c.place)
@@ -334,11 +342,13 @@ def _chain(path: Sequence[Column], parents: dict[str, tuple[Column, float]], fou
     return chain
 
 
-def _finer(a: Column, b: Column) -> tuple[Column, Column]:
+def _finer(a: ColumnEvidence, b: ColumnEvidence) -> tuple[ColumnEvidence, ColumnEvidence]:
     return (a, b) if a.distinct >= b.distinct else (b, a)
 
 
-def _by_widths(leaf: Column, chain: list[Column], names: dict[str, Column], found: Nesting) -> bool:
+def _by_widths(
+    leaf: ColumnEvidence, chain: list[ColumnEvidence], names: dict[str, ColumnEvidence], found: Nesting
+) -> bool:
     """Say levels by parts of the code in ``leaf`` where its system has more than there are columns of them."""
     systems, _width = systems_of(leaf)
     named = any(one.named_by(leaf.name) for one in systems)
@@ -394,7 +404,7 @@ def _said(widths: dict[str, int]) -> str:
     return ", ".join(f"{level} {width}" for level, width in widths.items())
 
 
-def _divides(leaf: Column, system: CodeSystem) -> bool:
+def _divides(leaf: ColumnEvidence, system: CodeSystem) -> bool:
     """Whether parts of codes, of which no name says what they are, are shared by many of them."""
     if not leaf.has_zeros and not leaf.is_coded_text and leaf.values.to_pylist() != sorted(leaf.values.to_pylist()):
         return False  # numbers in no order
@@ -403,7 +413,7 @@ def _divides(leaf: Column, system: CodeSystem) -> bool:
     return bool(1 <= heads <= leaf.distinct / 3)
 
 
-def _root(constants: Sequence[Column], levels: Sequence[str]) -> Column | None:
+def _root(constants: Sequence[ColumnEvidence], levels: Sequence[str]) -> ColumnEvidence | None:
     """The column of one value that is called as a level is: the lowest of these is the root."""
     ranked = [
         (rank, one) for one in constants if (rank := vocabulary.level_rank(one.name)) is not None and not one.nulls
@@ -412,7 +422,7 @@ def _root(constants: Sequence[Column], levels: Sequence[str]) -> Column | None:
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
-def _separator(chain: Sequence[Column], path: Sequence[Column], found: Nesting) -> str | None:
+def _separator(chain: Sequence[ColumnEvidence], path: Sequence[ColumnEvidence], found: Nesting) -> str | None:
     """What joins the columns of levels into identifiers; None where the values alone tell all units apart."""
     every = [*chain, *path]
     if len(path) > 1:
@@ -424,7 +434,7 @@ def _separator(chain: Sequence[Column], path: Sequence[Column], found: Nesting) 
     return None
 
 
-def _padding(levels: Sequence[Column], found: Nesting) -> None:
+def _padding(levels: Sequence[ColumnEvidence], found: Nesting) -> None:
     """Give codes their zeros where they lost them, and those that are kept as numbers the length that they have."""
     pads: dict[str, int] = {}
     for one in levels:
@@ -457,12 +467,12 @@ def _padding(levels: Sequence[Column], found: Nesting) -> None:
         )
 
 
-def repeats(rows: int, column: Column) -> float:
+def repeats(rows: int, column: ColumnEvidence) -> float:
     """How many rows a value of ``column`` has in the mean."""
     return rows / max(1, column.distinct)
 
 
-def constant_within(parents: Sequence[Column], column: Column) -> Column | None:
+def constant_within(parents: Sequence[ColumnEvidence], column: ColumnEvidence) -> ColumnEvidence | None:
     """The level of which ``column`` is a function, with several rows for each of its units; None if there is none."""
     return next(
         (
