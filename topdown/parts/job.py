@@ -82,6 +82,15 @@ class Folder:
         """The released histograms of a part's uppermost units."""
         return self.root / "top" / named(part)
 
+    @property
+    def measured_above(self) -> Path:
+        """What was measured of the units above the parts' uppermost."""
+        return self.root / "measured" / "above"
+
+    def measured(self, part: int) -> Path:
+        """What was measured of a part."""
+        return self.root / "measured" / named(part)
+
     def down(self, part: int) -> Path:
         """The release of the units below these, and its certificate."""
         return self.root / "down" / named(part)
@@ -149,7 +158,8 @@ class Record:
     written beside the release; ``csv``: whether they are text, too.
     ``solver``: who solves some families again, None where nobody does. ``marks``: what every table says of itself.
     ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
-    ``order``: the queries that are settled first, None for what is usual.
+    ``order``: the queries that are settled first, None for what is usual. ``keeps``: whether what is measured is kept,
+    for the release has it.
     """
 
     configuration: str
@@ -169,6 +179,7 @@ class Record:
     geography: str = ""
     upward: str | None = None
     order: Order | None = None
+    keeps: bool = True
     counts: str = field(default="", repr=False)
 
     @classmethod
@@ -187,6 +198,7 @@ class Record:
         marks: dict[str, str],
         upward: str | None = None,
         order: Order | None = None,
+        keeps: bool = True,
     ) -> Record:
         """The record of a release called ``name``, by its configuration and its input, that is ``cut`` at a level into
         parts of so many leaves."""
@@ -206,6 +218,7 @@ class Record:
             marks,
             upward=upward,
             order=order,
+            keeps=keeps,
         )
 
     @classmethod

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -89,7 +90,8 @@ def remove_parts(folder: Folder) -> None:
 def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int) -> None:
     folder, record = cut.folder, cut.record
     work = Work(executor, count, stages)
-    up, down = missing(record, folder.up), missing(record, folder.down)
+    up = missing(record, lambda part: take(folder.up(part)) is not None)
+    down = missing(record, partial(part_steps.is_down, folder, record))
     with stages.stage("measuring and going up"):
         work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
     with stages.stage("projecting above the parts"):
@@ -110,9 +112,9 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
     stages.say(f"wrote     {public}")
 
 
-def missing(record: Record, path: Callable[[int], Path]) -> list[int]:
-    """The parts whose file at ``path`` is not there, or not whole."""
-    return [part for part in range(record.n_parts) if take(path(part)) is None]
+def missing(record: Record, done: Callable[[int], bool]) -> list[int]:
+    """The parts that are not ``done``."""
+    return [part for part in range(record.n_parts) if not done(part)]
 
 
 def _part(at: At) -> str:

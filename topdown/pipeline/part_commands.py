@@ -36,8 +36,8 @@ def listed_parts(config: RunConfig, output: Path | None) -> Iterator[str]:
     """A line for every part: its number, and the steps that are done."""
     folder, record = _cut(config, output)
     for part in range(record.n_parts):
-        done = [step for step, path in (("up", folder.up(part)), ("down", folder.down(part))) if take(path) is not None]
-        yield " ".join([named(part), *done])
+        up, down = take(folder.up(part)) is not None, part_steps.is_down(folder, record, part)
+        yield " ".join([named(part), *["up"] * up, *["down"] * down])
 
 
 def step(work: Callable[[At], Any], config: RunConfig, output: Path | None, part: str) -> None:

@@ -27,7 +27,7 @@ from topdown.measurements.journal import MEASUREMENTS, Begun, Journal, MeasuredO
 from topdown.noise import KeyedSource
 from topdown.noise.randomness import read_exactly
 from topdown.parts import steps
-from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays
+from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays, measured_as_arrays
 from topdown.parts.job import Folder, Record, held, held_bound, named, part_of_arrays
 from topdown.parts.steps import Part
 from topdown.parts.store import put_durably, take
@@ -70,6 +70,7 @@ def top(root: Path) -> str:
     was measured, which is kept before anything is derived from it."""
     folder, record, begun = _begun(root)
     done = [folder.top, *(folder.roots(number) for number in range(record.n_parts))]
+    done += [folder.measured_above] * record.keeps
     if begun.measured is not None and all(take(path) is not None for path in done):
         return begun.measured
     said = [held(folder.up(number)) for number in range(record.n_parts)]
@@ -93,6 +94,8 @@ def top(root: Path) -> str:
         "programs": np.array(whole.programs),
         "cross check": checked,
     }
+    if record.keeps:
+        put_durably(folder.measured_above, measured_as_arrays(measured, 0))
     put_durably(folder.top, made)
     return code
 
@@ -100,7 +103,7 @@ def top(root: Path) -> str:
 def down(at: At) -> None:
     """The release of a part, from the released histograms of its uppermost units, to a file."""
     folder, record, begun = _begun(at.root)
-    if take(folder.down(at.part)) is not None:
+    if is_down(folder, record, at.part):
         return
     roots = histograms_of_arrays("roots", held(folder.roots(at.part)))
     before = str(held(folder.up(at.part))["code"])
@@ -124,7 +127,15 @@ def down(at: At) -> None:
     _require_sums(record, part, whole, at.part)
     for k in range(2, part.tree.n_levels):
         made |= histograms_as_arrays(str(k), whole.histograms[part.tree.level(k)])
+    if record.keeps:
+        put_durably(folder.measured(at.part), measured_as_arrays(measured, part.top))
     put_durably(folder.down(at.part), made)
+
+
+def is_down(folder: Folder, record: Record, part: int) -> bool:
+    """Whether a part came down, and all that it wrote is whole."""
+    written = [folder.down(part)] + [folder.measured(part)] * record.keeps
+    return all(take(path) is not None for path in written)
 
 
 def keep_below(root: Path) -> None:

@@ -118,7 +118,7 @@ def require_whole(measurements: Measurements) -> None:
         first = measurements.geography.level_slice(level).start
         for query, (values, variance) in measurements.at(level).items():
             exact = np.flatnonzero((variance == 0).reshape(len(values), -1).any(axis=1))
-            known = np.asarray(values)[exact]
+            known = np.asarray(values[exact])
             wrong = exact[(np.abs(known - np.rint(known)) > SNAP).any(axis=1)]
             if len(wrong):
                 raise ProjectionError(
