@@ -14,11 +14,12 @@ import jsonschema
 import pytest
 
 import topdown as td
-from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
+from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise, tables_of
 from support.places import REPOSITORY
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.machine.progress import Silent
+from topdown.measurements.measurements import NOT_KEPT
 from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
@@ -29,7 +30,6 @@ from topdown.projection.cross_checks import parts_again
 from topdown.projection.families import Family, Solved
 from topdown.projection.method import CvxpySolver
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.release.published import NOT_KEPT
 from topdown.release.read import read_measurements
 
 
@@ -39,6 +39,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parts")
     pipeline.run(load_config(made(folder)), folder / "whole")
     return folder
+
+
+NOT_MEASURED = TOML.replace("[output]\n", "[output]\nmeasurements = false\n")
+"""Measurements are not kept."""
 
 
 def parted(folder: Path, name: str, size: int | None, executor: AtOnce | None, text: str = TOML) -> Path:
@@ -51,24 +55,31 @@ def parted(folder: Path, name: str, size: int | None, executor: AtOnce | None, t
 def test_parts_publish_what_the_whole_publishes(folder: Path, size: int) -> None:
     worked = AtOnce()
     public = parted(folder, f"of {size}", size, worked)
-    assert counts_of(public) == counts_of(folder / "whole" / "public")
+    assert tables_of(public) == tables_of(folder / "whole" / "public")
     assert len({at.part for name, at in worked.done if name == "up"}) == {1: 14, 3: 13, 8: 3, 1000: 1}[size]
     td.verify_release(public)
 
 
 def test_processes_publish_what_the_whole_publishes(folder: Path) -> None:
-    assert counts_of(parted(folder, "by processes", 3, None)) == counts_of(folder / "whole" / "public")
+    assert tables_of(parted(folder, "by processes", 3, None)) == tables_of(folder / "whole" / "public")
 
 
 def test_large_releases_go_in_parts_by_themselves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_plan, "LARGEST_WHOLE", 1000)
     worked = AtOnce()
-    assert counts_of(parted(folder, "large", None, worked)) == counts_of(folder / "whole" / "public")
+    assert tables_of(parted(folder, "large", None, worked)) == tables_of(folder / "whole" / "public")
     assert worked.done
 
 
-def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
-    public = parted(folder, "described", 8, AtOnce())
+@pytest.fixture(scope="module")
+def not_measured(folder: Path) -> Path:
+    """The public directory of the release in parts without measurements."""
+    return parted(folder, "not measured", 8, AtOnce(), NOT_MEASURED)
+
+
+def test_the_manifest_says_what_is_left_out(folder: Path, not_measured: Path) -> None:
+    public = not_measured
+    assert counts_of(public) == counts_of(folder / "whole" / "public")
     manifest = json.loads((public / "manifest.json").read_text())
     described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
     jsonschema.validate(manifest, json.loads(described.read_text(encoding="utf-8")))
@@ -88,8 +99,19 @@ def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
         read_measurements(public)
 
 
-def test_what_is_read_and_asked_of_parts_is_that_of_the_whole(folder: Path) -> None:
-    public, whole = parted(folder, "asked", 8, AtOnce()), folder / "whole" / "public"
+def test_margins_of_parts_are_described_as_those_of_the_whole(folder: Path) -> None:
+    public = parted(folder, "with margins", 8, AtOnce())
+    mine, its = (json.loads((one / "manifest.json").read_text()) for one in (public, folder / "whole" / "public"))
+    assert mine["margins"] == its["margins"]
+    assert mine["margins"]["confidence"] == 0.9
+    assert mine["projections"]["unbiased"] == its["projections"]["unbiased"]
+    assert set(mine["files"]) == set(its["files"])
+    query = {"units": ["00"], "query": "age", "cells": ["adult"]}
+    assert query_release(public, **query).equals(query_release(folder / "whole" / "public", **query))
+
+
+def test_counts_that_are_read_and_asked_are_those_of_the_whole(folder: Path, not_measured: Path) -> None:
+    public, whole = not_measured, folder / "whole" / "public"
     found, expected = td.read_release(public), td.read_release(whole)
     assert found.release.to_frame().equals(expected.release.to_frame())
     assert (found.release.exact == 0).all()
@@ -172,12 +194,11 @@ def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> 
     [
         ('[output]\n', '[output]\nestimates = true\n', "output.estimates"),
         ('[output]\n', '[output]\nwide = true\n', "output.wide"),
-        ('[output]\n', '[output]\nmargins = { levels = ["state"] }\n', "output.margins"),
+        ("[output]\n", '[output]\nmeasurements = false\nmargins = { levels = ["state"] }\n', "output.margins chooses"),
         ('[output]\n', '[projection]\nweights = "uniform"\n[output]\n', "projection.weights"),
         ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
-        ('[output]\n', '[output]\nexports = ["nmf"]\n', "output.exports asks for the measurements"),
     ],
-    ids=["estimates", "wide", "margins", "weights", "grid", "nmf"],
+    ids=["estimates", "wide", "margins", "weights", "grid"],
 )  # fmt: skip
 def test_what_parts_cannot_do_is_refused_before_a_draw(folder: Path, old: str, new: str, said: str) -> None:
     text = TOML.replace(old, new)

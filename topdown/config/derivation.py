@@ -72,6 +72,9 @@ class Output(Section):
     """The folder in which public/ and internal/ are made."""
     csv: bool = True
     """Write CSV files beside the Parquet files."""
+    measurements: bool | None = None
+    """Of a release in parts whether it has what was measured, and so margins of error; by default where these are at
+    most 268 million numbers. Every other release has it."""
     wide: bool = False
     """Add the release with a row per unit and a column per cell."""
     estimates: bool | None = None
@@ -180,6 +183,7 @@ class DerivationConfig(Section):
             "where the release is written": ("output.directory",),
             "in which forms the same numbers are written": (
                 "output.csv",
+                "output.measurements",
                 "output.wide",
                 "output.estimates",
                 "output.estimates_csv",

@@ -24,6 +24,8 @@ from topdown.tables.tidy import tidy_batches, to_arrow, to_frame, with_plain_str
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED, Query, Schema
 
+NOT_KEPT = "the release was made in parts, and its measurements were not kept"
+
 
 class Measurement(NamedTuple):
     """One query at one level: ``values`` and ``variance``, both (nodes of the level x answers)."""
@@ -215,11 +217,12 @@ class Measurements:
 
 @dataclass(frozen=True, eq=False)
 class NotKept:
-    """Of which units and cells measurements are that nobody keeps; their plan is known."""
+    """Of which units and cells measurements are that nobody keeps, and why; their plan is known."""
 
     geography: Geography
     cells: Sequence[str]
     attributes: Schema | None
+    reason: str = NOT_KEPT
 
 
 def none_measured(shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:

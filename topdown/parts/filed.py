@@ -131,7 +131,7 @@ def filed_measurements(folder: Folder, record: Record, geography: Geography) -> 
 
 
 class _FiledAnswers(NamedTuple):
-    """One query's answers at the ``nodes`` of a level, in the array ``name`` of each of ``pieces``, files with the nodes
+    """One query's answers at the ``nodes`` of a level: the array ``name`` of each of ``pieces``, files with the nodes
     that they have."""
 
     pieces: tuple[tuple[Path, slice], ...]

@@ -15,7 +15,7 @@ from topdown.machine.software import version_of
 from topdown.measurements.measurements import NotKept
 from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.release.published import NOT_KEPT, PublishedRelease, read_release
+from topdown.release.published import PublishedRelease, read_release
 from topdown.release.whole_counts import Release
 from topdown.tables.tidy import frame_batches, named_failures, records_text, write_csv, write_parquet, write_text
 from topdown.uncertainty.laws.known_noise import no_margins
@@ -110,7 +110,7 @@ def aggregate(
         columns = answer_columns(query, schema)
         named = [one.name for one in columns] if len(columns) > 1 else [None]
     answers = {cell: answer_column(query, cell, schema) for cell in named}
-    why = NOT_KEPT if isinstance(kept, NotKept) else no_margins(kept)
+    why = kept.reason if isinstance(kept, NotKept) else no_margins(kept)
     regions = None if isinstance(kept, NotKept) else Regions(kept)
     require_confidence(confidence)
     frames, notes = [], []

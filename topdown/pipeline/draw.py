@@ -33,6 +33,7 @@ from topdown.pipeline.part_gather import cut_is_whole
 from topdown.pipeline.part_plan import (
     Cut,
     folder_of,
+    keeps_measurements,
     record_of,
     renewed,
     require_parts,
@@ -173,7 +174,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     geography, plan = read_geography(folder.geography), record.its_plan
     reserve(charged_to(config), journal, plan.events(geography.levels), begun=True)
     stages.say(f"going on with a release in {record.n_parts:,} parts that was begun before: its noise is the same")
-    record = renewed(record, config)
+    record = renewed(record, config, geography)
     record.write(folder)
     notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
     return Cut(folder, record, journal, begun, geography, units, notices)
@@ -205,6 +206,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         require_room(counts, plan)
         if leaves is not None:
             require_parts(config, plan, geography.levels)
+            keeps_measurements(config, plan, geography, counts.schema)
         require_exportable(config, geography, counts.schema)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:

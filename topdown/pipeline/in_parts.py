@@ -28,7 +28,6 @@ from topdown.pipeline.part_files import Written, write
 from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publish_parts
 from topdown.pipeline.part_plan import Cut
 from topdown.pipeline.part_steps import At
-from topdown.projection.cross_checks import say_agreement
 from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
 from topdown.wording import FAILED, reason, shown_path
@@ -101,15 +100,12 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)
-    with stages.stage("writing"):
-        release = finished(cut)
-        names = files_of(record, release)
+    with stages.stage("writing the parts"):
+        names = files_of(record, finished(cut))
         # What is of all units takes longest: where it comes last, one worker is at it and the others at nothing.
         longest_first = sorted(names, key=is_part)
         work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
-        checks = publish_parts(config, cut, names, public, origin)
-    say_agreement(stages, checks)
-    stages.say(f"wrote     {public}")
+    publish_parts(config, cut, names, public, origin, stages, workers=count)
 
 
 def missing(record: Record, done: Callable[[int], bool]) -> list[int]:

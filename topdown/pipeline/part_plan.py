@@ -18,13 +18,16 @@ from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.projection.method import BUILT_IN, method_named
 from topdown.release.publication import marks_of
-from topdown.workload import Schema
+from topdown.workload import Query, Schema
 
 LARGEST_WHOLE = 1 << 26
 """Nodes times cells of a run of several queries that is made of the whole tree at once, at most."""
 
 LEAVES_OF_A_PART = 25_000
 """How many leaves a part has where nothing is said."""
+
+LARGEST_KEPT = 1 << 28
+"""How many measured numbers a release in parts has where nothing is said, at most."""
 
 _LARGER = 4
 """A tree is cut where no subtree has more than so many times what a part may hold: one such part does no harm, and a
@@ -83,12 +86,39 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
         "projection.weights is not 'variance'": config.projection.weights != "variance",
         "output.estimates asks for those of all cells": bool(output.estimates) or output.estimates_csv,
         "output.wide asks for a row with all cells": output.wide,
-        "output.margins chooses some, and there are none": isinstance(output.margins, dict),
-        "output.exports asks for the measurements, which are not kept": any(
-            EXPORT_FORMATS[name].of_measurements for name in output.exports if name in EXPORT_FORMATS
-        ),
     }
     return next((said for said, holds in wrong.items() if holds), None)
+
+
+def keeps_measurements(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> bool:
+    """Whether a release in parts has what was measured. Raises `ConfigError` where it has not, and something is asked
+    for that is made of it."""
+    if config.output.measurements is not None:
+        keeps = config.output.measurements
+    else:
+        keeps = measured_numbers(plan, geography, schema) <= LARGEST_KEPT
+    wanted = {
+        "output.exports asks for them": any(
+            EXPORT_FORMATS[name].of_measurements for name in config.output.exports if name in EXPORT_FORMATS
+        ),
+        "output.margins chooses margins of error, which are made of them": isinstance(config.output.margins, dict),
+    }
+    reason = next((said for said, holds in wanted.items() if holds), None)
+    if reason is not None and not keeps:
+        raise ConfigError(
+            f"this release in parts does not keep its measurements, and {reason}; set output.measurements = true, or "
+            "leave that out"
+        )
+    return keeps
+
+
+def measured_numbers(plan: Plan, geography: Geography, schema: Schema) -> int:
+    """How many numbers ``plan`` measures, or publishes exactly, of all units."""
+    return sum(
+        (nodes.stop - nodes.start) * Query.parse(name, schema).n_answers
+        for level, nodes in ((level, geography.level_slice(level)) for level in geography.levels)
+        for name in plan.queries(level)
+    )
 
 
 def cut_for(tree: Tree, leaves: int) -> tuple[int, int]:
@@ -115,10 +145,11 @@ def where_to_cut(tree: Tree, begun: Begun | None, leaves: int | None, *, asked: 
     return cut_for(tree, leaves)
 
 
-def renewed(record: Record, config: RunConfig) -> Record:
+def renewed(record: Record, config: RunConfig, geography: Geography) -> Record:
     """``record`` with what a run that goes on may ask anew: what is written, and how it is checked."""
     output, solver = config.output, config.projection.solver if config.projection.cross_check else None
-    return replace(record, tables=tuple(output.tables), csv=output.csv, solver=solver)
+    keeps = keeps_measurements(config, record.its_plan, geography, record.its_schema)
+    return replace(record, tables=tuple(output.tables), csv=output.csv, solver=solver, keeps=keeps)
 
 
 def record_of(
@@ -138,4 +169,5 @@ def record_of(
         marks=marks_of(fit_for_release=True),
         upward=config.projection.upward,
         order=config.projection.order,
+        keeps=keeps_measurements(config, plan, geography, schema),
     )

@@ -12,9 +12,9 @@ import pandas as pd
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, runs
+from topdown.measurements.measurements import NOT_KEPT
 from topdown.pipeline.assignments import assigned_units
 from topdown.release.partition import GEOGRAPHY, MEASUREMENTS, RELEASE
-from topdown.release.published import NOT_KEPT
 from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files

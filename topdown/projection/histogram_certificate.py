@@ -174,10 +174,7 @@ def _precision(variance: FloatArray) -> FloatArray:
 def largest_of(measured: Measured) -> list[dict[Query, FloatArray]]:
     """How far from 0 the furthest of every query's answers at a node (nodes,) is, by level; 0 where none was made."""
     return [
-        {
-            query: np.where(np.isfinite(variance), _furthest(values), 0.0)
-            for query, (values, variance) in level.items()
-        }
+        {query: np.where(np.isfinite(variance), _furthest(values), 0.0) for query, (values, variance) in level.items()}
         for level in measured
     ]
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from topdown.machine.files import make_folder, whole_folder
 from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
-from topdown.measurements.measurements import Measurements
+from topdown.measurements.measurements import Measurements, NotKept
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.whole import WholeProjection
@@ -53,7 +53,7 @@ _AGAIN = "free the space or correct the path, and run again: the noise will be t
 
 if TYPE_CHECKING:
     from topdown.uncertainty.intervals import Intervals
-    from topdown.uncertainty.margins import Margins
+    from topdown.uncertainty.margins import Margins, Reach
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def marks_of(*, fit_for_release: bool) -> dict[str, str]:
 
 @contextmanager
 def begun(
-    public: Path, measurements: Measurements | None, *, fit_for_release: bool, executor: Executor | None = None
+    public: Path, measurements: Measurements | NotKept, *, fit_for_release: bool, executor: Executor | None = None
 ) -> Iterator[Begun]:
     """A folder for a release, which takes the name ``public`` when the block ends, and vanishes when it fails.
 
@@ -110,7 +110,7 @@ def begun(
             staging = held.enter_context(whole_folder(public))
         held.callback(leave)
         found = Begun(public, staging, marks_of(fit_for_release=fit_for_release), writing, executor)
-        if executor is not None and measurements is not None:
+        if executor is not None and isinstance(measurements, Measurements):
             known = {MEASUREMENTS: measurements.batches(), GEOGRAPHY: geography_batches(measurements.geography)}
             for name, batches in known.items():
                 wanted = takewhile(lambda _: not abandoned.is_set(), batches)
@@ -157,7 +157,6 @@ def tables_of(
     """What writes every table of a release that is made at once, by its path in ``folder``; ``limits``: which its
     numbers keep, if any.
     """
-    assert isinstance(about.measurements, Measurements)  # nosec B101 # narrows a type: parts alone keep none
     release, margins, output, parquet, text = (
         made.release,
         made.margins,
@@ -167,8 +166,9 @@ def tables_of(
     )
     more = {} if margins is None or made.release.layout is not EVERY_CELL else margins.columns
     of_cells = {name: one for name, one in made.estimates.items() if isinstance(one, Estimate)}
+    kept = about.measurements
     files = {
-        MEASUREMENTS: parquet(MEASUREMENTS, about.measurements.batches()),
+        **({MEASUREMENTS: parquet(MEASUREMENTS, kept.batches())} if isinstance(kept, Measurements) else {}),
         **{name: parquet(name, release.batches(nodes, more)) for name, nodes in nodes_of_files(release).items()},
         GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
     }
@@ -185,10 +185,9 @@ def tables_of(
     if of_cells and output.estimates_csv:
         files[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
 
-    def beside(table: AnswerTable) -> Iterator[pa.RecordBatch]:
-        linear, reach = made.estimates[about.linear_name], about.reach
+    def beside(table: AnswerTable, reach: Reach) -> Iterator[pa.RecordBatch]:
+        linear = made.estimates[about.linear_name]
         assert not isinstance(linear, WholeProjection)  # nosec B101 # narrows a type: it has a name of its own
-        assert reach is not None  # nosec B101 # narrows a type: parts alone have none
         intervals, levels = made.intervals.get(table.name), release.geography.levels
         at = [levels.index(one) for one in output.with_margins("levels", levels)]
         at = at if output.with_margins("tables", [table.name]) else []
@@ -197,11 +196,12 @@ def tables_of(
     for table in about.tables:
         counts, estimates = paths_of(table)
         files[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-        files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table))
         if output.csv:
             files[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
-        if output.estimates_csv:
-            files[f"{estimates}.csv"] = text(f"{estimates}.csv", beside(table))
+        if about.reach is not None:
+            files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table, about.reach))
+            if output.estimates_csv:
+                files[f"{estimates}.csv"] = text(f"{estimates}.csv", beside(table, about.reach))
     return files
 
 

@@ -27,9 +27,6 @@ OF_RELEASE = ("lower", "upper", "moe")
 OF_ESTIMATES = ("sd", "lower", "upper")
 """The columns of margins of error that the tables of a release have, if any."""
 
-NOT_KEPT = "the release was made in parts, and its measurements were not kept"
-"""Why a release in parts has no margins of error."""
-
 
 @dataclass(frozen=True, eq=False)
 class PublishedEstimates:
@@ -76,7 +73,7 @@ class PublishedEstimates:
 class PublishedRelease:
     """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``. ``estimates``: of
     every cell, None where the release has none; ``plan`` is None where it is not known. ``measurements``: of a release
-    in parts `NotKept`, the units and cells alone.
+    that has none, as of a very large one in parts, `NotKept`, the units and cells alone.
     """
 
     public: Path
