@@ -1,18 +1,25 @@
-"""What MkDocs is told beside mkdocs.yml: pages made of other files, and formulas as MathML.
+"""What MkDocs is told beside mkdocs.yml: pages made of other files, samples, and formulas as MathML.
 
-The changelog stands at the top of the repository, notebooks are JSON, and commands say themselves what they do; all
-become pages when the site is built, so that nothing is written twice. Browsers draw MathML themselves,
-without a script.
+The changelog stands at the top of the repository, notebooks are JSON, and commands describe themselves; all become
+pages when the site is built, so that nothing is written twice. The sample release and the sample report are made by the
+commands that a user types, from the public table in data/. Browsers draw MathML themselves, without a script.
 """
 
 from __future__ import annotations
 
+import functools
 import html
+import io
 import json
 import re
+import subprocess
+import sys
+import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import typer.cli
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
@@ -28,14 +35,68 @@ _NOTEBOOK = re.compile(r"\]\(([\w./]*notebooks/\w+)\.ipynb\)")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
 
+_SAMPLE_COMMANDS = {
+    "release": ["run", "pipelines/us_counties.toml"],
+    "report": ["study", "pipelines/us_counties_study.toml", "--replicates", "200"],
+}
+"""What makes the samples; `docs/samples.md` names these commands."""
+_COMMAND = "from topdown.cli import main; main()"
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the changelog, the commands and a page of every notebook."""
+    """Adds the changelog, the commands, a page of every notebook, and the samples."""
     pages = {"changelog.md": (_REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8"), "commands.md": commands()}
     for path in sorted((_REPOSITORY / "docs" / "notebooks").glob("*.ipynb")):
         pages[f"notebooks/{path.stem}.md"] = page_of(json.loads(path.read_text(encoding="utf-8")), path.name)
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
+    for name, content in sample_files().items():
+        files.append(File.generated(config, name, content=content))
     return files
+
+
+@functools.cache  # `mkdocs serve` builds the site again after every change
+def sample_files() -> dict[str, bytes]:
+    """The files of the sample release and the sample report by their places on the site, made by the commands."""
+    found: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, arguments in _SAMPLE_COMMANDS.items():
+            done = subprocess.run(
+                [sys.executable, "-c", _COMMAND, *arguments, "--output", f"{folder}/{name}", "--quiet"],
+                cwd=_REPOSITORY,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0:
+                raise PluginError(f"topdown {' '.join(arguments)}: {done.stderr}")
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(Path(folder, "release", "public").iterdir()):
+                archive.write(path, f"public/{path.name}")
+                found[f"samples/public/{path.name}"] = path.read_bytes()
+        found["samples/us_counties.zip"] = packed.getvalue()
+        found["samples/report.html"] = Path(folder, "report", "internal", "report.html").read_bytes()
+    return found
+
+
+def sample_rows(state: str) -> str:
+    """A table in Markdown of the sample release: a state and its counties, with margins of error."""
+    rows = pd.read_parquet(io.BytesIO(sample_files()["samples/public/release.parquet"]))
+    shown = rows[(rows["geoid"] == state) | (rows["parent"] == state)]
+    names, numbers = ["geoid", "name", "cell"], ["value", "lower", "upper"]
+    lines = [" | ".join([*names, *numbers]), "---|" * len(names) + "---:|" * (len(numbers) - 1) + "---:"]
+    lines += [" | ".join([*row[names], *(f"{n:,.0f}" for n in row[numbers])]) for _, row in shown.iterrows()]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def sample_list() -> str:
+    """A list in Markdown of the files of the sample release, each with a link and its size."""
+    return "\n".join(
+        f"- [`{Path(name).name}`]({name}) ({len(content):,} bytes)"
+        for name, content in sample_files().items()
+        if name.startswith("samples/public/")
+    )
 
 
 def commands() -> str:
@@ -58,7 +119,12 @@ def page_of(notebook: dict[str, Any], name: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links to notebooks, which are right where the files lie, to their pages."""
+    """Leads links to notebooks, which are right where the files lie, to their pages; puts the samples in their page."""
+    if page.file.src_uri == "samples.md":
+        markdown = markdown.replace("<!-- sample: rows -->", sample_rows("10"))
+        markdown = markdown.replace("<!-- sample: files -->", sample_list())
+        markdown = markdown.replace("<!-- sample: report -->", "[Open the sample report](samples/report.html).")
+        markdown = markdown.replace("<!-- sample: archive -->", "[Download the folder](samples/us_counties.zip).")
     return _NOTEBOOK.sub(r"](\1.md)", markdown)
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, get_origin
+from typing import get_origin
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from support.command import topdown_command
 from support.places import REPOSITORY, RUN_TOML
 from topdown.config import load_config
 from topdown.config.json_schema import MODELS
 from topdown.config.reference import EXAMPLES, descriptions, reference, sections_of
-from topdown.config.study import StudyConfig
 from topdown.errors import ConfigError
 
 SECTIONS = list(dict.fromkeys(section for model in MODELS.values() for section in sections_of(model)))
@@ -48,37 +47,34 @@ def test_the_page_is_what_the_command_prints(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out == written, "topdown schema --page > docs/toml.md"
 
 
+LEVELS = "\n".join(EXAMPLES[path] for path in ("input", "geography", "privacy"))
+WIDTHS = RUN_TOML.replace("[geography]\nwidths = { state = 2, county = 5 }", EXAMPLES["geography.widths"])
+RECORDS = "\n".join(['[input]\npath = "persons.csv"\nrows = "records"', EXAMPLES["geography"], EXAMPLES["schema"]])
+RECORDS += '\n[recodes.age]\ngroup = { minors = ["under 5", "5 to 17"], adults = ["18 to 64", "65 and over"] }'
+RECORDS += "\n" + EXAMPLES["privacy"]
+FILES = [tomllib.loads(text) for text in (LEVELS, WIDTHS, RECORDS)]
+
+
 @pytest.mark.parametrize("path", EXAMPLES)
-def test_every_example_is_taken_in_its_file(path: str) -> None:
-    settings: dict[str, Any] = tomllib.loads(RUN_TOML)
+def test_every_example_is_accepted_in_a_file(path: str) -> None:
     example = tomllib.loads(EXAMPLES[path])
     model = next(model for model in MODELS.values() if path.split(".")[0] in names_of(model))
-    if model is StudyConfig:
-        settings["study"] = {}
-    given = {name: one for name, one in settings.items() if name in names_of(model)}
-    inner = {name for name, field in model.model_fields.items() if field.is_required()} - set(given) - set(example)
-    assert not inner
-    for name, value in example.items():
-        if "." in path and isinstance(value, dict):
-            value = {**given.get(name, {}), **value}
-        given[name] = value
-    problems = said_of(model, given)
-    # What it names, columns and cells, is of another table than the file's: its form is right.
-    assert not [problem for problem in problems if problem["type"] != "value_error"]
+    refused = []
+    for file in FILES:
+        whole = {**file, "study": {}, "measurements": {"path": "output/public"}}
+        settings = {name: one for name, one in whole.items() if name in names_of(model)}
+        for name, value in example.items():
+            inner = "." in path and isinstance(value, dict)
+            settings[name] = {**settings.get(name, {}), **value} if inner else value
+        try:
+            model.model_validate(settings)
+        except ValidationError as error:
+            refused.append(str(error))
+    assert len(refused) < len(FILES), "\n".join(refused)
 
 
 def names_of(model: type[BaseModel]) -> set[str]:
     return {field.alias or name for name, field in model.model_fields.items()}
-
-
-def said_of(model: type[BaseModel], settings: dict[str, Any]) -> list[Any]:
-    from pydantic import ValidationError
-
-    try:
-        model.model_validate(settings)
-    except ValidationError as error:
-        return list(error.errors())
-    return []
 
 
 @pytest.mark.parametrize(
@@ -86,7 +82,7 @@ def said_of(model: type[BaseModel], settings: dict[str, Any]) -> list[Any]:
     [
         ('recodes = "x"', r"recodes: give a table, such as \[recodes.age\] and below it adult = \{"),
         ("recodes = {age = {adult = ['a']}}", r"recodes.age.adult: give a table, such as \[recodes.age\]"),
-        ("zeros = {age = 'x'}", r"zeros: give a list, such as \[\[zeros\]\] and below it status = "),
+        ("zeros = {age = 'x'}", r"zeros: give a list, such as \[\[zeros\]\] and below it home = "),
         (
             "projection = {order = 'total'}",
             r"projection.order: give a list, such as \[projection.order\] and below it nation",

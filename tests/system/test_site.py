@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -57,6 +58,17 @@ def test_the_site_builds_without_a_warning_and_has_every_public_name(tmp_path: P
     for module, found in MODULES.items():
         names = [name for name in found.__all__ if not {f"{found.__name__}.{name}", home(module, name)} & there]
         assert names == [], f"td.{module}"
+
+    samples = tmp_path / "site" / "samples"
+    with zipfile.ZipFile(samples / "us_counties.zip") as archive:
+        archive.extractall(tmp_path / "sample")
+    assert td.verify_release(tmp_path / "sample" / "public")
+    page = (tmp_path / "site" / "samples.html").read_text(encoding="utf-8")
+    linked = {samples / name for name in re.findall(r'href="samples/([^"#]+)"', page)}
+    assert {samples / "report.html", samples / "us_counties.zip", samples / "public" / "release.csv"} <= linked
+    assert all(path.exists() for path in linked)
+    assert "New Castle County" in page
+    assert "<!-- sample" not in page
 
     commands = (tmp_path / "site" / "commands.html").read_text(encoding="utf-8")
     told = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}

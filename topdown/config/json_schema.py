@@ -32,7 +32,6 @@ def json_schema(kind: str) -> dict[str, Any]:
     found["properties"].pop("folder", None)
     _tidied(found)
     _described(found, MODELS[kind])
-    _exact_numbers(found)
     if kind != "project":
         # Where rows are records, the cells follow from [schema].
         found["$defs"]["Input"]["required"].remove("cells")
@@ -65,19 +64,3 @@ def _described(schema: dict[str, Any], model: type[BaseModel]) -> None:
             setting = known.get("properties", {}).get(name if field is None else field.alias or name)
             if setting is not None:
                 setting["description"] = said
-
-
-_EXACT = ("epsilon", "rho", "delta")
-
-
-def _exact_numbers(schema: dict[str, Any]) -> None:
-    """Budgets and shares may be numbers, or texts such as "1/3"; pydantic knows them as the texts that they become."""
-    privacy = schema.get("$defs", {}).get("Privacy", {}).get("properties", {})
-    for name in _EXACT:
-        if name in privacy:
-            privacy[name] = {**privacy[name], "anyOf": [{"type": ["number", "string"]}, {"type": "null"}]}
-    if "shares" in privacy:
-        number = {"type": ["number", "string"]}
-        by_query = {"type": "object", "additionalProperties": number}
-        levels = {"type": "object", "additionalProperties": {"anyOf": [number, by_query]}}
-        privacy["shares"] = {**privacy["shares"], "anyOf": [levels, {"type": "null"}]}

@@ -21,17 +21,22 @@ EXAMPLES = {
     "privacy": "[privacy]\nepsilon = 1.0\nshares = { nation = 0.2, state = 0.3, county = 0.5 }",
     "privacy.shares": '[privacy.shares]\nstate = "1/4"\ncounty = { total = "1/4", detailed = "1/2" }',
     "privacy.invariants": '[privacy.invariants]\nstate = ["total"]',
-    "schema": '[schema]\nsex = ["female", "male"]\nage = ["under 5", "5 to 17", "18 to 64", "65 and over"]',
+    "schema": (
+        '[schema]\nsex = ["female", "male"]\nage = ["under 5", "5 to 17", "18 to 64", "65 and over"]\n'
+        'home = ["household", "college", "nursing home"]'
+    ),
     "recodes": '[recodes.age]\nadult = { minors = ["under 5", "5 to 17"], adults = ["18 to 64", "65 and over"] }',
-    "zeros": '[[zeros]]\nstatus = "married"\nage = "under 5"',
-    "bounds": '[bounds]\npath = "facilities.parquet"\nclosed = ["residence"]',
+    "zeros": '[[zeros]]\nhome = "nursing home"\nage = "under 5"',
+    "bounds": '[bounds]\npath = "facilities.parquet"\nclosed = ["home"]',
     "noise": '[noise]\nbounds = "truncated"\nupper = 1000',
     "noise.within": "[noise.within]\ncounty = [[0, 0], [10, inf]]",
     "ledger": '[ledger]\npath = "ledger.db"\ndataset = "labor force 2009"',
     "projection": '[projection]\nmethod = "gls-top-down"',
     "projection.order": '[projection.order]\nnation = ["total"]\nstate = ["total"]',
     "output": '[output]\ndirectory = "output"\ntables = ["age * sex"]',
-    "output.margins": '[output.margins]\nlevels = ["county", "tract"]\ntables = ["age * sex"]',
+    "output.margins": (
+        '[output]\ntables = ["age * sex"]\nmargins = { levels = ["state", "county"], tables = ["age * sex"] }'
+    ),
     "catalogue": '[catalogue]\npublisher = "Office of Statistics"\nlicence = "CC-BY-4.0"\nperiod = "2020-04-01"',
     "exports": '[exports]\ngeometry = "counties.geojson"\nquery = "total"',
     "measurements": '[measurements]\npath = "output/public"',

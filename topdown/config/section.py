@@ -14,7 +14,7 @@ def _as_written(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-Exact = Annotated[str, BeforeValidator(_as_written)]
+Exact = Annotated[str, BeforeValidator(_as_written, json_schema_input_type=str | float)]
 
 
 class Section(BaseModel):

@@ -51,7 +51,11 @@ class ThresholdOptions(Section):
 class GroupOptions(Section):
     """Groups of units, by columns of the table."""
 
-    columns: Annotated[list[str], Field(min_length=1), BeforeValidator(_as_list)]
+    columns: Annotated[
+        list[str],
+        Field(min_length=1),
+        BeforeValidator(_as_list, json_schema_input_type=str | Annotated[list[str], Field(min_length=1)]),
+    ]
     """The columns, crossed where there are several; "size class" is one too."""
     name: str = ""
     """What the report calls the grouping."""
@@ -113,7 +117,9 @@ class StudyOptions(Section):
     """The law that residuals are compared with: the noise's own, or the continuous one of the same parameter."""
     public_input: bool = False
     """Whether the counts are public already. If not, everything that the study writes is confidential."""
-    groups: list[Annotated[GroupOptions, BeforeValidator(_grouped)]] = Field(default_factory=list)
+    groups: list[
+        Annotated[GroupOptions, BeforeValidator(_grouped, json_schema_input_type=str | list[str] | GroupOptions)]
+    ] = Field(default_factory=list)
     """Columns of the table that group its units, lists of columns that are crossed, or tables [[study.groups]]."""
     queries: list[str] | None = Field(default=None, min_length=1)
     """Queries whose answers are studied, at every level, in place of the cells. Where several queries are measured the
