@@ -41,6 +41,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+LIMITS = """geoid,query,answer,lower,upper
+00,home,nursing,0,2
+00000000,home,barracks,0,
+00000001,total,total,,900
+01,home,house,5,
+"""
+
 NOT_MEASURED = TOML.replace("[output]\n", "[output]\nmeasurements = false\n")
 """Measurements are not kept."""
 
@@ -75,6 +82,29 @@ def test_large_releases_go_in_parts_by_themselves(folder: Path, monkeypatch: pyt
 def not_measured(folder: Path) -> Path:
     """The public directory of the release in parts without measurements."""
     return parted(folder, "not measured", 8, AtOnce(), NOT_MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[output]\n", "[output]\nestimates = true\n"),
+        ("[output]\n", "[output]\nwide = true\nestimates_csv = true\n"),
+        ("[output]\n", '[output]\nmargins = { levels = ["state"], tables = ["total"] }\n'),
+        ("[output]\n", '[projection]\nweights = "uniform"\n[output]\n'),
+        ("[output]\n", '[projection]\nweights = "uniform"\nmethod = "top-down"\n[output]\n'),
+        ("[geography]\n", '[bounds]\npath = "limits.csv"\n[geography]\n'),
+        ('nation = ["total"]', 'nation = ["race"]'),
+    ],
+    ids=["estimates", "wide", "margins", "weights", "weights of top-down", "bounds", "exact above the cut"],
+)
+def test_parts_do_what_the_whole_does(folder: Path, request: pytest.FixtureRequest, old: str, new: str) -> None:
+    (folder / "limits.csv").write_text(LIMITS)
+    name, text = request.node.callspec.id, TOML.replace(old, new)
+    assert text != TOML
+    whole = parted(folder, f"{name}, whole", None, None, text)
+    public = parted(folder, f"{name}, in parts", 3, AtOnce(), text)
+    assert tables_of(public) == tables_of(whole)
+    td.verify_release(public)
 
 
 def test_the_manifest_says_what_is_left_out(folder: Path, not_measured: Path) -> None:
@@ -192,13 +222,11 @@ def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('[output]\n', '[output]\nestimates = true\n', "output.estimates"),
-        ('[output]\n', '[output]\nwide = true\n', "output.wide"),
+        ("[output]\n", "[output]\nmeasurements = false\nestimates = true\n", "output.estimates asks"),
         ("[output]\n", '[output]\nmeasurements = false\nmargins = { levels = ["state"] }\n', "output.margins chooses"),
-        ('[output]\n', '[projection]\nweights = "uniform"\n[output]\n', "projection.weights"),
         ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
     ],
-    ids=["estimates", "wide", "margins", "weights", "grid"],
+    ids=["estimates", "margins", "grid"],
 )  # fmt: skip
 def test_what_parts_cannot_do_is_refused_before_a_draw(folder: Path, old: str, new: str, said: str) -> None:
     text = TOML.replace(old, new)

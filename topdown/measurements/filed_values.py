@@ -34,7 +34,9 @@ class FiledValues:
         if not len(chosen):
             return self.read(0, 0)
         first = int(chosen[0])
-        return self.read(first, int(chosen[-1]) + 1)[chosen - first]
+        found: npt.NDArray[Any] = self.read(first, int(chosen[-1]) + 1)[chosen - first]
+        return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        return self.read(0, self.shape[0]).astype(dtype or self.dtype, copy=False)
+        found: npt.NDArray[Any] = self.read(0, self.shape[0]).astype(dtype or self.dtype, copy=False)
+        return found

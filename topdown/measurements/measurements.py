@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,11 +37,11 @@ class Measurement(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What was measured of a query at the nodes of a level: ``values`` (nodes x answers) and the ``variance`` (nodes,)
-    of each answer of a node, 0 for exact ones and inf where a node was not measured.
+    """What was measured of a query at the nodes of a level: ``values`` (nodes x answers), which may lie in files, and
+    the ``variance`` (nodes,) of each answer of a node, 0 for exact ones and inf where a node was not measured.
     """
 
-    values: npt.NDArray[Any]
+    values: Any
     variance: FloatArray
 
 
@@ -164,6 +164,11 @@ class Measurements:
             found[Query.parse(DETAILED, self.schema)] = Answers(self.values[nodes], self.node_variance[nodes])
         return found
 
+    def in_memory(self) -> Measurements:
+        """The same, with values that lie in files read."""
+        others = {key: Answers(np.asarray(one.values), one.variance) for key, one in self.others.items()}
+        return replace(self, others=others)
+
     def __getitem__(self, key: tuple[str, str]) -> Measurement:
         level, text = key
         try:
@@ -172,7 +177,7 @@ class Measurements:
         except (KeyError, ConfigError, GeographyError):
             raise KeyError(f"no query {shown(text)} at level {shown(level)}; there is {listed(self.keys)}") from None
         variance = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
-        return Measurement(level, query.name, one.values, variance)
+        return Measurement(level, query.name, np.asarray(one.values), variance)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured, in Arrow batches.

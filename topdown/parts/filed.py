@@ -142,7 +142,7 @@ class _FiledAnswers(NamedTuple):
         """Those from one node of the level up to another, as whole numbers of 64 bits. Raises `Torn`."""
         first, last = self.nodes.start + start, self.nodes.start + stop
         stops = [nodes.stop for _, nodes in self.pieces]
-        found = []
+        found: list[npt.NDArray[Any]] = []
         for path, nodes in self.pieces[int(np.searchsorted(stops, first, side="right")) :]:
             if found and nodes.start >= last:
                 break

@@ -60,6 +60,15 @@ class Folder:
         """How many levels' shares every unit took."""
         return self.root / "cut" / "taken"
 
+    def limits(self, part: int) -> Path:
+        """The public limits of a part's units."""
+        return self.root / "limits" / named(part)
+
+    @property
+    def limits_above(self) -> Path:
+        """Those of the units down to the parts' uppermost."""
+        return self.root / "limits" / "above"
+
     @property
     def counts_above(self) -> Path:
         """The confidential entries of the units down to the parts' uppermost."""
@@ -159,7 +168,7 @@ class Record:
     ``solver``: who solves some families again, None where nobody does. ``marks``: what every table says of itself.
     ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
     ``order``: the queries that are settled first, None for what is usual. ``keeps``: whether what is measured is kept,
-    for the release has it.
+    for the release has it. ``weights``: of measurements against each other. ``limited``: whether there are limits.
     """
 
     configuration: str
@@ -180,6 +189,8 @@ class Record:
     upward: str | None = None
     order: Order | None = None
     keeps: bool = True
+    weights: str = "variance"
+    limited: bool = False
     counts: str = field(default="", repr=False)
 
     @classmethod
@@ -199,6 +210,8 @@ class Record:
         upward: str | None = None,
         order: Order | None = None,
         keeps: bool = True,
+        weights: str = "variance",
+        limited: bool = False,
     ) -> Record:
         """The record of a release called ``name``, by its configuration and its input, that is ``cut`` at a level into
         parts of so many leaves."""
@@ -219,6 +232,8 @@ class Record:
             upward=upward,
             order=order,
             keeps=keeps,
+            weights=weights,
+            limited=limited,
         )
 
     @classmethod

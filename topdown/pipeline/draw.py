@@ -136,10 +136,11 @@ def draw(
         name = journal.configuration, journal.input
         record = record_of(config, geography, prepared.counts.schema, plan, name, where)
         folder, counts, units = folder_of(directory), prepared.counts, prepared.units
+        limits, limits_digest = prepared.limits, prepared.limits_digest
         with stages.stage("cutting the tree"):
-            record = cut(counts, record, folder, begun.key, stages.count)
+            record = cut(counts, record, folder, begun.key, stages.count, limits)
         del prepared, counts  # With it go the counts, whose memory is wanted.
-        return Cut(folder, record, journal, begun, geography, units, notices)
+        return Cut(folder, record, journal, begun, geography, units, notices, limits, limits_digest)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
@@ -160,8 +161,8 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     record = Record.read(folder) if os.path.exists(folder.job) else None  # also where a name is too long
     if record is None or os.path.exists(directory / "public"):
         return None
-    digest, units = input_digest(config), units_digest(config)
-    name = config.fingerprint(units, limits_digest(config)), digest
+    digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
+    name = config.fingerprint(units, limits_table), digest
     if name != (record.configuration, record.input):
         return None
     journal = Journal(directory / "internal", *name)
@@ -177,7 +178,8 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     record = renewed(record, config, geography)
     record.write(folder)
     notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
-    return Cut(folder, record, journal, begun, geography, units, notices)
+    limits = read_limits(config, geography, record.its_schema)
+    return Cut(folder, record, journal, begun, geography, units, notices, limits, limits_table)
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:

@@ -96,7 +96,8 @@ def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor:
     with stages.stage("projecting above the parts"):
         measured = part_steps.top(folder.root)
     entry = confirm(charged_to(config), cut.journal, measured)
-    origin = Origin(cut.units, entry, notices=cut.notices, noise=cut.journal.release_name())
+    name = cut.journal.release_name()
+    origin = Origin(cut.units, entry, notices=cut.notices, limits=cut.limits_digest, noise=name)
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)

@@ -19,10 +19,10 @@ from topdown.measurements.measurements import Measurements, NotKept
 from topdown.noise.key import NoiseKey
 from topdown.parts.filed import filed_measurements, filed_release, write_starts
 from topdown.parts.job import Folder, Record, held, take_bound
-from topdown.pipeline.derive import Drawn, Projected, write_made
+from topdown.pipeline.derive import Drawn, Projected, estimated, write_made
 from topdown.pipeline.part_plan import Cut
 from topdown.projection.certificate import Certificate, worst_of
-from topdown.projection.cross_checks import CrossCheck, say_agreement
+from topdown.projection.cross_checks import CrossCheck, say_agreement, solved_again
 from topdown.projection.estimate import Estimate
 from topdown.projection.families import Programs
 from topdown.projection.linear_answers import LinearAnswers, linear_answers
@@ -76,22 +76,29 @@ def publish_parts(
     """
     folder, record, tables = cut.folder, cut.record, answer_tables(config.output.tables, cut.record.its_schema)
     measurements = measured(cut)
-    drawn = Drawn(measurements, cut.begun.ties, record.its_plan, origin)
+    drawn = Drawn(measurements, cut.begun.ties, record.its_plan, origin, cut.limits)
     with thread_pool(workers) as pool, ExitStack() as open_until:
         into = open_until.enter_context(begun(public, measurements, fit_for_release=True, executor=pool))
         estimates: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
-        with stages.stage("estimating tables"):
-            if tables and isinstance(measurements, Measurements):
+        whole, checks = _solved(record, folder)
+        again = started(lambda: checks, None)
+        with stages.stage("estimating"):
+            if isinstance(measurements, Measurements) and config.output.estimates:
+                all_read = measurements.in_memory()
+                of_cells = estimated(config, all_read, None, cut.limits)
+                again = started(lambda: solved_again(all_read, of_cells, record.solver, drawn.ties, cut.limits), pool)
+                estimates |= of_cells
+            elif isinstance(measurements, Measurements) and tables:
                 estimates["unbiased"] = linear_answers(measurements, queries_of(tables))
-        estimates["non_negative"], checks = _solved(record, folder)
-        made = Projected(estimates, started(lambda: checks, None), finished(cut))
+        estimates.setdefault("non_negative", whole)
+        made = Projected(estimates, again, finished(cut))
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
         write_made(config, drawn, made, into, stages, written=written, workers=workers)
         for name in names:
             (folder.public / name).unlink()  # below internal/ nothing is open to others
             open_to_others(into.staging / name)
         open_until.close()  # the release has its name
-    say_agreement(stages, checks)
+    say_agreement(stages, again.result())
     stages.say(f"wrote     {public}")
 
 
@@ -113,7 +120,7 @@ def _solved(record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, 
     order = order_by_level(record.levels, settled)
     again = [CrossCheck(**said) for one in files if (said := json.loads(str(one["cross check"]))) is not None]
     checks = {"non_negative": CrossCheck.together(again)} if again else {}
-    return WholeProjection(record.method, "variance", certificate, programs=programs, order=order), checks
+    return WholeProjection(record.method, record.weights, certificate, programs=programs, order=order), checks
 
 
 def left_out(record: Record) -> str:

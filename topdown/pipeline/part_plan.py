@@ -16,6 +16,7 @@ from topdown.parts.job import Folder, Record
 from topdown.pipeline.export_formats import EXPORT_FORMATS
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
+from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import BUILT_IN, method_named
 from topdown.release.publication import marks_of
 from topdown.workload import Query, Schema
@@ -38,7 +39,8 @@ lower cut has more above it."""
 class Cut:
     """A release in parts, whose tree is cut and whose noise may be drawn: where, what, and of which units.
 
-    ``units``: the digest of their public list, if any; ``notices``: what a reader has to know first.
+    ``units``: the digest of their public list, if any; ``notices``: what a reader has to know first; ``limits``: of
+    their answers, and the digest of the table that has them.
     """
 
     folder: Folder
@@ -48,6 +50,8 @@ class Cut:
     geography: Geography
     units: str | None
     notices: tuple[str, ...]
+    limits: AnswerLimits | None = None
+    limits_digest: str | None = None
 
 
 def folder_of(directory: Path) -> Folder:
@@ -73,19 +77,15 @@ def require_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
 
 def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> str | None:
     """Why a release cannot be made in parts, in words; None where it can."""
-    output, method = config.output, method_named(config.projection.method)
+    method = method_named(config.projection.method)
     wrong = {
         "the cells alone are measured, and parts are for releases of several queries": not config.asks_queries,
         f"its units have {len(levels)} levels, and a tree is cut between its root and its leaves": len(levels) < 3,
-        "bounds sets limits of answers": config.bounds is not None,
         "its noise is bounded": plan.bounds.any,
         f"its noise by mechanism = {plan.mechanism!r} is not of whole numbers": plan.released_grid_bits > 0,
         # The processes that work on parts load topdown alone, and not what a program added to it.
         f"mechanism = {plan.mechanism!r} was added to topdown": MECHANISMS.get(plan.mechanism) != plan.noise,
         f"method = {method.name!r} was added to topdown": BUILT_IN.get(method.name) != method,
-        "projection.weights is not 'variance'": config.projection.weights != "variance",
-        "output.estimates asks for those of all cells": bool(output.estimates) or output.estimates_csv,
-        "output.wide asks for a row with all cells": output.wide,
     }
     return next((said for said, holds in wrong.items() if holds), None)
 
@@ -97,7 +97,9 @@ def keeps_measurements(config: RunConfig, plan: Plan, geography: Geography, sche
         keeps = config.output.measurements
     else:
         keeps = measured_numbers(plan, geography, schema) <= LARGEST_KEPT
+    output = config.output
     wanted = {
+        "output.estimates asks for estimates, which are made of them": bool(output.estimates) or output.estimates_csv,
         "output.exports asks for them": any(
             EXPORT_FORMATS[name].of_measurements for name in config.output.exports if name in EXPORT_FORMATS
         ),
@@ -170,4 +172,6 @@ def record_of(
         upward=config.projection.upward,
         order=config.projection.order,
         keeps=keeps_measurements(config, plan, geography, schema),
+        weights=config.projection.weights,
+        limited=config.bounds is not None,
     )

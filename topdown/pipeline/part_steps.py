@@ -57,9 +57,9 @@ def up(at: At) -> str:
     done = take(folder.up(at.part))
     if done is None:
         job = _job(record, begun)
-        part, measured = _measured(folder, record, begun, at.part, partial(steps.lowest_going_up, job))
-        code = _code(begun, record, part, measured)
-        roots = _named(folder, record, part, lambda: steps.up(job, part, measured))
+        part, measured = _measured(folder, record, begun, at.part, partial(_lowest_going_up, job, record))
+        code, limits = _code(begun, record, part, measured), _limits(record, folder.limits(at.part))
+        roots = _named(folder, record, part, lambda: steps.up(job, part, measured, limits))
         done = {**steps.roots_as_arrays(roots), "code": np.array(code)}
         put_durably(folder.up(at.part), done)
     return str(done["code"])
@@ -83,7 +83,8 @@ def top(root: Path) -> str:
     roots = Roots.side_by_side([steps.roots_of_arrays(one, record.its_schema) for one in said])
     del said
     part, job = Part(above, 0, (0,) * above.n_levels), _job(record, begun)
-    whole = _named(folder, record, part, lambda: steps.top(job, above, measured, roots))
+    limits = _limits(record, folder.limits_above)
+    whole = _named(folder, record, part, lambda: steps.top(job, above, measured, roots, limits))
     certificate = _certificate(folder, record, part, whole, [*measured, roots.answers])
     for number, (start, stop) in enumerate(record.siblings):
         put_durably(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
@@ -109,13 +110,13 @@ def down(at: At) -> None:
     before = str(held(folder.up(at.part))["code"])
     job = _job(record, begun)
     part, measured = _measured(folder, record, begun, at.part)
-    gone_up = steps.lowest_going_up(job, part) + 1
+    gone_up, limits = _lowest_going_up(job, record, part) + 1, _limits(record, folder.limits(at.part))
     if _code(begun, record, part, measured[:gone_up]) != before:
         raise DataError(
             f"part {named(at.part)}: it measured other numbers going down than going up, which another version of "
             "Topdown or of its libraries may do; nothing was released: give all workers the same"
         )
-    whole = _named(folder, record, part, lambda: steps.down(job, part, measured, roots))
+    whole = _named(folder, record, part, lambda: steps.down(job, part, measured, roots, limits))
     made = {
         "certificate": _certificate(folder, record, part, whole, measured),
         "programs": np.array(whole.programs),
@@ -179,7 +180,17 @@ def _job(record: Record, begun: Begun) -> steps.Job:
     # The stream that breaks ties in the whole tree is made so, too.
     ties = KeyedSource(read_exactly(begun.ties, 32))
     plan = record.its_plan
-    return steps.Job(record.its_schema, record.levels, plan, record.method, ties, record.upward, record.order)
+    more = record.upward, record.order, record.weights
+    return steps.Job(record.its_schema, record.levels, plan, record.method, ties, *more)
+
+
+def _lowest_going_up(job: steps.Job, record: Record, part: Part) -> int:
+    return steps.lowest_going_up(job, part, limited=record.limited)
+
+
+def _limits(record: Record, path: Path) -> steps.GivenLimits:
+    """The limits of a piece, from its file. Raises `Torn`."""
+    return steps.limits_of_arrays(held(path), record.its_schema) if record.limited else steps.NO_LIMITS
 
 
 def _measured(
