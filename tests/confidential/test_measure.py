@@ -11,6 +11,7 @@ import pytest
 import topdown as td
 from topdown.errors import BudgetError, CountsError
 from topdown.noise import KeyedSource
+from topdown.noise.exact import look_up_kernel, thresholds
 
 CELLS = 40_000
 SHARES = {"nation": "1/5", "state": "3/10", "county": "1/2"}
@@ -224,3 +225,19 @@ def test_two_spellings_of_a_query_are_one(histogram: td.Counts) -> None:
     shares = {"nation": 0, "state": 0, "county": {"sex * age": "1/2", "detailed": "1/2"}}
     with pytest.raises(BudgetError, match="level 'county' names query 'detailed' twice"):
         td.measure(histogram, td.Plan(epsilon=1, shares=shares))
+
+
+def test_a_million_measurements_are_looked_up_by_compiled_loops_and_are_the_same_ones(
+    wide: td.Counts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = td.Plan(mechanism="discrete-gaussian", rho=1)
+    loops = look_up_kernel.kernel()
+    assert loops is not None
+    found = {}
+    for made in (loops, None):
+        asked: list[int] = []
+        monkeypatch.setattr(thresholds, "_asked", thresholds.COMPILED_FROM - 6 * CELLS)
+        monkeypatch.setattr(thresholds, "kernel", lambda made=made, asked=asked: asked.append(0) or made)
+        found[made is None] = td.measure(wide, plan, source=td.SeededSource(1)).values
+        assert asked
+    assert np.array_equal(found[True], found[False])

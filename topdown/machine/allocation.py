@@ -51,6 +51,17 @@ def settle_process() -> None:
             set_parameter(name, value)
 
 
+def give_back() -> None:
+    """Give memory that is free in this process back to the system.
+
+    Asked of the C library itself: Arrow's `release_unused` of its system pool gives nothing back where its wheel was
+    built for another C library.
+    """
+    trim = _of_the_c_library("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
 @cache
 def _of_the_c_library(name: str) -> Callable[..., int] | None:
     """A function of the C library that this process uses; None where there is none, as elsewhere than on Linux."""

@@ -15,6 +15,7 @@ import numpy as np
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
+from topdown.machine.allocation import give_back
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.measurements.measurements import Measurements, NotKept
@@ -118,6 +119,7 @@ def write_made(
             laws=laws,
         )
         del laws  # with a number for every node
+        give_back()
 
     def second_solutions() -> dict[str, CrossCheck]:
         with stages.stage("solving again by cvxpy"):
@@ -175,10 +177,12 @@ def projected(
         with thread_pool(workers) as pool, stages.stage("projecting"):
             large = _one_by_one(measurements.geography.tree)
             estimates = estimated(config, measurements, None if large else pool, limits)
+            give_back()
         solver = config.projection.solver if config.projection.cross_check else None
         again = started(lambda: solved_again(measurements, estimates, solver, ties, limits), meanwhile)
         with stages.stage("rounding"):
             release = made_whole(config, measurements, estimates["non_negative"], ties, limits, workers=workers)
+            give_back()
         return Projected({**estimates}, again, release)
     options, tables = config.projection, answer_tables(config.output.tables, measurements.schema)
     beside: dict[str, Estimate | LinearAnswers | WholeProjection] = {}

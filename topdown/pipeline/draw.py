@@ -16,6 +16,7 @@ from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import BudgetError, ConfigError
 from topdown.geography.geography import Geography
+from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal
@@ -147,6 +148,7 @@ def draw(
         measured = journal.keep(begun, measurements)
     units, limits, limits_digest = prepared.units, prepared.limits, prepared.limits_digest
     del prepared  # With it go the counts, whose memory is wanted.
+    give_back()
     entry = confirm(charged_to(config), journal, measured)
     origin = Origin(units, entry, notices=notices, limits=limits_digest, noise=journal.release_name())
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
@@ -219,6 +221,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             raise changed(config.units_path)
         if config.limits_path is not None and limits_digest(config) != limits_table:
             raise changed(config.limits_path)
+        give_back()
     _say_input(stages, geography, counts.cells)
     stages.say(plan.describe(geography.levels))
     for notice in notices_of(config, plan, geography.levels, gains):

@@ -28,7 +28,8 @@ Estimated: TypeAlias = Callable[[slice], tuple[FloatArray, FloatArray]]
 CAPPED_BELOW = 0.5
 """A parent limits a child whose standard deviation is more than twice its own."""
 
-_NUMBERS_AT_ONCE, _NUMBERS_IN_CACHE = 1 << 20, 1 << 17
+_NUMBERS_AT_ONCE = 1 << 19
+"""Of fewer numbers at once threads would wait for each other more than they work."""
 _ROUNDS = 50
 
 
@@ -88,9 +89,9 @@ class Intervals:
                 found._keep(part, x, laws.settled(variance))
         return found
 
-    def parts(self, nodes: slice, most: int | None = None) -> Iterator[slice]:
+    def parts(self, nodes: slice) -> Iterator[slice]:
         """``nodes`` in their order, so many at once that their numbers stay within bounds."""
-        return runs(nodes, max(1, (_NUMBERS_AT_ONCE if most is None else most) // max(len(self.laws.kind), 1)))
+        return runs(nodes, max(1, _NUMBERS_AT_ONCE // max(len(self.laws.kind), 1)))
 
     def _told(self, nodes: slice, level: slice, x: FloatArray, variance: FloatArray) -> _Low:
         """What ``nodes`` of a ``level`` tell of a truth of 0; keeps what their children need of them."""
@@ -206,7 +207,7 @@ def intervals(
     bounds, p = Bounds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
     for index in range(tree.level_of(len(x) - 1) + 1):
         level = tree.level(index)
-        parts = list(found.parts(level, min(_NUMBERS_AT_ONCE, _NUMBERS_IN_CACHE)))
+        parts = list(found.parts(level))
         if levels is not None and index not in levels:
             do_all(lambda part: found._keep(part, x[part], variance[part]), parts, executor)
             continue

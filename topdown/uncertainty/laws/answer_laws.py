@@ -140,7 +140,8 @@ class AnswerLaws:
             return None
         copies = copies_of(columns, self.possible)
         if (copies == copies[:1]).all() and copies.any():  # one column stands for all
-            return np.broadcast_to((self.variance * copies[0])[:, None], (len(self.variance), len(columns)))
+            of_one = self.variance if copies[0] == 1 else self.variance * copies[0]
+            return np.broadcast_to(of_one[:, None], (len(self.variance), len(columns)))
         return np.multiply(
             self.variance[:, None], copies, out=np.zeros((len(self.variance), len(columns))), where=copies > 0
         )
