@@ -19,6 +19,7 @@ from support.places import REPOSITORY
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.machine.progress import Silent
+from topdown.measurements.filed_values import FiledValues
 from topdown.measurements.measurements import NOT_KEPT
 from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
@@ -29,6 +30,7 @@ from topdown.projection import cvxpy_programs
 from topdown.projection.cross_checks import parts_again
 from topdown.projection.families import Family, Solved
 from topdown.projection.method import CvxpySolver
+from topdown.release import read
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.read import read_measurements
 
@@ -138,6 +140,22 @@ def test_margins_of_parts_are_described_as_those_of_the_whole(folder: Path) -> N
     assert set(mine["files"]) == set(its["files"])
     query = {"units": ["00"], "query": "age", "cells": ["adult"]}
     assert query_release(public, **query).equals(query_release(folder / "whole" / "public", **query))
+
+
+def test_measurements_that_stay_in_their_file_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public = folder / "whole" / "public"
+    held = read_measurements(public).measurements
+    monkeypatch.setattr(read, "_MOST_HELD", 100)
+    filed = read_measurements(public).measurements
+    assert all(isinstance(one.values, FiledValues) for one in filed.others.values())
+    assert filed.to_frame().equals(held.to_frame())
+    assert filed["block", "detailed"].values[3:9].tolist() == held["block", "detailed"].values[3:9].tolist()
+    assert td.margins(filed, queries=["age * race"]).equals(td.margins(held, queries=["age * race"]))
+    asked = {"units": ["00"], "query": "age", "cells": ["adult"]}
+    in_file = query_release(public, **asked)
+    monkeypatch.undo()
+    assert in_file.equals(query_release(public, **asked))
+    assert filed.in_memory().to_frame().equals(held.to_frame())
 
 
 def test_counts_that_are_read_and_asked_are_those_of_the_whole(folder: Path, not_measured: Path) -> None:

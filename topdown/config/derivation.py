@@ -72,9 +72,6 @@ class Output(Section):
     """The folder in which public/ and internal/ are made."""
     csv: bool = True
     """Write CSV files beside the Parquet files."""
-    measurements: bool | None = None
-    """Of a release in parts whether it has what was measured, and so margins of error; by default where these are at
-    most 268 million numbers. Every other release has it."""
     wide: bool = False
     """Add the release with a row per unit and a column per cell."""
     estimates: bool | None = None
@@ -115,6 +112,9 @@ class Output(Section):
 class OutputWithRecords(Output):
     """Where the release goes, and which files it has."""
 
+    measurements: bool | None = None
+    """Whether a release in parts has measurements.parquet, and so margins of error: by default where that is at most
+    268 million numbers. A release that is made at once always has it."""
     microdata: bool = False
     """Write the release as one record per person or household, too."""
     microdata_order: Literal["sorted", "shuffled"] = "sorted"

@@ -6,6 +6,7 @@ Everything after the door depends on this module and never on the confidential c
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError, GeographyError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
+from topdown.machine.memory import gibibytes, most_at_once
+from topdown.measurements.filed_values import FiledValues
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
 from topdown.tables.tidy import tidy_batches, to_arrow, to_frame, with_plain_strings
@@ -165,7 +168,14 @@ class Measurements:
         return found
 
     def in_memory(self) -> Measurements:
-        """The same, with values that lie in files read."""
+        """The same, with values that lie in files read. Raises `DataError` where they take too much memory."""
+        filed = [one.values for one in self.others.values() if isinstance(one.values, FiledValues)]
+        size, most = sum(8 * math.prod(values.shape) for values in filed), most_at_once()
+        if most is not None and size > most:
+            raise DataError(
+                f"the measurements take {gibibytes(size)} of memory, more than the {gibibytes(most)} that can be given "
+                "to them here; use a larger machine"
+            )
         others = {key: Answers(np.asarray(one.values), one.variance) for key, one in self.others.items()}
         return replace(self, others=others)
 

@@ -5,7 +5,7 @@ time.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -117,11 +117,11 @@ def filed_measurements(folder: Folder, record: Record, geography: Geography) -> 
     below = _nodes_of_parts(record, geography.tree)
     above = [[(folder.measured_above, nodes)] for nodes in map(geography.tree.level, range(record.level))]
     pieces = [*above, *([(folder.measured(part), one) for part, one in enumerate(level)] for level in below)]
-    others = {}
+    array, others = lru_cache(maxsize=4)(_array_of), {}  # several are remembered, as several threads read
     for index, level in enumerate(geography.levels):
         # The detailed query comes last, as `Measurements.at` has it.
         for name in sorted(plan.queries(level), key=DETAILED.__eq__):
-            values = _FiledAnswers(tuple(pieces[index]), f"{index} {name}", geography.tree.level(index))
+            values = _FiledAnswers(tuple(pieces[index]), f"{index} {name}", geography.tree.level(index), array)
             shape = values.nodes.stop - values.nodes.start, Query.parse(name, schema).n_answers
             known = variances(plan, geography, level, name)
             others[level, name] = Answers(FiledValues(shape, np.dtype(np.int64), values.read), known)
@@ -132,11 +132,12 @@ def filed_measurements(folder: Folder, record: Record, geography: Geography) -> 
 
 class _FiledAnswers(NamedTuple):
     """One query's answers at the ``nodes`` of a level: the array ``name`` of each of ``pieces``, files with the nodes
-    that they have."""
+    that they have; ``array`` gives it by file and name."""
 
     pieces: tuple[tuple[Path, slice], ...]
     name: str
     nodes: slice
+    array: Callable[[Path, str], npt.NDArray[Any]]
 
     def read(self, start: int, stop: int) -> IntArray:
         """Those from one node of the level up to another, as whole numbers of 64 bits. Raises `Torn`."""
@@ -147,13 +148,12 @@ class _FiledAnswers(NamedTuple):
             if found and nodes.start >= last:
                 break
             part = slice(max(0, first - nodes.start), max(0, min(nodes.stop, last) - nodes.start))
-            found.append(_array_of(path, self.name)[part])
+            found.append(self.array(path, self.name)[part])
         return np.asfortranarray(np.concatenate(found), dtype=np.int64)
 
 
-@lru_cache(maxsize=4)
 def _array_of(path: Path, name: str) -> npt.NDArray[Any]:
-    """One array in a file. Several are remembered, as several threads read."""
+    """One array in a file. Raises `Torn`."""
     try:
         return part_of(path, name)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):

@@ -77,6 +77,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     """
     measurements, limits = drawn.measurements, drawn.limits
     assert isinstance(measurements, Measurements)  # nosec B101 # narrows a type: parts alone may keep none
+    measurements = measurements.in_memory()
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
         folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))

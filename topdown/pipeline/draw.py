@@ -211,6 +211,11 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         if leaves is not None:
             require_parts(config, plan, geography.levels)
             keeps_measurements(config, plan, geography, counts.schema)
+        elif not isinstance(config, StudyConfig) and config.output.measurements is False:
+            raise ConfigError(
+                "output.measurements = false is for a release in parts, and this one is made at once: leave it out, or "
+                "make it in parts (--part-size)"
+            )
         require_exportable(config, geography, counts.schema)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
