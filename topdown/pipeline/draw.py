@@ -34,7 +34,6 @@ from topdown.pipeline.part_gather import cut_is_whole
 from topdown.pipeline.part_plan import (
     Cut,
     folder_of,
-    keeps_measurements,
     record_of,
     renewed,
     require_parts,
@@ -209,8 +208,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         if leaves is not None:
-            require_parts(config, plan, geography.levels)
-            keeps_measurements(config, plan, geography, counts.schema)
+            require_parts(config, plan, geography, counts.schema)
         elif not isinstance(config, StudyConfig) and config.output.measurements is False:
             raise ConfigError(
                 "output.measurements = false is for a release in parts, and this one is made at once: leave it out, or "

@@ -65,14 +65,16 @@ def asked_in_parts(config: RunConfig, nodes: int, part_size: int | None) -> bool
     return (part_size is not None or large) and not isinstance(config, StudyConfig)
 
 
-def require_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> None:
+def require_parts(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> None:
     """Refuse what a release in parts cannot do. Raises `ConfigError`."""
-    reason = reason_against_parts(config, plan, levels)
+    reason = reason_against_parts(config, plan, geography.levels)
     if reason is not None:
         raise ConfigError(
             f"a release in parts ({LARGEST_WHOLE:,} nodes x cells and more, or --part-size) cannot be made where "
             f"{reason}; leave that out, or make a smaller release without parts"
         )
+    if not keeps_measurements(config, plan, geography, schema):
+        require_measurements(config)
 
 
 def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> str | None:
@@ -91,27 +93,27 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
 
 
 def keeps_measurements(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> bool:
-    """Whether a release in parts has what was measured. Raises `ConfigError` where it has not, and something is asked
-    for that is made of it."""
-    if config.output.measurements is not None:
-        keeps = config.output.measurements
-    else:
-        keeps = measured_numbers(plan, geography, schema) <= LARGEST_KEPT
+    """Whether a release in parts has what was measured."""
+    asked = config.output.measurements
+    return measured_numbers(plan, geography, schema) <= LARGEST_KEPT if asked is None else asked
+
+
+def require_measurements(config: RunConfig) -> None:
+    """Refuse what is made of measurements, of a release in parts that does not keep them. Raises `ConfigError`."""
     output = config.output
     wanted = {
         "output.estimates asks for estimates, which are made of them": bool(output.estimates) or output.estimates_csv,
         "output.exports asks for them": any(
-            EXPORT_FORMATS[name].of_measurements for name in config.output.exports if name in EXPORT_FORMATS
+            EXPORT_FORMATS[name].of_measurements for name in output.exports if name in EXPORT_FORMATS
         ),
-        "output.margins chooses margins of error, which are made of them": isinstance(config.output.margins, dict),
+        "output.margins chooses margins of error, which are made of them": isinstance(output.margins, dict),
     }
     reason = next((said for said, holds in wanted.items() if holds), None)
-    if reason is not None and not keeps:
+    if reason is not None:
         raise ConfigError(
             f"this release in parts does not keep its measurements, and {reason}; set output.measurements = true, or "
             "leave that out"
         )
-    return keeps
 
 
 def measured_numbers(plan: Plan, geography: Geography, schema: Schema) -> int:
@@ -151,6 +153,8 @@ def renewed(record: Record, config: RunConfig, geography: Geography) -> Record:
     """``record`` with what a run that goes on may ask anew: what is written, and how it is checked."""
     output, solver = config.output, config.projection.solver if config.projection.cross_check else None
     keeps = keeps_measurements(config, record.its_plan, geography, record.its_schema)
+    if not keeps:
+        require_measurements(config)
     return replace(record, tables=tuple(output.tables), csv=output.csv, solver=solver, keeps=keeps)
 
 

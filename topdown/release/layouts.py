@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TOTAL = "total"
 _UNIT = ("geoid", "level", "parent", "name")
-_ROWS_AT_ONCE = 1 << 18
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 18, 1 << 22
 
 
 class Layout(NamedTuple):
@@ -120,9 +120,14 @@ def wide_batches(release: Release) -> Iterator[pa.RecordBatch]:
 
     Raises `ConfigError` as `wide_columns` does.
     """
-    columns = wide_columns(release.cells)
-    begin = 0
-    for units in geography_batches(release.geography):
+    columns, begin = wide_columns(release.cells), 0
+    at_once = max(1, _NUMBERS_AT_ONCE // len(columns))
+    every = (
+        batch.slice(first, at_once)
+        for batch in geography_batches(release.geography)
+        for first in range(0, batch.num_rows, at_once)
+    )
+    for units in every:
         values = release.values_of(slice(begin, begin + units.num_rows))
         begin += units.num_rows
         counts = [pa.array(values[:, k]) for k in range(values.shape[1])]
