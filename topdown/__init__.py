@@ -9,6 +9,7 @@ from topdown import additions
 
 if TYPE_CHECKING:
     from topdown import errors, noise, privacy, synthesis
+    from topdown.analysis.geoparquet import write_geoparquet
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.confidential.pl94 import read_pl94
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from topdown.projection.limits import AnswerLimits
     from topdown.projection.linear import LinearEstimate, project_linear
     from topdown.projection.project import project
-    from topdown.release.geoparquet import write_geoparquet
     from topdown.release.making import project_whole, round_counts
     from topdown.release.microdata_file import write_ppmf
     from topdown.release.noisy_read import NoisyMeasurements, read_noisy_measurements
@@ -175,7 +175,7 @@ _HOMES = {
     "tabulated_release": "topdown.release.tabulated",
     "tabulation_units": "topdown.tables.noisy_measurements",
     "verify_release": "topdown.release.verified",
-    "write_geoparquet": "topdown.release.geoparquet",
+    "write_geoparquet": "topdown.analysis.geoparquet",
     "write_noisy_measurements": "topdown.release.noisy_write",
     "write_pl94": "topdown.release.redistricting_file",
     "write_ppmf": "topdown.release.microdata_file",

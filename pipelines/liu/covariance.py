@@ -53,7 +53,7 @@ def sanitise(
 ) -> FloatArray:
     """A bounded release of each of ``statistic``; an interval of one point is released as it is."""
     lower, upper = np.broadcast_arrays(np.asarray(lower, float), np.asarray(upper, float))
-    result = np.array(np.broadcast_to(lower, statistic.shape))
+    result = np.broadcast_to(lower, statistic.shape) + 0.0  # no negative zero
     open_ = np.flatnonzero(np.broadcast_to(upper > lower, statistic.shape))
     low, high = np.broadcast_to(lower, statistic.shape)[open_], np.broadcast_to(upper, statistic.shape)[open_]
     scale = np.full(open_.size, uncorrected_scale(epsilon, sensitivity))
@@ -135,11 +135,13 @@ def main() -> None:
                 results.setdefault((correlation, mechanism), []).append(elements)
                 bias, spread = elements.mean(axis=0) - truth, elements.std(axis=0)
                 low = (elements[:, :2] == 0).any(axis=1).mean()
-                rows.append(
-                    (correlation, mechanism, n, true_epsilon(n, arguments.epsilon, mechanism), *bias, *spread, low)
-                )
-    titles = ("correlation", "mechanism", "n", "true epsilon", *(f"bias of {name}" for name in names))
-    print_table((*titles, *(f"sd of {name}" for name in names), "a variance of 0"), rows)
+                cost = true_epsilon(n, arguments.epsilon, mechanism)
+                quartiles = np.percentile(elements, [25, 75], axis=0).T.ravel()
+                rows.append((correlation, mechanism, n, cost, *bias, *spread, *quartiles, low))
+    titles = ["correlation", "mechanism", "n", "true epsilon"]
+    titles += [f"{what} of {name}" for what in ("bias", "sd") for name in names]
+    titles += [f"{part} % of {name}" for name in names for part in (25, 75)]
+    print_table((*titles, "a variance of 0"), rows)
     larger(arguments.dimension, arguments.sizes, arguments.epsilon, min(arguments.repeats, 100), arguments.seed)
     draw(results, arguments.sizes, arguments.figures)
 
@@ -160,7 +162,7 @@ def larger(dimension: int, sizes: list[int], epsilon: float, repeats: int, seed:
 
 
 def draw(results: dict[tuple[float, str], list[FloatArray]], sizes: list[int], folder: Path) -> None:
-    """Means and 2.5 and 97.5 percentiles against n."""
+    """Figure 1: means, 25 and 75 % quartiles (thick) and 2.5 and 97.5 % percentiles against n, and the original."""
     correlations = list(dict.fromkeys(correlation for correlation, _ in results))
     figure = Figure(figsize=(3.0 * len(correlations), 6.0))
     axes = figure.subplots(3, len(correlations), squeeze=False, sharex=True)
@@ -170,13 +172,12 @@ def draw(results: dict[tuple[float, str], list[FloatArray]], sizes: list[int], f
             axis = axes[row][column]
             for k, mechanism in enumerate(MECHANISMS):
                 drawn = np.array([part[:, row] for part in results[correlation, mechanism]])
-                shift = np.array(sizes) * 1.06 ** (k - 1)
+                shift = np.array(sizes) * 1.13 ** (k - 1)
                 mean = drawn.mean(axis=1)
-                low, high = np.percentile(drawn, [2.5, 97.5], axis=1)
-                axis.errorbar(
-                    shift, mean, [mean - low, high - mean], fmt="o", ms=3, capsize=2, color=COLOURS[mechanism],
-                    label=mechanism, linewidth=0.9,
-                )  # fmt: skip
+                low, first, third, high = np.percentile(drawn, [2.5, 25, 75, 97.5], axis=1)
+                axis.vlines(shift, low, high, color=COLOURS[mechanism], linewidth=0.9)
+                axis.vlines(shift, first, third, color=COLOURS[mechanism], linewidth=3.5, alpha=0.6, label=mechanism)
+                axis.plot(shift, mean, "o", ms=2, color="black", label="mean" if mechanism == MECHANISMS[-1] else None)
             axis.axhline(truth[row], color="0.4", linewidth=0.8)
             axis.set(xscale="log", ylabel=name if column == 0 else None)
             if row == 0:
@@ -186,8 +187,8 @@ def draw(results: dict[tuple[float, str], list[FloatArray]], sizes: list[int], f
                 axis.set_xticks([], minor=True)
                 axis.set_xlabel("records")
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.02))
-    save(figure, folder, "bounded_liu_covariance")
+    figure.legend(handles, labels, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 0.02))
+    save(figure, folder, "liu_figure_1")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """Study 2: four proportions, released by re-scaling, by all-but-one and by a universal histogram.
 
-The source leaves open the proportions and the grids; here they are 0.05, 0.15, 0.3 and 0.5. The scale is its own,
-1/(n epsilon) for proportions with a fixed public n. Bias, RMSE and coverage of 95 % intervals for the population's
-proportions and for their sums by pairs (the supplement's Figures S1 and S2), of one release and of five, each for a
-fifth of epsilon, that are combined; beside them the sample itself, which is not sanitised. The universal histogram also
-by another grouping of the four cells, and with its noise unbounded until its layers are consistent.
+``python pipelines/liu/proportions.py`` draws Figures 2 (re-scaling), 3 (re-scaling, five releases combined), 4
+(all-but-one), 5 (universal histogram), and the supplement's S1 and S2 (sums of two cells by re-scaling and by the
+universal histogram): bias, RMSE and coverage of 95 % intervals against n, a column for every proportion and a row for
+every epsilon, beside the sample itself, which is not sanitised. It prints the same numbers, those of the universal
+histogram by another grouping of the cells too, and with its noise unbounded until its layers are consistent.
+
+The proportions and the grids of the paper are not at hand; here they are 0.05, 0.15, 0.3 and 0.5. The scale is its own,
+1/(n epsilon) for proportions with a fixed public n; of five releases each has a fifth of epsilon.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from common import COLOURS, MECHANISMS, parser, print_table, save
@@ -99,7 +102,13 @@ UNBOUNDED = ("bounded at the end", "not sanitised")
 """Releases that draw no bounded noise: the mechanism makes no difference to them."""
 
 PAIRS = np.array([[float(k in pair) for k in range(4)] for pair in itertools.combinations(range(4), 2)])
-"""Sums of two cells, a row for each."""
+"""Sums of two cells, a row for each; the last three are 1 less the first three."""
+
+CELLS = tuple(f"p{k} = {p:g}" for k, p in enumerate(PROPORTIONS, start=1))
+SUMS = tuple(f"p1 + p{k} = {PROPORTIONS[0] + PROPORTIONS[k - 1]:g}" for k in (2, 3, 4))
+MEASURES = {"bias": "bias", "rmse": "RMSE", "coverage": "coverage"}
+Found = dict[tuple[str, str, float, int, int], dict[str, FloatArray]]
+"""By release, mechanism, epsilon, n and m: of every measure a number for each cell, or sum."""
 
 
 def true_epsilon(n: int, epsilon: float, mechanism: str, release: str) -> float:
@@ -149,62 +158,74 @@ def study(
     }
 
 
-def _summary(found: dict[str, FloatArray]) -> tuple[float, ...]:
-    bias, rmse, coverage = (found[name] for name in ("bias", "rmse", "coverage"))
-    worst = (np.abs(bias).max(), np.sqrt((rmse**2).mean()), rmse[-1])
-    return tuple(float(x) for x in (*worst, coverage.min(), coverage.mean(), coverage[-1]))
-
-
 def main() -> None:
     options = parser(__doc__, 2000, (40, 100, 200, 500, 1000))
     options.add_argument("--epsilons", type=float, nargs="+", default=[0.1, 0.5, 1.0])
     options.add_argument("--syntheses", type=int, default=5, help="m of the multiple synthesis")
     arguments = options.parse_args()
-    for sums, what, name in ((None, "cells", "bounded_liu_proportions"), (PAIRS, "sums of pairs", "bounded_liu_pairs")):
-        _redo(arguments, sums, what, name)
+    several = arguments.syntheses
+    cells, sums = _redo(arguments, None, CELLS), _redo(arguments, PAIRS[:3], SUMS)
+    for name, found, columns, release, m in (
+        ("liu_figure_2", cells, CELLS, "re-scaling", 1),
+        ("liu_figure_3", cells, CELLS, "re-scaling", several),
+        ("liu_figure_4", cells, CELLS, "all-but-one", 1),
+        ("liu_figure_5", cells, CELLS, "universal histogram", 1),
+        ("liu_figure_s1", sums, SUMS, "re-scaling", 1),
+        ("liu_figure_s2", sums, SUMS, "universal histogram", 1),
+    ):
+        save(_draw(arguments, found, columns, release, m), arguments.figures, name)
 
 
-def _redo(arguments: argparse.Namespace, sums: FloatArray | None, what: str, figure_name: str) -> None:
-    """The table and the figure of the cells, or of sums of them."""
-    print(f"\n{what}")
-    results: dict[tuple[str, int, float, str, int], dict[str, FloatArray]] = {}
+def _redo(arguments: argparse.Namespace, sums: FloatArray | None, columns: Sequence[str]) -> Found:
+    """Every setting of the cells, or of sums of them, printed as a table."""
+    found: Found = {}
     rows = []
     for release in RELEASES:
         for mechanism in _mechanisms(release):
-            for epsilon in arguments.epsilons:
-                for n in arguments.sizes:
-                    for m in (1, arguments.syntheses):
-                        found = study(n, epsilon, release, mechanism, m, arguments.repeats, arguments.seed, sums)
-                        results[release, n, epsilon, mechanism, m] = found
-                        cost = m * true_epsilon(n, epsilon / m, mechanism, release)
-                        rows.append((release, mechanism, epsilon, n, m, cost, *_summary(found)))
-    titles = ("release", "mechanism", "epsilon", "n", "m", "true epsilon", "largest |bias|", "RMSE", "RMSE of the last")
-    print_table((*titles, "least coverage", "mean coverage", "of the last"), rows)
-    figure = Figure(figsize=(13, 6.5))
-    axes = figure.subplots(3, len(RELEASES), squeeze=False, sharex=True, sharey="row")
-    epsilon = min(arguments.epsilons)
-    for column, release in enumerate(RELEASES):
-        for row, (name, title) in enumerate((("bias", "largest |bias|"), ("rmse", "RMSE"), ("coverage", "coverage"))):
-            axis = axes[row][column]
-            for mechanism in _mechanisms(release):
-                for m, style in ((1, "-o"), (arguments.syntheses, "--s")):
-                    values = [results[release, n, epsilon, mechanism, m][name] for n in arguments.sizes]
-                    line = [np.abs(v).max() if name == "bias" else v.mean() for v in values]
-                    label = f"{mechanism}, m = {m}"
-                    axis.plot(arguments.sizes, line, style, color=COLOURS[mechanism], markersize=3, label=label)
-            axis.set(xscale="log", yscale="linear" if name == "coverage" else "log")
-            if column == 0:
-                axis.set_ylabel(title)
-            if row == 0:
-                axis.set_title(f"{release}, epsilon {epsilon:g}", fontsize=8)
+            for epsilon, n, m in itertools.product(arguments.epsilons, arguments.sizes, (1, arguments.syntheses)):
+                one = study(n, epsilon, release, mechanism, m, arguments.repeats, arguments.seed, sums)
+                found[release, mechanism, epsilon, n, m] = one
+                cost = m * true_epsilon(n, epsilon / m, mechanism, release)
+                rows.append((release, mechanism, epsilon, n, m, cost, *np.concatenate([one[k] for k in MEASURES])))
+    print()
+    titles = [f"{measure} {column.partition(' =')[0]}" for measure in MEASURES.values() for column in columns]
+    print_table(("release", "mechanism", "epsilon", "n", "m", "true epsilon", *titles), rows)
+    return found
+
+
+def _draw(arguments: argparse.Namespace, found: Found, columns: Sequence[str], release: str, m: int) -> Figure:
+    """Of one release: a row for every measure and epsilon, a column for every cell or sum, n from left to right."""
+    grid = list(itertools.product(MEASURES.items(), arguments.epsilons))
+    figure = Figure(figsize=(2.1 * len(columns), 1.15 * len(grid)))
+    axes = figure.subplots(len(grid), len(columns), squeeze=False, sharex=True, sharey="row")
+    lines = [(mechanism, release, COLOURS[mechanism], m) for mechanism in MECHANISMS]
+    lines.append(("boundary-inflated", "not sanitised", "black", 1))
+    for axis, column in zip(axes[0], columns, strict=True):
+        axis.set_title(column, fontsize=8)
+    for ((name, title), epsilon), row in zip(grid, axes, strict=True):
+        for k, axis in enumerate(row):
+            for mechanism, source, colour, releases in lines:
+                values = [found[source, mechanism, epsilon, n, releases][name][k] for n in arguments.sizes]
+                original = source == "not sanitised"
+                axis.plot(
+                    arguments.sizes, values, "--" if original else "-o", color=colour, ms=2, lw=0.9,
+                    label="sample, not sanitised" if original else mechanism,
+                )  # fmt: skip
+            if name == "bias":
+                axis.axhline(0.0, color="0.6", lw=0.6)
             if name == "coverage":
-                axis.axhline(0.95, color="0.4", linewidth=0.8)
-                axis.set_xlabel("records")
-                axis.set_xticks(arguments.sizes, [str(n) for n in arguments.sizes])
-                axis.set_xticks([], minor=True)
+                axis.axhline(0.95, color="0.6", lw=0.6)
+            axis.set_xscale("log")
+            axis.set_xticks(arguments.sizes, [str(n) for n in arguments.sizes], fontsize=5.5)
+            axis.set_xticks([], minor=True)
+            axis.tick_params(axis="y", labelsize=6)
+            if k == 0:
+                axis.set_ylabel(f"{title}\nepsilon {epsilon:g}", fontsize=6.5)
+    for axis in axes[-1]:
+        axis.set_xlabel("records", fontsize=6.5)
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 0.02))
-    save(figure, arguments.figures, figure_name)
+    figure.legend(handles, labels, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, 0.07))
+    return figure
 
 
 def _mechanisms(release: str) -> tuple[str, ...]:

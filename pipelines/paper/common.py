@@ -17,6 +17,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import topdown as td
@@ -73,6 +74,21 @@ def family(frame: pd.DataFrame, cell: str) -> td.Counts:
 def public_total(mechanism: str = "geometric", scale: int = SCALE) -> td.Plan:
     """Noise of ``scale`` at every county; the levels above are exact."""
     return td.Plan(mechanism, epsilon=Fraction(1, scale), shares={"county": 1}, invariants=("state",))
+
+
+def draw_residuals(axis: Axes, table: td.ErrorTable, node: int) -> None:
+    """The residuals of one county before and after (P+), as in Figures 1 and 4: shares of the replicates."""
+    for method, label, style in (("raw", "noise", "0.6"), ("top-down", "after (P+)", "tab:blue")):
+        density, width = table.densities[method][node, 0], table.bin_width[node, 0]
+        bins = (np.arange(len(density) + 1) - len(density) // 2) * width
+        # Bins of one person: the noise is whole.
+        per = int(1 / width)
+        share = density.reshape(-1, per).sum(axis=1) / table.replicates
+        below = method == "raw"
+        axis.stairs(share, bins[::per], label=label, color=style, fill=below, alpha=0.5 if below else 1)
+    axis.set(xlabel="released - true count", xlim=(-50, 50))
+    axis.set_yscale("log")
+    axis.set_ylim(1e-4, 1)
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -18,6 +18,7 @@ from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_s
 from support.places import REPOSITORY
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, ProjectionError
+from topdown.geography.tree import FloatArray
 from topdown.machine.progress import Silent
 from topdown.measurements.filed_values import FiledValues
 from topdown.measurements.measurements import NOT_KEPT
@@ -28,7 +29,7 @@ from topdown.pipeline.release_query import query_release
 from topdown.privacy.ledger import Ledger
 from topdown.projection import cvxpy_programs
 from topdown.projection.cross_checks import parts_again
-from topdown.projection.families import Family, Solved
+from topdown.projection.families import Family
 from topdown.projection.method import CvxpySolver
 from topdown.release import read
 from topdown.release.manifest import SCHEMA_VERSION
@@ -306,17 +307,16 @@ def test_the_key_chooses_the_parts_that_are_solved_again() -> None:
 def test_a_part_whose_second_solution_differs_is_not_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Going down alone: above the parts both solutions are the same."""
     going_down = False
-    right = cvxpy_programs.solve_family
+    right = cvxpy_programs.family_solution
 
     def look(name: str, _: object) -> None:
         nonlocal going_down
         going_down = name == "down"
 
-    def wrong(program: Family, solver: CvxpySolver) -> Solved:
-        found = right(program, solver)
-        return found._replace(x=found.x + 0.05 * going_down)
+    def wrong(program: Family, solver: CvxpySolver) -> FloatArray:
+        return right(program, solver) + 0.05 * going_down
 
-    monkeypatch.setattr(cvxpy_programs, "solve_family", wrong)
+    monkeypatch.setattr(cvxpy_programs, "family_solution", wrong)
     with pytest.raises(ProjectionError, match=r"differ by 0\.05 on every family of part 0000.*nothing was released"):
         parted(folder, "other", 8, AtOnce(look))
     assert not (folder / "other" / "public").exists()

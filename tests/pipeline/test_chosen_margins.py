@@ -24,7 +24,8 @@ from topdown.uncertainty.laws.answer_laws import AnswerLaws
 ALONE = RUN_TOML + '[output]\ntables = ["total"]\n'
 SEVERAL = SEVERAL_TOML + '[output]\ntables = ["age", "total"]\nestimates = true\nestimates_csv = true\n'
 RUNS = pytest.mark.parametrize("text", [ALONE, SEVERAL], ids=["cells alone", "several queries"])
-MARGINS = ("moe", "lower", "upper")
+TOTALS = ("total_lower", "total_upper", "total_moe")
+MARGINS = ("moe", "lower", "upper", "reliability", *TOTALS)
 SOME = 'margins = { levels = ["state"], tables = ["total", "cells"] }\n'
 
 
@@ -48,7 +49,8 @@ def manifest(public: Path) -> Any:
 def columns_of_margins(name: str, frame: pd.DataFrame) -> list[str]:
     if name.startswith("measurements"):
         return []
-    return [one for one in frame if one in MARGINS or (one == "sd" and name.startswith("estimates"))]
+    more = {"cv", "total"} if name == "release.parquet" else {"sd"} if name.startswith("estimates") else set()
+    return [one for one in frame if one in MARGINS or one in more]
 
 
 @RUNS
@@ -76,9 +78,13 @@ def test_at_other_levels_margins_are_missing_and_at_these_the_same(toy_run: Path
     for name, frame in every.items():
         found, named = some[name], columns_of_margins(name, frame)
         assert list(found) == list(frame), name
+        # The total is written at every level, and a count of 0 has no coefficient of variation.
+        named = [one for one in named if one not in ("cv", "total")]
         here = (frame["level"] == level).to_numpy()
         pd.testing.assert_frame_equal(found[here], frame[here])
-        pd.testing.assert_frame_equal(found.drop(columns=named), frame.drop(columns=named))
+        beside = [*named, *({"cv"} & set(frame))]
+        pd.testing.assert_frame_equal(found.drop(columns=beside), frame.drop(columns=beside))
+        assert "cv" not in found or found.loc[~here, "cv"].isna().all()
         assert found.loc[~here, named].isna().all().all()
         assert frame[named].notna().all().all()
         seen += len(named)

@@ -78,7 +78,7 @@ def test_it_leaves_the_promised_files_and_columns(county_run: tuple[RunConfig, P
         "upper",
         "non_negative",
     ]
-    margins = ["lower", "upper", "moe"]
+    margins = ["lower", "upper", "moe", "cv", "reliability", "total", "total_lower", "total_upper", "total_moe"]
     assert list(tables["release"]) == ["geoid", "level", "parent", "name", "cell", "value", *known, *margins]
     with (public / "release.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))

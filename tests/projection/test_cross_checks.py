@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cvxpy
 import numpy as np
 import pytest
 
 import topdown as td
 from support.trees import measurements
-from topdown.geography.tree import Tree
-from topdown.projection import cross_checks
+from topdown.errors import ProjectionError
+from topdown.geography.tree import FloatArray, Tree
+from topdown.projection import cross_checks, cvxpy_programs
 from topdown.projection.cross_checks import cross_check
+from topdown.projection.method import CvxpySolver, Problem, Program
 
 
 def noisy(tree: Tree, seed: int = 3) -> td.Measurements:
@@ -69,3 +72,85 @@ def test_unmeasured_leaves_agree_where_only_their_sum_is_determined() -> None:
     measured = measurements(SMALL, values, variance)
     for method in ("top-down", "gls", "gls-top-down", "joint"):
         assert cross_check(measured, td.project(measured, method)).agrees
+
+
+MANY = Tree.from_family_sizes([[5_598]])
+"""A family of the size of Brazil's municipalities, of which 132 cells are counted."""
+
+
+@pytest.fixture(scope="module")
+def many_cells() -> tuple[td.Measurements, td.Estimate]:
+    rng = np.random.default_rng(5)
+    truth = MANY.aggregate(rng.poisson(rng.lognormal(1.0, 1.5, (132, MANY.n_leaves))).astype(np.float64))
+    measured = measurements(MANY, (truth + np.rint(rng.laplace(size=truth.shape) * 5)).T, 50.0)
+    return measured, td.project(measured, "gls-top-down")
+
+
+def test_of_many_cells_a_sample_is_solved_again(
+    many_cells: tuple[td.Measurements, td.Estimate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chosen by the sizes and the stream: on every computer the same, however long it takes there."""
+    solved: list[bytes] = []
+    right = cvxpy_programs.solve_cells
+
+    def listed(program: Program[Problem], solver: CvxpySolver) -> FloatArray:
+        solved.append(program.given.values.tobytes())
+        return right(program, solver)
+
+    monkeypatch.setattr(cvxpy_programs, "solve_cells", listed)
+    checks = [cross_check(*many_cells, rng=np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    assert [check.agrees for check in checks] == [True] * 3
+    assert {check.scope for check in checks} == {"the whole tree for 7 of 132 cells"}
+    assert checks[0] == checks[1]
+    assert len(solved) == 21
+    assert solved[:7] == solved[7:14]
+    assert set(solved[:7]) != set(solved[14:])
+
+
+def test_a_tenth_of_a_large_release_is_more_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells, rng = np.arange(7), np.random.default_rng(1)
+    assert len(cross_checks._some_cells(cells, [SMALL] * 20, 100_000, rng)) == 1
+    assert len(cross_checks._some_cells(cells, [SMALL] * 20, 8_000_000, rng)) == 7
+    assert cross_checks._some_cells(cells, [SMALL], 20, rng).tolist() == cells.tolist()
+
+
+def test_a_solver_takes_no_more_steps_than_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Now and then OSQP would go on for 200,000."""
+    given: list[dict[str, object]] = []
+    right = cvxpy_programs._solve
+
+    def listed(program: cvxpy.Problem, solver: str, options: dict[str, object]) -> None:
+        given.append(options)
+        right(program, solver, options)
+
+    monkeypatch.setattr(cvxpy_programs, "_solve", listed)
+    measured = noisy(SMALL)
+    assert cross_check(measured, td.project(measured, "gls")).agrees
+    assert [options["max_iter"] for options in given] == [2_000]
+
+
+def test_where_a_solver_fails_at_a_cell_another_is_asked_for_that_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    values = SMALL.aggregate(rng.poisson(4.0, (3, SMALL.n_leaves)).astype(np.float64)) + rng.normal(size=(3, 15))
+    measured = measurements(SMALL, values.T, 2.0)
+    asked: list[str] = []
+    right = cvxpy_programs.solve_cells
+
+    def moody(program: Program[Problem], solver: CvxpySolver) -> FloatArray:
+        asked.append(solver.name)
+        if solver.name == "OSQP" and program.given.values[0, 0] == values[1, 0]:
+            raise ProjectionError("gave up")
+        return right(program, solver)
+
+    monkeypatch.setattr(cvxpy_programs, "solve_cells", moody)
+    check = cross_check(measured, td.project(measured, "gls"))
+    assert check.agrees
+    assert asked == ["OSQP", "OSQP", "CLARABEL", "OSQP"]
+    assert check.solver == "OSQP, CLARABEL"
+
+
+def test_a_solver_that_ends_without_a_solution_fails_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    measured = noisy(SMALL)
+    with pytest.raises(ProjectionError, match="OSQP ended as 'user_limit'"):
+        td.project(measured, "joint", engine="cvxpy", solver_options={"max_iter": 1, "polishing": False})
+    assert not recwarn.list

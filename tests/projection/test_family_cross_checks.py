@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import topdown as td
 from support.histograms import random_tree
 from topdown.errors import ProjectionError
+from topdown.geography.tree import FloatArray
 from topdown.projection import cross_checks, cvxpy_programs
 from topdown.projection.cross_checks import cross_check_families
 from topdown.projection.families import LEAST_SQUARES, Descent, Family, Solved, Sparse, descend, solve_compiled
@@ -50,29 +52,30 @@ def test_a_solution_that_is_off_is_told_apart(solved: tuple[Descent, Method, lis
 def test_of_many_families_a_random_part_is_solved(
     solved: tuple[Descent, Method, list[Sparse]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cross_checks, "_MOST_VARIABLES", 60)
+    monkeypatch.setattr(cross_checks, "_VARIABLES", 60)
     found = cross_check_families(*solved, rng=np.random.default_rng(1))
-    assert "of" in found.scope
+    assert found == cross_check_families(*solved, rng=np.random.default_rng(1))
+    assert re.fullmatch(r"\d of \d+ families, none of more than 1,000 children times cells", found.scope)
     assert found.agrees
 
 
 def test_a_solver_that_gives_up_is_followed_by_others(
     solved: tuple[Descent, Method, list[Sparse]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = cvxpy_programs.solve_family
+    right = cvxpy_programs.family_solution
 
-    def moody(program: Family, solver: CvxpySolver) -> Solved:
+    def moody(program: Family, solver: CvxpySolver) -> FloatArray:
         if solver.name == "OSQP":
             raise ProjectionError("gave up")
         return right(program, solver)
 
-    monkeypatch.setattr(cvxpy_programs, "solve_family", moody)
+    monkeypatch.setattr(cvxpy_programs, "family_solution", moody)
     assert cross_check_families(*solved).solver == "CLARABEL"
 
-    def sulky(program: Family, solver: CvxpySolver) -> Solved:
+    def sulky(program: Family, solver: CvxpySolver) -> FloatArray:
         raise ProjectionError(f"{solver.name} gave up")
 
-    monkeypatch.setattr(cvxpy_programs, "solve_family", sulky)
+    monkeypatch.setattr(cvxpy_programs, "family_solution", sulky)
     with pytest.raises(ProjectionError, match="OSQP gave up"):
         cross_check_families(*solved)
 

@@ -14,10 +14,10 @@ from shapely.geometry import box
 
 import topdown as td
 from support.places import Command
+from topdown.analysis.geoparquet import write_geoparquet
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.pipeline import run as pipeline
-from topdown.release.geoparquet import write_geoparquet
 from topdown.release.manifest import SCHEMA_VERSION
 
 
@@ -48,7 +48,10 @@ def test_counts_and_outlines_meet_by_geoid(
     found = gpd.read_parquet(tmp_path / "geo" / "release.parquet")
     assert found["geoid"].tolist() == ["01", "01001", "02001"]
     assert found.crs == outlines.crs
-    assert found.columns.tolist() == ["geoid", "level", "parent", "name", "adults", "children", "total", "geometry"]
+    columns = found.columns.tolist()
+    assert columns[:7] == ["geoid", "level", "parent", "name", "adults", "children", "total"]
+    assert columns[7:12] == [f"adults_{end}" for end in ("lower", "upper", "moe", "cv", "reliability")]
+    assert (len(columns), columns[-1]) == (23, "geometry")
     wide = td.read_release(public).wide().set_index("geoid")
     assert found["adults"].tolist() == wide.loc[found["geoid"], "adults"].tolist()
     assert found.geometry.iloc[2].bounds == (1.0, 0.0, 2.0, 1.0)
@@ -62,7 +65,8 @@ def test_a_query_is_written_for_every_level(public: Path, outlines: gpd.GeoDataF
     release = td.read_release(public)
     path = write_geoparquet(release, tmp_path / "out.parquet", tmp_path / "outlines.geojson", query="total")
     found = gpd.read_parquet(path)
-    assert found.columns.tolist() == ["geoid", "level", "parent", "name", "total", "geometry"]
+    margins = [f"total_{end}" for end in ("lower", "upper", "moe", "cv", "reliability")]
+    assert found.columns.tolist() == ["geoid", "level", "parent", "name", "total", *margins, "geometry"]
     assert found["parent"].tolist() == ["US", "01", "02"]
     assert found["total"].tolist() == release.wide().set_index("geoid").loc[found["geoid"], "total"].tolist()
 

@@ -16,11 +16,11 @@ import pytest
 from shapely.geometry import box
 
 import topdown as td
+from topdown.analysis.outlines import outlines_in
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.export_formats import ExportOptions, export_release
-from topdown.release.outlines import outlines_in
 
 SQUARES = gpd.GeoDataFrame({"GEOID": ["01001", "01003"]}, geometry=[box(0, 0, 1, 1), box(1, 0, 2, 1)], crs="EPSG:4269")
 

@@ -53,7 +53,14 @@ def test_every_column_of_every_table_is_in_the_codebook_for_programs(
     public: Path = request.getfixturevalue(release)
     package = json.loads((public / "datapackage.json").read_text(encoding="utf-8"))
     there = {path.relative_to(public).as_posix() for path in public.rglob("*") if path.is_file()}
-    tables = there - {"README.md", "datapackage.json", "csv-metadata.json", "dcat.jsonld", "manifest.json"}
+    tables = there - {
+        "README.md",
+        "datapackage.json",
+        "croissant.json",
+        "csv-metadata.json",
+        "dcat.jsonld",
+        "manifest.json",
+    }
     assert {one["path"] for one in package["resources"]} == tables
     known = {path for path in tables if not path.startswith("tables/")}
     assert known == set(codebook.FILES) - ({"limits.parquet"} if release == "public" else set(WIDE))
@@ -132,14 +139,30 @@ def test_the_total_over_cells_is_their_sum_and_so_is_its_variance(public: Path) 
 
 def test_the_wide_table_is_the_long_one_turned(public: Path) -> None:
     wide = pd.read_parquet(public / "release_wide.parquet")
-    assert list(wide) == ["geoid", "level", "parent", "name", "adults", "children", "total"]
+    counts = ["adults", "children", "total"]
+    margins = [f"{count}_{end}" for count in counts for end in ("lower", "upper", "moe")]
+    assert list(wide) == ["geoid", "level", "parent", "name", *counts, *margins]
     long = pd.read_parquet(public / "release.parquet").pivot_table(
         index="geoid", columns="cell", values="value", observed=True
     )
     assert (wide.set_index("geoid")[["adults", "children"]] == long.loc[wide["geoid"]]).all(axis=None)
     assert (wide["total"] == wide["adults"] + wide["children"]).all()
     assert wide["parent"].isna().tolist() == [True] + [False] * 5
-    pd.testing.assert_frame_equal(td.read_release(public).wide(), wide)
+    found = td.read_release(public)
+    pd.testing.assert_frame_equal(found.wide(), wide.drop(columns=margins))
+    long = pd.read_parquet(public / "release.parquet")
+    for cell in counts[:2]:
+        mine = long[long["cell"] == cell]
+        for end in ("lower", "upper", "moe"):
+            assert wide[f"{cell}_{end}"].tolist() == mine[end].tolist()
+    of_total = td.margins(found.measurements, found.release, queries=["total"])
+    for table in (wide, long[long["cell"] == "adults"]):
+        assert table["total"].tolist() == (wide["adults"] + wide["children"]).tolist()
+        assert (table["total_lower"] <= table["total"]).all()
+        assert (table["total"] <= table["total_upper"]).all()
+        # The interval of the total holds the released total.
+        assert table["total_lower"].tolist() == of_total["lower"].tolist()
+        assert table["total_upper"].tolist() == of_total["upper"].tolist()
     text = pd.read_csv(public / "release_wide.csv", dtype={"geoid": str, "parent": str})
     assert text["total"].tolist() == wide["total"].tolist()
     estimates = pd.read_csv(public / "estimates.csv", dtype={"geoid": str})

@@ -22,7 +22,7 @@ SCHEMAS = REPOSITORY / "docs" / "schemas"
 MANIFEST: dict[str, Any] = json.loads((SCHEMAS / f"manifest-{SCHEMA_VERSION}.json").read_text(encoding="utf-8"))
 TABLES: dict[str, Any] = json.loads((SCHEMAS / f"tables-{SCHEMA_VERSION}.json").read_text(encoding="utf-8"))
 
-BOOKS = {"README.md", "csv-metadata.json", "datapackage.json", "dcat.jsonld"}
+BOOKS = {"README.md", "croissant.json", "csv-metadata.json", "datapackage.json", "dcat.jsonld"}
 
 PRIVACY = RUN_TOML[RUN_TOML.index("[privacy]") :]
 RUNS = {
@@ -34,6 +34,9 @@ RUNS = {
     + '[schema]\nage = ["adults", "children"]\n[recodes.age]\nany = { all = ["adults", "children"] }\n',
     "without": PRIVACY + "[projection]\ncross_check = false\n[output]\ncsv = false\n",
     "every table": PRIVACY + "[output]\nwide = true\nestimates_csv = true\n",
+    "wide and tables": PRIVACY
+    + '[schema]\nage = ["adults", "children"]\n[recodes.age]\nany = { all = ["adults", "children"] }\n'
+    + '[output]\nwide = true\ntables = ["any"]\nmargins = { levels = ["county"] }\n',
     "tables": PRIVACY + '[output]\ntables = ["detailed", "total"]\nestimates_csv = true\n',
     "some margins": PRIVACY + '[output]\ntables = ["total"]\nmargins = { levels = ["state"] }\n',
     "no margins": PRIVACY + '[output]\ntables = ["total"]\nmargins = false\n',
@@ -71,10 +74,12 @@ def entry(name: str, manifest: dict[str, Any]) -> str:
 
 
 def described(name: str, manifest: dict[str, Any], columns: list[str]) -> list[dict[str, Any]]:
-    """The columns of a table, with its own in place of "*": cells, attributes or answers."""
+    """The columns of a table, with its own in place of "*": cells, attributes or answers; "**": those that follow."""
     known = TABLES["tables"][entry(name, manifest)]
     own = [column for column in columns if column not in {one["name"] for one in known}]
-    return [{**one, "name": cell} for one in known for cell in (own if one["name"] == "*" else [one["name"]])]
+    cells = len(manifest["cells"]) if known[-1]["name"] == "**" else len(own)
+    there = {"*": own[:cells], "**": own[cells:]}
+    return [{**one, "name": cell} for one in known for cell in there.get(one["name"], [one["name"]])]
 
 
 def require_tables(public: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import csvw
+import mlcroissant
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -27,6 +29,8 @@ publisher = "Office of Counts"
 licence = "https://creativecommons.org/publicdomain/zero/1.0/"
 period = "2019/2020-04-01"
 url = "https://example.org/counts"
+contact = "counts@example.org"
+date = "2021-03-01"
 """
 EVERYTHING = '[output]\nwide = true\nestimates_csv = true\ntables = ["cell", "total"]\n'
 TABLES = """
@@ -124,6 +128,23 @@ def test_the_catalogue_has_title_publisher_period_licence_and_what_is_protected(
         files[path.relative_to(public).as_posix()] = str(one(each, namespace.DCAT.mediaType)).rsplit("/", 2)[1:]
     assert files["release.csv"] == ["text", "csv"]
     assert set(files) == {path.relative_to(public).as_posix() for path in written(public)}
+
+
+def test_croissant_finds_the_data_set_valid_and_reads_its_tables(public: Path) -> None:
+    found = mlcroissant.Dataset(public / "croissant.json")
+    assert not found.metadata.ctx.issues.errors
+    assert (found.metadata.name, str(found.metadata.date_published)[:10]) == ("toy", "2021-03-01")
+    tables = {path if path.parent.suffix != ".parquet" else path.parent for path in public.rglob("*.parquet")}
+    paths = {path.relative_to(public).as_posix() for path in tables if path.suffix == ".parquet"}
+    named = {re.sub(r"[./_]", "-", path) for path in paths}
+    assert {one.id for one in found.metadata.record_sets} == named
+    rows = list(found.records("geography-parquet"))
+    expected = pd.read_parquet(public / "geography.parquet")
+    assert [row["geography-parquet/geoid"].decode() for row in rows] == expected["geoid"].tolist()
+    counts = pq.read_table(public / "release.parquet").to_pandas()
+    name = "value" if "value" in counts else "count"
+    read = [row[f"release-parquet/{name}"] for row in found.records("release-parquet")]
+    assert sorted(read) == sorted(counts[name])
 
 
 def test_without_a_section_the_catalogue_says_what_is_known(tmp_path: Path, frame: pd.DataFrame) -> None:

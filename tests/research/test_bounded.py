@@ -172,6 +172,18 @@ def test_propositions_of_the_source(s, scale, low, width):
     assert abs(inflated.bias) <= abs(truncated.bias) * (1 + 1e-12)
 
 
+@given(s=st.floats(0, 5), scale=st.floats(0.01, 1e4))
+@settings(max_examples=100, deadline=None)
+def test_one_bound_alone_biases_away_from_it_and_truncation_more(s, scale):
+    """Liu, Remark 3: above 0 for [0, inf), the mirror image for (-inf, 0], by Equations 9 and 10."""
+    a = np.exp(-s / scale)
+    for sign, (low, high) in ((1, (0.0, None)), (-1, (None, 0.0))):
+        truncated, inflated = (law(sign * s, scale, low, high) for law in LAWS)
+        assert sign * truncated.bias == pytest.approx((scale + s) * a / (2 - a), rel=1e-9)
+        assert sign * inflated.bias == pytest.approx(scale * a / 2, rel=1e-9)
+        assert sign * truncated.bias >= sign * inflated.bias > 0
+
+
 def test_wide_noise_tends_to_the_uniform_law_and_to_two_equal_atoms():
     truncated, inflated = (law(0.2, 1e140, 0.0, 1.0) for law in LAWS)
     assert relative(truncated.mean, 0.5) < 1e-14

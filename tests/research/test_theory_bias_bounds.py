@@ -54,6 +54,20 @@ def test_geometric_ball_equals_plain_convolution(n: int, scale: float) -> None:
         assert l1_ball_tail(n, Fraction(4 * r + 1, 4), scale, "geometric") == l1_ball_tail(n, r, scale, "geometric")
 
 
+@pytest.mark.parametrize("scale", [0.5, 3.0, 20.0])
+def test_geometric_ball_is_a_power_times_a_polynomial_of_the_radius(scale: float) -> None:
+    """The family of polynomials after Lemma 2: the tail is a^(r+1) p_n(r)/(1+a)^n, p_1 = 2, of degree n - 1 in r."""
+    a, radii = math.exp(-1 / scale), np.arange(40)
+    polynomial = np.full(radii.shape, 2.0)
+    for n in range(1, 7):
+        tail = a ** (radii + 1) * polynomial / (1 + a) ** n
+        found = [l1_ball_tail(n, int(r), scale, "geometric") for r in radii]
+        assert found == pytest.approx(tail, rel=1e-9)
+        assert np.diff(polynomial, n) == pytest.approx(0.0, abs=1e-6 * polynomial.max())
+        below = np.concatenate([[0.0], np.cumsum(polynomial)[:-1]])
+        polynomial = 2 * (1 + a) ** n + (1 - a) * (polynomial + 2 * below)
+
+
 @pytest.mark.parametrize("law", ["laplace", "geometric"])
 def test_ball_at_the_ends(law: str) -> None:
     assert l1_ball_tail(3, -1, 1.0, law) == 1.0

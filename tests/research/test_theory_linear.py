@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import topdown as td
 from support.places import GOLDEN
@@ -72,6 +74,40 @@ def test_the_bound_holds_where_constraints_cross() -> None:
     assert np.abs(errors.mean(axis=1)).max() < float(bound)
     assert bound.constant == pytest.approx(7.0)  # the second entry may hold all of its row, 12, and is 5
     assert np.abs(errors).max() <= bound.constant
+
+
+@given(seed=st.integers(0, 2**32 - 1), entries=st.integers(2, 9), rows=st.integers(1, 4), part=st.floats(0, 1))
+@settings(max_examples=100, deadline=None)
+def test_lemma_3_within_the_ball_signs_change_nothing(seed: int, entries: int, rows: int, part: float) -> None:
+    """Over random programs A v = A x, 20 tables in each: (P+) is (P) wherever the noise is within the ball."""
+    rng = np.random.default_rng(seed)
+    truth = rng.exponential(10.0, entries) + rng.choice([0.0, 5.0])
+    a = rng.integers(-1, 3, (rows, entries)).astype(float)
+    noise = rng.laplace(size=(entries, 20)) * rng.choice([0.02, 1.0], (entries, 20))
+    # Half of the tables at the given part of the ball's radius, the others wherever they fall.
+    noise[:, :10] *= part * truth.min() / np.abs(noise[:, :10]).sum(axis=0)
+    noisy = truth[:, None] + noise
+    safe = td.theory.in_safe_ball(truth, noisy)
+    assert safe[:10].all() or part > 0.999999
+    found = [td.project_linear(noisy, a, a @ truth, nonnegative=signs).values for signs in (False, True)]
+    assert np.abs(found[0] - found[1])[:, safe].max(initial=0.0) < 1e-9 * (1 + truth.max())
+    assert found[0][:, safe].min(initial=0.0) > -1e-9
+
+
+def test_lemma_3_beyond_the_ball_signs_matter_and_the_mean_within_is_the_truth() -> None:
+    truth, a = np.array([1.0, 4.0, 7.0]), np.ones((1, 3))
+    noisy = truth[:, None] + td.noise.Laplace(1.0).sample((3, 10_000), td.SeededSource(2))
+    safe = td.theory.in_safe_ball(truth, noisy)
+    assert safe.mean() == pytest.approx(td.theory.l1_ball_probability(3, 1.0, 1.0), abs=0.012)
+    errors = td.project_linear(noisy, a, [12.0], nonnegative=True).values - truth[:, None]
+    error = errors[:, safe].std(axis=1) / np.sqrt(safe.sum())
+    assert (np.abs(errors[:, safe].mean(axis=1)) < 5 * error).all()
+    assert errors[0, ~safe].mean() > 0.05
+    assert td.theory.in_safe_ball(truth, [1.5, 4.5, 7.0])
+    assert not td.theory.in_safe_ball(truth, [1.5, 4.5, 7.01])
+    for wrong in ([-1.0, 4.0, 7.0], [np.inf, 1.0, 1.0], [1.0, 2.0]):
+        with pytest.raises(ConfigError, match="finite true values"):
+            td.theory.in_safe_ball(wrong, [1.0, 4.0, 7.0])
 
 
 def test_a_set_without_an_upper_bound_makes_it_void() -> None:

@@ -47,6 +47,7 @@ PUBLIC = {
     "csv-metadata.json",
     "datapackage.json",
     "dcat.jsonld",
+    "croissant.json",
     "estimates.parquet",
     "geography.parquet",
     "manifest.json",

@@ -44,6 +44,7 @@ ROOMS = {
     "uncertainty": 7,
     "release": 7,
     "planning": 7,
+    "analysis": 8,
     "parts": 8,
     "simulation": 8,
     "microdata": 8,
@@ -290,7 +291,7 @@ def test_no_true_count_is_in_what_is_published_or_printed(
     assert "wrote" in output.out
     assert not shows((output.out + output.err + caplog.text).encode())
     public = planted.parent / "output" / "public"
-    assert len(list(public.iterdir())) == 10
+    assert len(list(public.iterdir())) == 11
     for path in public.iterdir():
         assert not shows(path.read_bytes()), path.name
         if path.suffix == ".parquet":

@@ -67,3 +67,7 @@ def test_results_come_out_as_arrow_with_the_columns_of_the_frame(counts: td.Coun
         assert table.column_names == list(thing.to_frame())
         assert table.to_pandas().equals(thing.to_frame())
         assert pl.from_arrow(table).height == table.num_rows
+        assert pl.DataFrame(thing).to_arrow().equals(pl.from_arrow(table).to_arrow())
+        assert pa.table(thing).equals(table)
+        count = duckdb.connect().from_arrow(thing).aggregate("count(*)").fetchall()
+        assert count == [(table.num_rows,)]

@@ -124,13 +124,13 @@ def test_a_release_holds_no_formula_and_says_how_it_is_written(tmp_path: Path) -
     public = pipeline.run(load_config(tmp_path / "run.toml")).public
     with (public / "release.csv").open(newline="") as file:
         rows = list(csv.reader(file))
-    assert rows[0] == ["geoid", "level", "parent", "name", "cell", "value", "lower", "upper", "moe"]
+    assert rows[0][:9] == ["geoid", "level", "parent", "name", "cell", "value", "lower", "upper", "moe"]
     texts = {text for row in rows[1:] for text in row[:5]}
     assert not [text for text in texts if text[:1] in set("=+-@\t\r\n")]
     assert {"'=US", "'-1", "'+2", "'=a", "\\tb", "c", "'@nation", "'=n", "n", "'@b", "'Aiea"} <= texts
     assert all(row[5].isdigit() for row in rows[1:])
     true = pq.read_table(public / "release.parquet")
-    strings = {name: pa.string() for name in ("geoid", "level", "parent", "name", "cell")}
+    strings = {name: pa.string() for name in ("geoid", "level", "parent", "name", "cell", "reliability")}
     options = pacsv.ConvertOptions(column_types=strings, strings_can_be_null=True)
     parsing = pacsv.ParseOptions(newlines_in_values=True)
     back = pacsv.read_csv(public / "release.csv", parse_options=parsing, convert_options=options)
@@ -140,7 +140,7 @@ def test_a_release_holds_no_formula_and_says_how_it_is_written(tmp_path: Path) -
     assert set(names) <= set(true["name"].to_pylist())
     with (public / "release_wide.csv").open(newline="") as file:
         header = next(csv.reader(file))
-    assert header == ["geoid", "level", "parent", "name", "'=n", "n", "total"]
+    assert header[:9] == ["geoid", "level", "parent", "name", "'=n", "n", "total", "'=n_lower", "'=n_upper"]
     assert pq.read_schema(public / "release_wide.parquet").names == from_csv_text(pa.array(header)).to_pylist()
     package = json.loads((public / "datapackage.json").read_text())["resources"]
     fields = {one["name"]: [field["name"] for field in one["schema"]["fields"]] for one in package}

@@ -19,7 +19,8 @@ def export(
         typer.Option(
             "--format",
             help="nmf: measurements as the Census Bureau's noisy measurement files; pl94: a redistricting file; "
-            "ppmf: privacy-protected microdata; geoparquet: counts with outlines.",
+            "ppmf: privacy-protected microdata; with margins of error: acs (as the American Community Survey), sdmx, "
+            "xlsx, geoparquet, gpkg (a GeoPackage; with outlines); zip: the directory in one file.",
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The new folder to write to.")],
@@ -32,9 +33,11 @@ def export(
     ] = None,
     geometry: Annotated[
         Path | None,
-        typer.Option(help="geoparquet: outlines (.geojson, .gpkg, .shp, .parquet) with a column of GEOIDs."),
+        typer.Option(help="geoparquet, gpkg: outlines (.geojson, .gpkg, .shp, .parquet) with a column of GEOIDs."),
     ] = None,
-    query: Annotated[str | None, typer.Option(help="geoparquet: the query whose answers are written.")] = None,
+    query: Annotated[
+        str | None, typer.Option(help="Forms with margins of error: the query whose answers are written.")
+    ] = None,
     state: Annotated[str | None, typer.Option(help="pl94: the state, where the release has several.")] = None,
     quiet: Quiet = False,
 ) -> object:

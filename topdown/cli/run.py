@@ -48,7 +48,7 @@ def run(
 
     set_logging(verbose)
     config = load_config(file)
-    more = pipeline.RECORDS_STAGES * config.output.microdata + pipeline.EXPORTS_STAGES * bool(config.output.exports)
+    more = pipeline.RECORDS_STAGES * config.output.microdata + pipeline.EXPORTS_STAGES * bool(config.output.forms)
     with Shown(Terminal(quiet=quiet), pipeline.STAGES + more) as stages, executor_of(engine, scheduler) as executor:
         pipeline.run(
             config,

@@ -12,7 +12,9 @@ from topdown.machine.terminal import Terminal
 
 
 def verify(
-    public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
+    public: Annotated[
+        Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release, or a ZIP file of it.")
+    ],
     quiet: Quiet = False,
 ) -> None:
     """Check a release that you received: that it is complete, unchanged and consistent.

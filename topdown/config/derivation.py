@@ -17,7 +17,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from topdown.config.section import Section
 from topdown.errors import ConfigError, require_known
 from topdown.projection.method import nonnegative_methods
-from topdown.workload.answer_tables import CELLS
+from topdown.workload import Schema
+from topdown.workload.answer_tables import CELLS, answer_tables, wide_table
 
 
 def _non_negative(method: str) -> str:
@@ -73,7 +74,8 @@ class Output(Section):
     csv: bool = True
     """Write CSV files beside the Parquet files."""
     wide: bool = False
-    """Add the release with a row per unit and a column per cell."""
+    """Add the release with a row per unit and a column per cell, the total and the columns of output.tables, and of
+    each lower, upper and moe, where it has a margin of error."""
     estimates: bool | None = None
     """Publish the estimates of every cell of every unit; by default where the cells alone are measured."""
     estimates_csv: bool = False
@@ -88,9 +90,17 @@ class Output(Section):
     output.tables and "cells" (of release.* and estimates.*). What is left out of the two is all. At other levels the
     columns are empty, other tables have none, and neither takes time. `td.margins` and `topdown query` tell all of them
     from the measurements, whatever is written."""
+    style: Literal["plain", "acs"] = "plain"
+    """"acs": write the release, as the form "acs" of output.exports, in the columns of the American Community Survey
+    too, with margins of error at 90 %."""
     exports: list[str] = Field(default_factory=list)
     """Other forms in which the release is written, as `topdown export` does, into the folder exports/ beside public/.
     Section [exports] says what they need."""
+
+    @property
+    def forms(self) -> list[str]:
+        """The other forms that are written: those in ``exports``, and that of the ``style``."""
+        return [*self.exports, *({self.style} - {"plain", *self.exports})]
 
     def with_margins(self, key: Literal["levels", "tables"], known: Iterable[str]) -> tuple[str, ...]:
         """Those of the ``known`` levels or tables that have margins of error."""
@@ -107,6 +117,11 @@ class Output(Section):
                     require_known(name, known[key], key[:-1])
                 except ConfigError as error:
                     raise ConfigError(f"output.margins.{key}: {error}") from None
+
+    def require_wide(self, cells: Sequence[str], schema: Schema) -> None:
+        """Refuse columns of the wide table that would be called alike. Raises `ConfigError`."""
+        if self.wide:
+            wide_table(cells, schema, answer_tables(self.tables, schema), margins=self.margins is not False)
 
 
 class OutputWithRecords(Output):
@@ -133,6 +148,13 @@ def _moment(text: str) -> str:
     return text
 
 
+def _day(text: str) -> str:
+    """A day as ISO 8601 writes it, or nothing."""
+    if text and (len(text) != len("2020-04-01") or "/" in text):
+        raise ValueError('give a day: "2020-04-01"')
+    return _moment(text)
+
+
 def _address(text: str) -> str:
     """An address on the web, or nothing."""
     if text and re.fullmatch(r"https?://\S+", text) is None:
@@ -141,7 +163,8 @@ def _address(text: str) -> str:
 
 
 class CatalogueOptions(Section):
-    """What catalogues are told of the release, in dcat.jsonld and csv-metadata.json."""
+    """What a reader and catalogues are told of the release, in README.md, dcat.jsonld, croissant.json and
+    csv-metadata.json. What is left out is said to be."""
 
     publisher: str = ""
     """Who publishes it."""
@@ -153,6 +176,10 @@ class CatalogueOptions(Section):
     """What it is; by default what the codebook says."""
     url: Annotated[str, AfterValidator(_address)] = ""
     """Where it is found on the web."""
+    contact: str = ""
+    """Whom to ask about it: an address, a name."""
+    date: Annotated[str, AfterValidator(_day)] = ""
+    """The day on which it is published: "2027-01-31"."""
 
 
 class ExportsOptions(Section):
@@ -163,9 +190,9 @@ class ExportsOptions(Section):
     header: str | None = None
     """pl94: a file whose geographic header is taken."""
     geometry: str | None = None
-    """geoparquet: the file of the units' outlines."""
+    """geoparquet, gpkg: the file of the units' outlines."""
     query: str | None = None
-    """geoparquet: the query whose answers are written."""
+    """acs, geoparquet, gpkg, sdmx, xlsx: the query whose answers are written, by default all that the release has."""
     state: str | None = None
     """pl94: the state of a nation's release that is written."""
 
@@ -189,6 +216,7 @@ class DerivationConfig(Section):
                 "output.estimates_csv",
                 "output.tables",
                 "output.exports",
+                "output.style",
                 "exports",
             ),
             "how likely the margins of error beside the numbers hold, and which are written": (

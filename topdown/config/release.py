@@ -15,7 +15,6 @@ from topdown.config.table import ROWS, BoundsOptions, GeographyOptions, Input, R
 from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
-from topdown.release.layouts import wide_columns
 from topdown.release.manifest import require_nameable
 from topdown.tables.pl94 import WIDTHS
 from topdown.wording import shown
@@ -130,8 +129,6 @@ class RunConfig(DerivationConfig):
     @model_validator(mode="after")
     def _meant(self) -> RunConfig:
         require_nameable(self.input.cells)
-        if self.output.wide:
-            wide_columns(self.input.cells)
         found = contradictions(self.input, self.geography, has_attributes=self.attributes is not None)
         if self.has_schema:
             try:
@@ -143,6 +140,8 @@ class RunConfig(DerivationConfig):
                 answer_tables(self.output.tables, self.schema_of_cells)
             except ConfigError as error:
                 found.append(f"output.tables: {error}")
+            else:
+                self.output.require_wide(self.input.cells, self.schema_of_cells)
             try:
                 cells = not self.asks_queries or self.output.estimates is True
                 self.output.require_margins(self.geography.level_names, cells=cells)

@@ -23,7 +23,7 @@ from topdown.machine.memory import gibibytes, most_at_once
 from topdown.measurements.filed_values import FiledValues
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
-from topdown.tables.tidy import tidy_batches, to_arrow, to_frame, with_plain_strings
+from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame, with_plain_strings
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED, Query, Schema
 
@@ -49,7 +49,7 @@ class Answers(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Measurements:
+class Measurements(ArrowTable):
     """Noisy values with their variances, keyed by (level, query).
 
     ``values`` (nodes x cells): the answers to the detailed query, all levels one after another; whole numbers where the

@@ -123,7 +123,7 @@ def write_made(
         give_back()
 
     def second_solutions() -> dict[str, CrossCheck]:
-        with stages.stage("solving again by cvxpy"):
+        with stages.stage("waiting for the second solution by cvxpy"):
             return made.again.result()
 
     about = Description(
@@ -140,7 +140,7 @@ def write_made(
         found.said,
     )
     with stages.stage("writing"):
-        all_made = Made(made.release, made.estimates, found.margins, found.of_tables)
+        all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide)
         publish(folder, {**tables_of(folder, all_made, about, drawn.limits), **written}, about)
 
 

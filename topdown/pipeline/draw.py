@@ -214,7 +214,8 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
                 "output.measurements = false is for a release in parts, and this one is made at once: leave it out, or "
                 "make it in parts (--part-size)"
             )
-        require_exportable(config, geography, counts.schema)
+        none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
+        require_exportable(config, geography, counts.schema, none)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
             require_kept(counts, limits)

@@ -7,23 +7,34 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
+from topdown.analysis.acs_style import CONFIDENCE as ACS_CONFIDENCE
+from topdown.analysis.acs_style import NOTE as ACS_NOTE
+from topdown.analysis.acs_style import require_acs, write_acs
+from topdown.analysis.geoparquet import require_outlines, write_geopackage, write_geoparquet
+from topdown.analysis.sdmx import require_sdmx, write_sdmx
+from topdown.analysis.stated_numbers import require_stateable, stated_numbers
+from topdown.analysis.workbook import FILE as WORKBOOK
+from topdown.analysis.workbook import require_workbook, write_workbook
 from topdown.errors import ConfigError, DataError, require_known
 from topdown.geography.geography import Geography
-from topdown.machine.files import make_folder, whole_folder
-from topdown.release.geoparquet import require_outlines, write_geoparquet
+from topdown.machine.files import file_digest, make_folder, whole_folder
+from topdown.release.archive import ARCHIVE, write_archive
+from topdown.release.manifest import MANIFEST
 from topdown.release.microdata_file import require_ppmf, write_ppmf
 from topdown.release.noisy_write import write_noisy_measurements
-from topdown.release.published import read_release
+from topdown.release.published import PublishedRelease, read_release
 from topdown.release.read import read_measurements
 from topdown.release.redistricting_file import STATES, require_pl94, write_pl94
 from topdown.release.spine import spine_of
 from topdown.release.tabulated import tabulated_geography, tabulated_release
+from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
 from topdown.tables.noisy_measurements import has_spine_codes, product_of
 from topdown.tables.readers import require_encodable
 from topdown.tables.tidy import named_failures
 from topdown.wording import listed, shown_path
 from topdown.workload import Schema
+from topdown.workload.answer_tables import answer_columns
 from topdown.workload.redistricting import UNITS, spine_level
 
 _SAME_RECORDS = (
@@ -55,7 +66,7 @@ class ExportFormat:
     and what ``write`` makes of a public directory in an output folder, which must not exist; it returns the files.
     ``require`` refuses what ``write`` would of a release on a geography, of a schema, before there are counts.
     ``notes``: what has to be known of what is written, in sentences. ``of_measurements``: whether it is of these, which
-    a release in parts does not keep.
+    a release in parts does not keep; ``of_margins``: whether it is of margins of error, which not every release has.
     """
 
     name: str
@@ -65,6 +76,7 @@ class ExportFormat:
     options: tuple[str, ...] = ()
     notes: Callable[[ExportOptions], Sequence[str]] = lambda options: ()
     of_measurements: bool = False
+    of_margins: bool = False
 
 
 class Exported(NamedTuple):
@@ -123,23 +135,91 @@ def _require_microdata(geography: Geography, schema: Schema, options: ExportOpti
         raise DataError(_SAME_RECORDS)
 
 
-def _geoparquet(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
-    geometry = _geometry(options)
-    found = read_release(public)
+def _in_folder(
+    write: Callable[[PublishedRelease, Path, ExportOptions], Sequence[Path]],
+) -> Callable[[Path, Path, ExportOptions], Sequence[Path]]:
+    """What writes a release into a folder, which appears whole, by what writes it into one that is there."""
+
+    def into(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
+        found = read_release(public)
+        with named_failures(output):
+            make_folder(output.parent)
+            with whole_folder(output) as staging:
+                names = [path.name for path in write(found, staging, options)]
+        return [output / name for name in names]
+
+    return into
+
+
+def _geoparquet(found: PublishedRelease, folder: Path, options: ExportOptions) -> Sequence[Path]:
+    return [write_geoparquet(found, folder / "release.parquet", _geometry(options), query=options.query)]
+
+
+def _geopackage(found: PublishedRelease, folder: Path, options: ExportOptions) -> Sequence[Path]:
+    return [write_geopackage(found, folder / "release.gpkg", _geometry(options), query=options.query)]
+
+
+def _acs(found: PublishedRelease, folder: Path, options: ExportOptions) -> Sequence[Path]:
+    return write_acs(stated_numbers(found, options.query, ACS_CONFIDENCE), folder)
+
+
+def _sdmx(found: PublishedRelease, folder: Path, options: ExportOptions) -> Sequence[Path]:
+    told = found.manifest["configuration"].get("catalogue", {})
+    title = found.manifest["title"] or "A release of counts"
+    return write_sdmx(stated_numbers(found, options.query), folder, title, told)
+
+
+def _workbook(found: PublishedRelease, folder: Path, options: ExportOptions) -> Sequence[Path]:
+    numbers, manifest = stated_numbers(found, options.query), found.manifest
+    margins = f"at {100 * numbers.confidence:.6g} %" if numbers.bounded is not None else f"none: {numbers.reason}"
+    told = {name: text for name, text in manifest["configuration"].get("catalogue", {}).items() if text}
+    about = {
+        "title": manifest["title"] or "A release of counts",
+        **told,
+        "margins of error": margins,
+        "reliability": "by the coefficient of variation: high up to 12 %, medium up to 40 %, low above",
+        "what is protected": manifest["privacy"]["statement"],
+        "SHA-256 of the manifest": file_digest(found.public / MANIFEST),
+    }
+    notices = [("notice", notice) for notice in manifest["notices"]]
+    return [write_workbook(numbers, folder / WORKBOOK, [*notices, *about.items()])]
+
+
+def _archive(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
+    verify_files(public)
     with named_failures(output):
         make_folder(output.parent)
         with whole_folder(output) as staging:
-            write_geoparquet(found, staging / "release.parquet", geometry, query=options.query)
-    return [output / "release.parquet"]
+            write_archive(public, staging / ARCHIVE)
+    return [output / ARCHIVE]
+
+
+def _require_query(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+    require_stateable(schema, options.query)
+
+
+def _require_acs(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+    _require_query(geography, schema, options)
+    require_acs([column.name for column in answer_columns(options.query, schema)] if options.query else schema.cells())
+
+
+def _require_sdmx(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+    _require_query(geography, schema, options)
+    require_sdmx(_by_geoid(geography))
+
+
+def _require_workbook(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+    _require_query(geography, schema, options)
+    require_workbook(geography)
 
 
 def _geometry(options: ExportOptions) -> Path:
     if options.geometry is None:
-        raise ConfigError("format geoparquet needs outlines; name a file of them: --geometry, or exports.geometry")
+        raise ConfigError("a map needs outlines; name a file of them: --geometry, or exports.geometry")
     return options.geometry
 
 
-def _require_geoparquet(geography: Geography, schema: Schema, options: ExportOptions) -> None:
+def _require_map(geography: Geography, schema: Schema, options: ExportOptions) -> None:
     require_outlines(_by_geoid(geography), schema, _geometry(options), options.query)
 
 
@@ -192,11 +272,43 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
         ),
         ExportFormat(
             "geoparquet",
-            "counts with the outlines of their units",
-            _geoparquet,
-            _require_geoparquet,
+            "counts and margins of error with the outlines of their units, as GeoParquet",
+            _in_folder(_geoparquet),
+            _require_map,
             ("geometry", "query"),
         ),
+        ExportFormat(
+            "gpkg",
+            "the same as a GeoPackage, which older software reads",
+            _in_folder(_geopackage),
+            _require_map,
+            ("geometry", "query"),
+        ),
+        ExportFormat(
+            "acs",
+            "estimates and margins of error at 90 % in the columns of the American Community Survey",
+            _in_folder(_acs),
+            _require_acs,
+            ("query",),
+            lambda options: (ACS_NOTE,),
+            of_measurements=True,
+            of_margins=True,
+        ),
+        ExportFormat(
+            "sdmx",
+            "counts and margins of error as SDMX-CSV, with their structure as SDMX-ML",
+            _in_folder(_sdmx),
+            _require_sdmx,
+            ("query",),
+        ),
+        ExportFormat(
+            "xlsx",
+            "counts and margins of error as a workbook",
+            _in_folder(_workbook),
+            _require_workbook,
+            ("query",),
+        ),
+        ExportFormat("zip", "the public directory as one ZIP file", _archive, lambda *_: None),
     )
 }
 """Every form by its name: the only place where a name becomes one."""

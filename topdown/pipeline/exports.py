@@ -49,13 +49,18 @@ def require_exports(config: DerivationConfig, directory: Path | None = None) -> 
         raise ConfigError(f"{shown_path(directory / FOLDER)} is there already, of another release; move it away")
 
 
-def require_exportable(config: DerivationConfig, geography: Geography, schema: Schema) -> None:
+def require_exportable(
+    config: DerivationConfig, geography: Geography, schema: Schema, no_margins: str | None = None
+) -> None:
     """Refuse, before there are measurements, what a form of ``config`` has no place for: units, levels, attributes.
 
-    Raises `ConfigError` and `DataError` naming the form.
+    ``no_margins``: why the release will have no margins of error; None where it will have some. Raises `ConfigError`
+    and `DataError` naming the form.
     """
     for form in _chosen(config):
         try:
+            if form.of_margins and no_margins is not None:
+                raise ConfigError(f"it states margins of error, and there are none: {no_margins}")
             form.require(geography, schema, _of_form(form, _options(config)))
         except TopdownError as error:
             raise type(error)(f"output.exports, {form.name}: {error}") from None
@@ -97,7 +102,7 @@ def write_exports(config: DerivationConfig, directory: Path, stages: Stages) -> 
 
 
 def _chosen(config: DerivationConfig) -> list[ExportFormat]:
-    names = config.output.exports
+    names = config.output.forms
     for k, name in enumerate(names):
         require_known(name, EXPORT_FORMATS, "form in output.exports:")
         if name in names[:k]:

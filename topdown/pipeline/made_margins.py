@@ -18,7 +18,7 @@ from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Measurements, NotKept
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
-from topdown.release.answer_files import estimated
+from topdown.release.answer_files import Bounded, estimated
 from topdown.release.whole_counts import Release
 from topdown.uncertainty.interval import interval
 from topdown.uncertainty.intervals import Intervals
@@ -26,7 +26,7 @@ from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margin_words import OF_CELLS, OF_QUERIES, describe_margins
 from topdown.uncertainty.margins import Margins, Reach, margins_of
-from topdown.workload.answer_tables import CELLS, AnswerTable
+from topdown.workload.answer_tables import CELLS, AnswerTable, total_table, wide_table
 
 _ELSEWHERE = (
     "several queries were measured, and neither the estimates of all cells (output.estimates) nor tables "
@@ -38,12 +38,15 @@ _NOT_WRITTEN = "output.margins = false; td.margins and topdown query compute mar
 
 class MadeMargins(NamedTuple):
     """``margins`` of every cell, if there are any; ``of_tables``: those of the tables that have any, by name;
-    ``reach``: of the answers in tables, None where nothing is estimated; ``said``: the manifest's entry on margins."""
+    ``reach``: of the answers in tables, None where nothing is estimated; ``said``: the manifest's entry on margins;
+    ``total``: of the total, beside the cells, ``wide``: of the columns of the wide table, where there are any."""
 
     margins: Margins | None
     of_tables: dict[str, Intervals]
     reach: Reach | None
     said: dict[str, Any]
+    total: Bounded | None = None
+    wide: Bounded | None = None
 
 
 def made_margins(
@@ -89,10 +92,36 @@ def made_margins(
             executor=executor,
             levels=None if output.margins is True else _levels(measurements, output),
         )
+    total, wide = _beside_cells(measurements, linear, output, tables, known)
     reason = _ELSEWHERE if margins is None and not of_tables else None
     where = _where(measurements, output, [*of_tables, *([] if margins is None else [CELLS])])
     said = describe_margins(confidence, reason, OF_QUERIES if several else OF_CELLS, where)
-    return MadeMargins(margins, of_tables, reach, said)
+    return MadeMargins(margins, of_tables, reach, said, total, wide)
+
+
+def _beside_cells(
+    measurements: Measurements, linear: object, output: Output, tables: Sequence[AnswerTable], laws: AnswerLaws
+) -> tuple[Bounded | None, Bounded | None]:
+    """What bounds the total in release.* and the columns of release_wide.*, where margins are asked for there."""
+    if not output.with_margins("tables", [CELLS]) or not isinstance(linear, Estimate | LinearAnswers):
+        return None, None
+    levels, tree, schema = _levels(measurements, output), measurements.geography.tree, measurements.schema
+
+    def bounded(table: AnswerTable) -> Bounded:
+        columns = laws.of_columns([(column.query, column.answer) for column in table.columns])
+        alpha = 1.0 - output.confidence
+        return Bounded(
+            table, linear, Intervals.of(partial(estimated, table, linear), columns, tree, alpha, levels), levels
+        )
+
+    total = bounded(total_table(schema)) if len(measurements.cells) > 1 and not measurements.others else None
+    if not output.wide:
+        return total, None
+    if isinstance(linear, Estimate):
+        return total, bounded(wide_table(measurements.cells, schema, tables))
+    # Of several queries those columns that were solved for, in other tables, and the total.
+    asked = [column for table in (total_table(schema), *tables) for column in table.columns]
+    return total, bounded(AnswerTable(CELLS, CELLS, tuple(dict.fromkeys(asked))))
 
 
 def _levels(measurements: Measurements, output: Output) -> list[int]:

@@ -104,7 +104,7 @@ def require_measurements(config: RunConfig) -> None:
     wanted = {
         "output.estimates asks for estimates, which are made of them": bool(output.estimates) or output.estimates_csv,
         "output.exports asks for them": any(
-            EXPORT_FORMATS[name].of_measurements for name in output.exports if name in EXPORT_FORMATS
+            EXPORT_FORMATS[name].of_measurements for name in output.forms if name in EXPORT_FORMATS
         ),
         "output.margins chooses margins of error, which are made of them": isinstance(output.margins, dict),
     }

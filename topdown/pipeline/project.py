@@ -19,6 +19,7 @@ from topdown.release.noisy_read import read_noisy_measurements
 from topdown.release.read import Published, read_measurements
 from topdown.release.verified import verify_files
 from topdown.tables.readers import require_encodable
+from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.wording import FAILED, reason, shown_path
 
 FILES_LIMITS = (
@@ -47,9 +48,11 @@ def project_measurements(
     require_exports(config, directory)
     with stages.stage("reading the measurements"):
         source = _read(config)
-    require_exportable(config, source.measurements.geography, source.measurements.schema)
+    measurements = source.measurements
+    require_exportable(config, measurements.geography, measurements.schema, no_margins(measurements))
     stages.say(f"read      {source.measurements.geography.n_nodes:,} nodes x {len(source.measurements.cells)} cells")
     levels = source.measurements.geography.levels
+    config.output.require_wide(source.measurements.cells, source.measurements.schema)
     config.output.require_margins(levels, cells=not source.measurements.others or config.output.estimates is True)
     stages.say(STATEMENT if source.plan is None else source.plan.describe(levels))
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,14 +33,26 @@ from topdown.workload import Query
 WHOLE = 10_000
 """Trees of up to this many nodes are solved a second time as a whole."""
 
+_MOST_NODES, _PART_OF_RUN = 60_000, 120
+"""So many nodes, counted with every cell that is solved again, take about half a second; of a large release so many of
+all its counts take a tenth of the time that the release does. The cells are as many as stay within either."""
+_A_PROGRAM = 1_000
+"""A program takes as long as so many nodes more."""
+
+_BOUNDED: dict[str, dict[str, Any]] = {"OSQP": {"max_iter": 2_000}, "SCS": {"max_iters": 20_000}}
+"""Steps after which a solver is asked for no more. OSQP takes some hundred; now and then it does not end, and what it
+then has is compared as it is, or another solver is asked."""
+
 _FAMILIES = 20
 _LARGEST_PART = WHOLE // 4
 _PARTS_AGAIN = 4
 """In so many parts of a release families are solved again: what that takes does not depend on how many there are."""
 
-_MOST_VARIABLES = 3_000
-_LARGEST_FAMILY = 1_500
-"""Children times cells of all families that are solved again, and of one."""
+_VARIABLES, _MOST_VARIABLES, _PART_OF_FAMILIES = 1_500, 3_000, 3_000
+"""Children times cells of the families that are solved again: the first take a second. Of a large release they are one
+in so many (the third) of all, up to the second."""
+_LARGEST_FAMILY = 1_000
+"""Children times cells of one of them; or half of all of them, where that is more."""
 
 ROBUST = ("CLARABEL", "SCS")
 """Who is asked, one after the other, where a solver gives up or disagrees: slower, each exact where others are not."""
@@ -105,13 +117,22 @@ it most. Raises `ProjectionError` where the solver fails."""
 
 
 def _solved_again(problems: Sequence[_Problem], solver: str, scope: str, nodes: int) -> CrossCheck:
-    """All ``problems`` by ``solver``; where it gives up or disagrees others are asked, Clarabel and SCS, and the result
-    names the one that came nearest. Raises `ProjectionError` when all fail."""
+    """All ``problems`` by ``solver``, or by another that `_by_any` asks: the one that comes nearest to what is
+    accepted, or exceeds it most. Raises `ProjectionError` where all solvers fail at one."""
+    found = [_by_any(problem, solver.upper()) for problem in problems] or [(Difference(0, 0), solver.upper())]
+    worst, _ = max(found, key=lambda one: one[0].ratio)
+    solvers = ", ".join(dict.fromkeys(name for _, name in found))
+    return CrossCheck(solvers, scope, nodes, worst.counts, worst.accepted)
+
+
+def _by_any(problem: _Problem, solver: str) -> tuple[Difference, str]:
+    """The difference by ``solver``, with its name; where it gives up or disagrees others are asked, Clarabel and SCS,
+    and it is the smallest. Raises `ProjectionError` where all fail."""
     best: tuple[Difference, str] | None = None
     failed: ProjectionError | None = None
-    for name in dict.fromkeys([solver.upper(), *ROBUST]):
+    for name in dict.fromkeys([solver, *ROBUST]):
         try:
-            found = max((problem(name) for problem in problems), key=lambda one: one.ratio, default=Difference(0, 0))
+            found = problem(name)
         except ProjectionError as error:
             failed = failed or error
             continue
@@ -122,7 +143,11 @@ def _solved_again(problems: Sequence[_Problem], solver: str, scope: str, nodes: 
     if best is None:
         assert failed is not None  # nosec B101 # narrows a type: every solver that finds no difference fails
         raise failed
-    return CrossCheck(best[1], scope, nodes, best[0].counts, best[0].accepted)
+    return best
+
+
+def _bounded(solver: str) -> CvxpySolver:
+    return CvxpySolver(solver, _BOUNDED.get(solver, {}))
 
 
 def cross_check(
@@ -136,24 +161,42 @@ def cross_check(
     """Solve ``estimate``'s program again by cvxpy with ``solver`` and compare: of the cells alone, or non-negative
     histograms of several queries or within ``limits``, family by family (`cross_check_families`).
 
-    A tree of up to 10,000 nodes is solved whole; of a larger one a random sample of subtrees, each with its root held
-    at the estimate's value (which leaves the optimum below it unchanged in every method): one of every level where
-    subtrees are small enough, and up to 20 families of leaves (2,500 members of a larger one, whose sum is held).
-    ``rng`` chooses the sample. Differences are judged node by node, beside its own noise and what float64 resolves
-    there. Raises `ConfigError` for a method that cannot state its program, `ProjectionError` when all solvers fail.
+    A tree of up to 10,000 nodes is solved whole; of a larger one a random sample of subtrees, each with its root
+    held at the estimate's value (which leaves the optimum below it unchanged in every method): one of every level
+    where subtrees are small enough, and up to 20 families of leaves (2,500 members of a larger one, whose sum is
+    held). Of many cells some are solved, as many as take half a second or, of a large release, a tenth of its time,
+    by numbers of nodes and cells alone. ``rng`` chooses the sample. Differences are judged node by node, beside its
+    own noise and what float64 resolves there. Raises `ConfigError` for a method that cannot state its program,
+    `ProjectionError` when all solvers fail.
     """
     seed, method = np.random.default_rng() if rng is None else rng, method_named(estimate.method)
     if measurements.others or limits is not None:
         descent = descent_of(measurements, method, estimate.weights, limits, estimate.upward, estimate.order)
         above = [Sparse(np.flatnonzero(row), row[row > 0]) for row in estimate.values[: descent.tree.n_families]]
         return cross_check_families(descent, method, above, solver=solver, rng=seed)
+    trees = list(_parts(measurements, estimate, seed))
     # An impossible cell is 0, and has no program.
-    cells = measurements.schema.possible_cells()
-    parts = [_problem_of(part, estimate, nodes, cells) for part, nodes in _parts(measurements, estimate, seed)]
+    possible = measurements.schema.possible_cells()
+    cells = _some_cells(possible, [part.geography.tree for part, _ in trees], measurements.geography.n_nodes, seed)
+    parts = [_problem_of(part, estimate, nodes, cells) for part, nodes in trees]
     whole = measurements.geography.n_nodes <= WHOLE
     scope = "the whole tree" if whole else f"a random sample of {len(parts)} subtrees"
-    problems = [partial(_cells_apart, problem, values, method) for problem, values in parts]
+    if len(cells) < len(possible):
+        scope += f" for {len(cells):,} of {len(possible):,} cells"
+    problems = [
+        partial(_cells_apart, problem.of_cells(slice(k, k + 1)), values[k : k + 1], method)
+        for problem, values in parts
+        for k in range(len(values))
+    ]
     return _solved_again(problems, solver, scope, sum(problem.tree.n_nodes for problem, _ in parts))
+
+
+def _some_cells(possible: IntArray, trees: Sequence[Tree], n_nodes: int, rng: np.random.Generator) -> IntArray:
+    """Which of the ``possible`` cells of a release of ``n_nodes`` are solved again on ``trees``: all, or a random
+    sample, one at least. How many depends on sizes alone, so that every computer chooses the same."""
+    a_cell = sum(tree.n_nodes + _A_PROGRAM * tree.n_levels for tree in trees)
+    count = max(1, max(_MOST_NODES, n_nodes * len(possible) // _PART_OF_RUN) // a_cell)
+    return possible if len(possible) <= count else np.sort(rng.choice(possible, count, replace=False))
 
 
 def cross_check_families(
@@ -167,11 +210,13 @@ def cross_check_families(
     """Solve families of ``method`` again by cvxpy with ``solver``, each beneath its parent's of ``histograms``, and
     compare; of a family in which some queries are settled first every pass, beneath what those before it fixed.
 
-    In random order as many as have 3,000 variables together, none of more than 1,500 (children times cells); the root
-    alone counts as a family. Raises as `cross_check` does.
+    In random order as many as have 1,500 variables together (children times cells), none of more than 1,000; of a large
+    release a part of its own, up to 3,000 and 1,500. The root alone counts as a family. Raises as `cross_check` does.
     """
-    programs, total = _programs(descent, histograms, np.random.default_rng() if rng is None else rng)
-    scope = f"{len(programs):,} of {total:,} families" if len(programs) < total else "every family"
+    programs, total, largest = _programs(descent, histograms, np.random.default_rng() if rng is None else rng)
+    scope = "every family"
+    if len(programs) < total:
+        scope = f"{len(programs):,} of {total:,} families, none of more than {largest:,} children times cells"
     problems = [partial(_family_apart, program, first, descent.whole_total, method) for program, first in programs]
     return _solved_again(problems, solver, scope, sum(len(program.known.g) for program, _ in programs))
 
@@ -276,7 +321,7 @@ def _cells_apart(problem: Problem, values: FloatArray, method: Method, solver: s
     from topdown.projection import cvxpy_programs
 
     program = method.stated(method.for_cells().program, problem)
-    again = cvxpy_programs.solve_cells(program, CvxpySolver(solver, {}))
+    again = cvxpy_programs.solve_cells(program, _bounded(solver))
     rounding, deviation = resolution(
         values, problem.values, problem.variance, problem.tree, by_family=not method.upward
     )
@@ -366,25 +411,30 @@ _Program = tuple[Family, tuple[Query, ...]]
 """A family's program, and the queries that are settled first in it."""
 
 
-def _programs(descent: Descent, histograms: Sequence[Sparse], rng: np.random.Generator) -> tuple[list[_Program], int]:
-    """Programs of families in random order, and how many families there are with records, with the root alone."""
+def _programs(
+    descent: Descent, histograms: Sequence[Sparse], rng: np.random.Generator
+) -> tuple[list[_Program], int, int]:
+    """Programs of families in random order, how many families there are with records, with the root alone, and up to
+    how many variables families were taken."""
     tree = descent.tree
     sizes = np.diff(tree.child_offsets)
     cells = np.array([len(one.cells) for one in histograms[: tree.n_families]], np.int64)
     there = np.flatnonzero(cells)
-    able = there[(sizes * cells)[there] <= _LARGEST_FAMILY]
+    variables = sizes * cells
+    left = int(np.clip(variables.sum() // _PART_OF_FAMILIES, _VARIABLES, _MOST_VARIABLES))
+    largest = max(_LARGEST_FAMILY, left // 2)
+    able = there[variables[there] <= largest]
     found: list[_Program] = []
-    left = _MOST_VARIABLES
     # A tree that is a part of another has no root of its own.
     roots = int(len(histograms) > 0 and len(histograms[0].cells) > 0)
-    if roots and len(descent.cells) <= _LARGEST_FAMILY:
+    if roots and len(descent.cells) <= largest:
         left -= len(descent.cells)
         found.append((descent.family(0, slice(0, 1), None), descent.first(0)))
     for parent in rng.permutation(able):
-        if sizes[parent] * cells[parent] <= left:
-            left -= int(sizes[parent] * cells[parent])
+        if variables[parent] <= left:
+            left -= int(variables[parent])
             found.append(_program(descent, tree, int(parent), histograms[parent]))
-    return found, len(there) + roots
+    return found, len(there) + roots, largest
 
 
 def _program(descent: Descent, tree: Tree, parent: int, above: Sparse) -> _Program:
@@ -401,7 +451,7 @@ def _family_apart(family: Family, first: Sequence[Query], whole_total: bool, met
     passes, last, solved = in_order(family, first, own.solve, whole_total=whole_total)
     found = []
     for program, x in [*((classes.program, one.x) for classes, one in passes), (last, solved.x)]:
-        difference = cvxpy_programs.solve_family(method.stated(own.program, program), CvxpySolver(solver, {})).x - x
+        difference = cvxpy_programs.family_solution(method.stated(own.program, program), _bounded(solver)) - x
         information = program.known.table[:, program.pattern]
         distance = np.sqrt(np.maximum(np.einsum("ck,ckl,cl->c", difference, information, difference), 0.0))
         worst = int(np.argmax(distance))

@@ -354,8 +354,15 @@ def _least_squares(
 
 
 def solve_family(family: Family, solver: CvxpySolver) -> Solved:
-    """The family's program, stated as least squares of what is known of every child; its multipliers are the solver's
-    where there are conditions, and else those that the solution's free cells ask for.
+    """The family's program with its multipliers: the solver's where there are conditions, and else those that the
+    solution's free cells ask for. Raises `ProjectionError` as `Statement.solved` does.
+    """
+    x = family_solution(family, solver)
+    return Solved(x, *_multipliers(family, x))
+
+
+def family_solution(family: Family, solver: CvxpySolver) -> FloatArray:
+    """The solution (children x cells) of the family's program, stated as least squares of what is known of every child.
 
     Raises `ProjectionError` as `Statement.solved` does.
     """
@@ -383,7 +390,7 @@ def solve_family(family: Family, solver: CvxpySolver) -> Solved:
     if family.total is not None:  # a solver's sums are off by its tolerance
         sums = x.sum(axis=0)
         x *= np.divide(family.total, sums, out=np.ones_like(sums), where=sums > 0)
-    return Solved(x, *_multipliers(family, x))
+    return x
 
 
 def _equations(family: Family, exact: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
@@ -478,4 +485,8 @@ def _solve(program: cp.Problem, solver: str, options: dict[str, Any]) -> None:
     found = chain.solve_via_data(program, data, verbose=bool(options.get("verbose")), solver_opts=own)
     if getattr(getattr(found, "info", None), "status", None) == "interrupted":
         raise KeyboardInterrupt
-    program.unpack_results(found, chain, inverse)
+    # Without cvxpy's warning of a solution that is not as exact as it was to be: certificates and comparisons say that.
+    solution = chain.invert(found, inverse)
+    if solution.status in cp.settings.ERROR:
+        raise cp.SolverError(f"it ended as {solution.status}")
+    program.unpack(solution)

@@ -15,7 +15,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.projection.certificate import Certificate
 from topdown.projection.histograms import Covariance
-from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
+from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame
 from topdown.workload import Query, Schema
 
 
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(ArrowTable):
     """Consistent values at every node, made from measurements alone.
 
     ``values`` (nodes x cells): every family adds up, to rounding. ``variance`` (nodes x cells): the variance of every

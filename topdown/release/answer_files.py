@@ -7,7 +7,8 @@ add up over units and over columns as these do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +18,9 @@ from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.release.whole_counts import Release
+from topdown.tables.count_reliability import reliability_of
 from topdown.tables.tidy import levels_of, text_of
-from topdown.workload.answer_tables import AnswerTable
+from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names
 
 if TYPE_CHECKING:
     from topdown.uncertainty.intervals import Intervals
@@ -70,20 +72,19 @@ def estimate_batches(
     """
     names = pa.array([column.name for column in table.columns])
     columns = [(column.query, column.answer) for column in table.columns]
-    laws, ends = (None, []) if intervals is None else (intervals.laws, ["lower", "upper"])
+    laws = None if intervals is None else intervals.laws
     cells = max(query.schema.n_cells for query in table.queries)
     for nodes in runs(slice(0, release.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // (cells + len(names)))):
         values, variance = estimated(table, linear, nodes)
         with np.errstate(invalid="ignore"):
             deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan)
         counts = table_counts(table, release, nodes)
-        margins = {name: np.full(values.shape, np.nan) for name in ("moe", *ends) if levels}
+        margins = {"moe": np.full(values.shape, np.nan)} if levels else {}
         for part in release.geography.tree.within(nodes, levels):
             here = slice(part.start - nodes.start, part.stop - nodes.start)
             margins["moe"][here] = reach.multiples(part, columns, laws) * deviation[here]
-            if intervals is not None:
-                bounds = intervals.at(part, values[here], variance[here], counts[here])
-                margins["lower"][here], margins["upper"][here] = bounds
+        if levels and intervals is not None:
+            margins["lower"], margins["upper"] = bounds_at(nodes, intervals, levels, values, variance, counts)
         place = np.tile(np.arange(len(names), dtype=np.int32), nodes.stop - nodes.start)
         yield pa.RecordBatch.from_pydict(
             {
@@ -95,6 +96,76 @@ def estimate_batches(
                 **{name: pa.array(one.reshape(-1), from_pandas=True) for name, one in margins.items()},
             }
         )
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """A ``table`` whose columns' counts have margins of error: the ``linear`` estimates and the ``intervals`` about
+    them, at the levels with these numbers.
+    """
+
+    table: AnswerTable
+    linear: Estimate | LinearAnswers = field(repr=False)
+    intervals: Intervals = field(repr=False)
+    levels: Sequence[int]
+
+    def at(self, release: Release, nodes: slice) -> BoundedCounts:
+        """Its columns at ``nodes``."""
+        counts = table_counts(self.table, release, nodes)
+        values, variance = estimated(self.table, self.linear, nodes)
+        lower, upper = bounds_at(nodes, self.intervals, self.levels, values, variance, counts)
+        with np.errstate(invalid="ignore"):
+            return BoundedCounts(counts, np.sqrt(variance), lower, upper)
+
+
+class BoundedCounts(NamedTuple):
+    """Released ``counts``, the standard deviations ``sd`` of their estimates by least squares, and the ends of their
+    intervals, missing (NaN) where there are none; all (nodes x columns).
+    """
+
+    counts: IntArray
+    sd: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+
+    @property
+    def moe(self) -> FloatArray:
+        """Half the length of the intervals."""
+        return (self.upper - self.lower) / 2.0
+
+
+def margin_columns(
+    found: BoundedCounts, names: Sequence[str], places: Sequence[int] | None = None, *, reliability: bool = False
+) -> dict[str, pa.Array]:
+    """The columns NAME_lower, NAME_upper and NAME_moe of what is called ``names``, with ``reliability`` also NAME_cv
+    and NAME_reliability; ``places``: where they are in ``found``, by default in its order.
+    """
+    columns = {}
+    for k, name in zip(range(len(names)) if places is None else places, names, strict=True):
+        for end, called in zip(MARGIN_ENDS, margin_names(name), strict=True):
+            columns[called] = pa.array(np.ascontiguousarray(getattr(found, end)[:, k]), from_pandas=True)
+        if reliability:
+            cv, classes = reliability_of(found.sd[:, k], found.counts[:, k])
+            columns |= {f"{name}_cv": pa.array(cv, from_pandas=True), f"{name}_reliability": classes}
+    return columns
+
+
+def bounds_at(
+    nodes: slice,
+    intervals: Intervals,
+    levels: Sequence[int],
+    values: FloatArray,
+    variance: FloatArray,
+    counts: IntArray,
+) -> tuple[FloatArray, FloatArray]:
+    """The ends of the ``intervals`` at ``nodes`` about the estimates ``values`` with their ``variance``, with the
+    released ``counts`` inside; missing (NaN) at other levels than those numbered ``levels``. All (nodes x columns).
+    """
+    lower, upper = (np.full(values.shape, np.nan) for _ in range(2))
+    for part in intervals.tree.within(nodes, levels):
+        here = slice(part.start - nodes.start, part.stop - nodes.start)
+        lower[here], upper[here] = intervals.at(part, values[here], variance[here], counts[here])
+    return lower, upper
 
 
 def table_counts(table: AnswerTable, release: Release, nodes: slice) -> IntArray:

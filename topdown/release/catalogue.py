@@ -1,7 +1,9 @@
 """A release for catalogues and other people's programs, by the standards of the W3C.
 
 `csv-metadata.json` describes the text tables by CSV on the Web (CSVW, W3C Recommendation of 17 December 2015);
-`dcat.jsonld` the release as a data set of a catalogue by DCAT (version 3), as JSON-LD that needs no network to be read.
+`dcat.jsonld` the release as a data set of a catalogue by DCAT (version 3), as JSON-LD that needs no network to be read;
+`croissant.json` as a data set for machine learning by Croissant 1.0 (MLCommons), its tables with the types of their
+columns.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ CSVW = "csv-metadata.json"
 """What programs look for beside a CSV file, by the recommendation."""
 
 DCAT = "dcat.jsonld"
+
+CROISSANT = "croissant.json"
 
 _CONTEXT = {
     "dcat": "http://www.w3.org/ns/dcat#",
@@ -116,6 +120,122 @@ def _distribution(resource: Mapping[str, Any], file: Mapping[str, Any]) -> dict[
             "spdx:algorithm": {"@id": _SHA256},
             "spdx:checksumValue": {"@type": "xsd:hexBinary", "@value": file["sha256"]},
         },
+    }
+
+
+_CROISSANT_CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileObject": "cr:fileObject",
+    "fileProperty": "cr:fileProperty",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "samplingRate": "cr:samplingRate",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+"""The context of Croissant, as its library has it."""
+
+_CROISSANT_KINDS = {"string": "sc:Text", "integer": "sc:Integer", "number": "sc:Float"}
+_CROISSANT_MEDIA = {"csv": "text/csv", "parquet": "application/x-parquet"}
+
+
+def croissant(
+    title: str,
+    package: Mapping[str, Any],
+    files: Mapping[str, Mapping[str, Any]],
+    statement: str,
+    catalogue: CatalogueOptions,
+) -> dict[str, Any]:
+    """A release as a Croissant data set: its files with their digests, and a record set for every table, of its Parquet
+    file where it has one. Arguments as `dcat` has them.
+    """
+    publisher = {"@type": "sc:Organization", "name": catalogue.publisher} if catalogue.publisher else None
+    described = {
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": title,
+        "description": f"{catalogue.description or package['description']} {statement}",
+        "license": catalogue.licence or None,
+        "url": catalogue.url or None,
+        "datePublished": catalogue.date or None,
+        "temporalCoverage": catalogue.period or None,
+        "creator": publisher,
+        "publisher": publisher,
+    }
+    distribution, records, named = [], [], {one["name"] for one in package["resources"]}
+    for one in package["resources"]:
+        paths = [one["path"]] if isinstance(one["path"], str) else list(one["path"])
+        media = _CROISSANT_MEDIA[one["format"]]
+        distribution += [
+            {
+                "@type": "cr:FileObject",
+                "@id": path,
+                "name": path,
+                "contentUrl": path,
+                "contentSize": f"{files[path]['bytes']} B",
+                "encodingFormat": media,
+                "sha256": files[path]["sha256"],
+            }
+            for path in paths
+        ]
+        source: dict[str, Any] = {"fileObject": {"@id": paths[0]}}
+        if not isinstance(one["path"], str):
+            name = f"{one['name']}-parts"
+            source = {"fileSet": {"@id": name}}
+            includes = sorted({f"{path.rpartition('/')[0]}/*.{one['format']}" for path in paths})
+            distribution.append(
+                {"@type": "cr:FileSet", "@id": name, "name": name, "encodingFormat": media, "includes": includes}
+            )
+        if one["format"] == "csv" and f"{one['name'].removesuffix('-csv')}-parquet" in named:
+            continue
+        records.append(
+            {
+                "@type": "cr:RecordSet",
+                "@id": one["name"],
+                "name": one["name"],
+                "description": one["title"],
+                "field": [_croissant_field(one["name"], field, source) for field in one["schema"]["fields"]],
+            }
+        )
+    found = {"@context": _CROISSANT_CONTEXT, "@type": "sc:Dataset"}
+    return found | {k: v for k, v in described.items() if v} | {"distribution": distribution, "recordSet": records}
+
+
+def _croissant_field(table: str, field: Mapping[str, Any], source: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "@type": "cr:Field",
+        "@id": f"{table}/{field['name']}",
+        "name": f"{table}/{field['name']}",
+        "description": field["description"],
+        "dataType": _CROISSANT_KINDS[field["type"]],
+        "source": {**source, "extract": {"column": field["name"]}},
     }
 
 

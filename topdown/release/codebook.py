@@ -24,11 +24,12 @@ from topdown.release.catalogue import CSVW, DCAT
 from topdown.release.known_variances import measured_queries
 from topdown.release.layouts import WITH_RECORDS
 from topdown.release.manifest import Description
+from topdown.release.partition import WIDE, WIDE_CSV
 from topdown.tables.parquet_folder import parts_of
 from topdown.tables.spreadsheet import as_csv_names, from_csv_text
 from topdown.wording import escaped
 from topdown.workload import Schema
-from topdown.workload.answer_tables import AnswerTable
+from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names, wide_table
 
 if TYPE_CHECKING:
     from topdown.uncertainty.margins import Reach
@@ -49,6 +50,7 @@ Own = Mapping[str, Described]
 
 _COUNT = "count"
 _SQUARED = "count squared"
+_ONE = "1"
 
 FILES = {
     "measurements.parquet": "What was measured: signed counts with their noise, of which all else is computed.",
@@ -56,7 +58,7 @@ FILES = {
     "estimates.csv": "estimates.parquet as text.",
     "release.parquet": "The release: whole, non-negative counts that add up from the leaves to the root.",
     "release.csv": "release.parquet as text.",
-    "release_wide.parquet": "The release with one row per unit and one column per cell.",
+    "release_wide.parquet": "The release with one row per unit, a column per count, and then their margins of error.",
     "release_wide.csv": "release_wide.parquet as text.",
     "limits.parquet": "What answers are at least and at most, as was known to everybody before.",
     "geography.parquet": "Every unit with its level, the unit that it lies in, and its name.",
@@ -77,6 +79,18 @@ MEANINGS: dict[str, tuple[str, str | None]] = {
     "least_squares": ("estimate by least squares over all levels, which adds up; biased, its noise is bounded", _COUNT),
     "non_negative": ("estimate that adds up and is 0 or more; biased upwards where counts are small", _COUNT),
     "total": ("the sum over all cells", _COUNT),
+    "total_lower": ("the least true total within the margin of error of the total", _COUNT),
+    "total_upper": ("the greatest true total within the margin of error of the total", _COUNT),
+    "total_moe": ("half of total_upper less total_lower", _COUNT),
+    "cv": (
+        "coefficient of variation: sd of the estimate by least squares over the count; missing where that is 0",
+        _ONE,
+    ),
+    "reliability": (
+        "of the coefficient of variation: high up to .12, medium up to .40, low above (Esri's classes for the American "
+        "Community Survey)",
+        None,
+    ),
 }
 """What the columns of all tables mean, and their unit."""
 
@@ -98,11 +112,14 @@ _MARGINS = {
     "moe": ("half of upper less lower: one number for the margin, of which the ends are the exact statement", _COUNT),
 }
 
+_NO_KEYS = ("level", "parent", "name", "reliability")
+"""Columns of text that tell no row from another."""
+
 _TYPES = {"string": "string", "int64": "integer", "double": "number"}
 
 
 def meaning(file: str, column: str, own: Own) -> tuple[str, str | None]:
-    """What ``column`` of ``file`` means, and its unit, if it has one; a wide table's other columns are its cells."""
+    """What ``column`` of ``file`` means, and its unit, if it has one."""
     if file in own:
         return own[file].columns.get(column) or MEANINGS[column]
     table = file.split(".")[0].split("_")[0]
@@ -110,16 +127,16 @@ def meaning(file: str, column: str, own: Own) -> tuple[str, str | None]:
         return _VALUES[table]
     if column == "variance":
         return _VARIANCES[table]
-    if column in _MARGINS and table in ("release", "estimates") and "wide" not in file:
+    if column in _MARGINS and table in ("release", "estimates"):
         return _MARGINS[column]
-    if column in MEANINGS or "wide" not in file:
-        return MEANINGS[column]
-    return f"released count of {column!r}: whole, 0 or more, adding up", _COUNT
+    return MEANINGS[column]
 
 
 def own_tables(about: Description) -> Own:
     """What a release says of tables that not every release has: of counts by attribute, and of answers."""
     found = dict(_with_records(about.schema) if about.layout is WITH_RECORDS else {})
+    if about.config.output.wide:
+        found |= _wide(wide_table(about.measurements.cells, about.schema, about.tables))
     for table in about.tables:
         found |= _counted_table(table)
         if about.reach is not None:
@@ -136,6 +153,16 @@ def _with_records(schema: Schema) -> Own:
     columns["count"] = ("how many records the unit has in these categories: whole, above 0, adding up", _COUNT)
     title = "The release: whole counts that add up from the leaves to the root; what has no row is 0."
     return {"release.parquet": Described(title, columns), "release.csv": Described(FILES["release.csv"], columns)}
+
+
+def _wide(table: AnswerTable) -> Own:
+    """What the columns of the wide table are, all that may be there."""
+    columns: dict[str, tuple[str, str | None]] = {}
+    for name in (column.name for column in table.columns):
+        columns[name] = f"released count of {name!r}: whole, 0 or more, adding up", _COUNT
+        for end, called in zip(MARGIN_ENDS, margin_names(name), strict=True):
+            columns[called] = f"of {name!r}: {_MARGINS[end][0]}", _COUNT
+    return {name: Described(FILES[name], columns) for name in (WIDE, WIDE_CSV)}
 
 
 def _counted_table(table: AnswerTable) -> Own:
@@ -199,8 +226,7 @@ def _resource(name: str, title: str, path: Path, own: Own) -> dict[str, Any]:
         fields.append({"name": called, "type": _TYPES[str(kind)], "description": said})
         if unit is not None:
             fields[-1]["unit"] = unit
-    counted = [field["name"] for field in fields if "unit" not in field and field["name"] not in ("level", "name")]
-    keys = [name for name in counted if name != "parent"]
+    keys = [one["name"] for one in fields if "unit" not in one and one["name"] not in _NO_KEYS]
     return {
         "name": name.replace(".", "-").replace("_", "-").replace("/", "-").lower(),
         "path": [f"{name}/{part.name}" for part in parts_of(path)] if path.is_dir() else name,

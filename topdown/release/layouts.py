@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from topdown.errors import ConfigError
 from topdown.geography.tree import IntArray
+from topdown.tables.count_reliability import classes_of
 from topdown.tables.geography_table import geography_batches
 from topdown.tables.tidy import levels_of, numbered, tidy_batches
 from topdown.wording import shown
-from topdown.workload import Schema
+from topdown.workload import TOTAL, Schema
+from topdown.workload.answer_tables import margin_names, wide_table
 
 if TYPE_CHECKING:
     from topdown.release.whole_counts import Release
 
-TOTAL = "total"
-_UNIT = ("geoid", "level", "parent", "name")
 _ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 18, 1 << 22
 
 
@@ -34,11 +35,33 @@ class Layout(NamedTuple):
 
 
 def _every_cell(release: Release, nodes: Sequence[slice] | None, more: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-    """Rows ``geoid, level, parent, name, cell, value[, variance][, lower, upper, moe]`` of every unit and cell."""
+    """Rows ``geoid, level, parent, name, cell, value[, variance][, lower, upper, moe, cv, reliability][, total,
+    total_lower, total_upper, total_moe]`` of every unit and cell."""
     columns: dict[str, Any] = {"value": release.values}
     if release.exact.any():
         columns["variance"] = lambda nodes: np.where(release.exact[nodes], 0.0, np.nan)
-    return tidy_batches(release.geography, release.cells, {**columns, **release.margins, **more}, units=True)
+    return tidy_batches(release.geography, release.cells, {**columns, **_read_margins(release), **more}, units=True)
+
+
+def _read_margins(release: Release) -> dict[str, Any]:
+    """The columns of margins of a release that was read from files which have them."""
+    found: dict[str, Any] = {}
+    for name, values in release.margins.items():
+        if name == margin_names(TOTAL)[0]:
+            found[TOTAL] = lambda nodes: _repeated(release.values_of(nodes).sum(axis=1, keepdims=True), release)
+        is_total = name in margin_names(TOTAL)
+        found[name] = (lambda nodes, values=values: _repeated(values[nodes], release)) if is_total else values
+        if name == "cv":
+            has_some = release.margins["lower"]
+            found["reliability"] = lambda nodes, cv=values, known=has_some: classes_of(
+                cv[nodes], ~np.isnan(known[nodes])
+            )
+    return found
+
+
+def _repeated(of_units: npt.NDArray[Any], release: Release) -> npt.NDArray[Any]:
+    """A number of every unit (nodes x 1) as often as there are cells."""
+    return np.repeat(of_units, len(release.cells), axis=1)
 
 
 def row_columns(schema: Schema) -> list[str]:
@@ -101,26 +124,15 @@ LAYOUTS = {layout.name: layout for layout in (EVERY_CELL, WITH_RECORDS)}
 """Every kind of rows by its name."""
 
 
-def wide_columns(cells: Sequence[str]) -> list[str]:
-    """The columns of a wide table of these cells: the unit, the cells and, of several, their total.
+def wide_batches(
+    release: Release, more: Callable[[slice], Mapping[str, pa.Array]] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows ``geoid, level, parent, name, *cells[, total]`` of every unit, in batches; ``more``: columns of some nodes
+    that come after these.
 
-    Raises `ConfigError` for a cell that is called as one of the others.
+    Raises `ConfigError` as `wide_table` does.
     """
-    found = [*_UNIT, *cells, *([TOTAL] if len(cells) > 1 else [])]
-    for cell in cells:
-        if found.count(cell) > 1:
-            raise ConfigError(
-                f"cell {shown(cell)} is called as another column of the wide table; rename it, or leave output.wide out"
-            )
-    return found
-
-
-def wide_batches(release: Release) -> Iterator[pa.RecordBatch]:
-    """Rows ``geoid, level, parent, name, *cells[, total]`` of every unit, in batches.
-
-    Raises `ConfigError` as `wide_columns` does.
-    """
-    columns, begin = wide_columns(release.cells), 0
+    columns, begin = wide_table(release.cells, release.schema).columns, 0
     at_once = max(1, _NUMBERS_AT_ONCE // len(columns))
     every = (
         batch.slice(first, at_once)
@@ -128,9 +140,11 @@ def wide_batches(release: Release) -> Iterator[pa.RecordBatch]:
         for first in range(0, batch.num_rows, at_once)
     )
     for units in every:
-        values = release.values_of(slice(begin, begin + units.num_rows))
-        begin += units.num_rows
+        nodes = slice(begin, begin + units.num_rows)
+        values = release.values_of(nodes)
+        begin = nodes.stop
         counts = [pa.array(values[:, k]) for k in range(values.shape[1])]
         if len(counts) > 1:
             counts.append(pa.array(values.sum(axis=1)))
-        yield pa.RecordBatch.from_arrays([*units.columns, *counts], columns)
+        known = dict(zip([*units.schema.names, *(one.name for one in columns)], [*units.columns, *counts], strict=True))
+        yield pa.RecordBatch.from_pydict(known | ({} if more is None else dict(more(nodes))))

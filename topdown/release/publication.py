@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from topdown.machine.files import make_folder, whole_folder
@@ -20,8 +22,17 @@ from topdown.measurements.measurements import Measurements, NotKept
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.whole import WholeProjection
-from topdown.release.answer_files import ESTIMATED, estimate_batches, paths_of, table_batches
-from topdown.release.catalogue import CSVW, DCAT, csvw, dcat
+from topdown.release.answer_files import (
+    ESTIMATED,
+    Bounded,
+    BoundedCounts,
+    estimate_batches,
+    margin_columns,
+    paths_of,
+    table_batches,
+    table_counts,
+)
+from topdown.release.catalogue import CROISSANT, CSVW, DCAT, croissant, csvw, dcat
 from topdown.release.codebook import DATAPACKAGE, README, data_package, in_words, own_tables
 from topdown.release.layouts import EVERY_CELL, wide_batches
 from topdown.release.manifest import (
@@ -45,9 +56,11 @@ from topdown.release.partition import (
     whole_tables,
 )
 from topdown.release.whole_counts import Release
+from topdown.tables.count_reliability import Reliability, reliability_of
 from topdown.tables.geography_table import geography_batches
 from topdown.tables.tidy import named_failures, tidy_batches, write_csv, write_json, write_parquet, write_text
-from topdown.workload.answer_tables import AnswerTable
+from topdown.workload import TOTAL
+from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names, wide_table
 
 _AGAIN = "free the space or correct the path, and run again: the noise will be the same"
 
@@ -122,13 +135,16 @@ def begun(
 
 class Made(NamedTuple):
     """What is made of measurements: the ``release``, the ``estimates`` of all cells or of its tables by their names,
-    the ``margins`` of all cells if there are any, and the ``intervals`` of the columns of tables, by the tables' names.
+    the ``margins`` of all cells if there are any, and the ``intervals`` of the columns of tables, by the tables' names;
+    what bounds the ``total`` in release.* and the columns of the ``wide`` table, where they have margins.
     """
 
     release: Release
     estimates: Mapping[str, Projection]
     margins: Margins | None
     intervals: Mapping[str, Intervals]
+    total: Bounded | None = None
+    wide: Bounded | None = None
 
 
 def publish(folder: Begun, files: Mapping[str, Callable[[], object]], about: Description) -> None:
@@ -164,12 +180,15 @@ def tables_of(
         folder.parquet,
         folder.csv,
     )
-    more = {} if margins is None or made.release.layout is not EVERY_CELL else margins.columns
+
+    def more() -> dict[str, Any]:
+        return {} if margins is None or release.layout is not EVERY_CELL else _beside_cells(made, margins)
+
     of_cells = {name: one for name, one in made.estimates.items() if isinstance(one, Estimate)}
     kept = about.measurements
     files = {
         **({MEASUREMENTS: parquet(MEASUREMENTS, kept.batches())} if isinstance(kept, Measurements) else {}),
-        **{name: parquet(name, release.batches(nodes, more)) for name, nodes in nodes_of_files(release).items()},
+        **{name: parquet(name, release.batches(nodes, more())) for name, nodes in nodes_of_files(release).items()},
         GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
     }
     if of_cells:
@@ -177,11 +196,12 @@ def tables_of(
     if limits is not None:
         files[LIMITS] = parquet(LIMITS, limits.batches())
     if output.csv:
-        files[RELEASE_CSV] = text(RELEASE_CSV, release.batches(None, more))
+        files[RELEASE_CSV] = text(RELEASE_CSV, release.batches(None, more()))
     if output.wide:
-        files[WIDE] = parquet(WIDE, wide_batches(release))
+        beside_wide = partial(_beside_wide, wide_table(release.cells, release.schema, about.tables), made)
+        files[WIDE] = parquet(WIDE, wide_batches(release, beside_wide))
         if output.csv:
-            files[WIDE_CSV] = text(WIDE_CSV, wide_batches(release))
+            files[WIDE_CSV] = text(WIDE_CSV, wide_batches(release, beside_wide))
     if of_cells and output.estimates_csv:
         files[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
 
@@ -216,8 +236,9 @@ def write_books(staging: Path, written: Mapping[str, Path], about: Description, 
     levels = about.measurements.geography.levels
     known = dict(zip(written, map_ordered(described_file, list(written.values()), executor), strict=True))
     write_json(staging / DCAT, dcat(package["title"], package, known, about.statement, levels, catalogue))
+    write_json(staging / CROISSANT, croissant(package["title"], package, known, about.statement, catalogue))
     write_text(staging / README, in_words(about, whole, own))
-    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, README)}
+    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, CROISSANT, README)}
     write_json(staging / MANIFEST, describe_release(about, {**known, **books}))
 
 
@@ -238,3 +259,47 @@ def _estimate_batches(estimates: Mapping[str, Estimate], margins: Margins | None
         columns |= {name: margins.everywhere(getattr(margins, name)) for name in ("sd", "lower", "upper")}
     columns[name] = non_negative.values
     return tidy_batches(linear.geography, linear.cells, columns, units=True)
+
+
+def _beside_cells(made: Made, margins: Margins) -> dict[str, Any]:
+    """The columns of release.* after the counts: the margin of each, how reliable it is, and the total of the unit with
+    its margin, each found for some nodes at a time."""
+    release, total, times = made.release, made.total, len(made.release.cells)
+    known: dict[str, Any] = {}
+
+    @lru_cache(maxsize=1)
+    def cells_at(start: int, stop: int) -> Reliability:
+        sd = margins.everywhere(margins.sd)
+        nodes = slice(start, stop)
+        return reliability_of(sd(nodes) if callable(sd) else sd[nodes], release.values_of(nodes))
+
+    known["cv"] = lambda nodes: cells_at(nodes.start, nodes.stop).cv
+    known["reliability"] = lambda nodes: cells_at(nodes.start, nodes.stop).reliability
+    if total is not None:
+
+        @lru_cache(maxsize=1)
+        def total_at(start: int, stop: int) -> BoundedCounts:
+            return total.at(release, slice(start, stop))
+
+        names = zip((TOTAL, *margin_names(TOTAL)), ("counts", *MARGIN_ENDS), strict=True)
+        for name, what in names:
+            # A number of every unit, as often as it has cells.
+            known[name] = lambda nodes, what=what: np.repeat(
+                getattr(total_at(nodes.start, nodes.stop), what), times, axis=1
+            )
+    return {**margins.columns, **known}
+
+
+def _beside_wide(table: AnswerTable, made: Made, nodes: slice) -> dict[str, pa.Array]:
+    """The columns of the wide table after the cells and their total: those of other tables, and the margins of all that
+    have some."""
+    release = made.release
+    first = len(wide_table(release.cells, release.schema).columns)
+    counts = table_counts(table, release, nodes)
+    found = {one.name: pa.array(counts[:, k]) for k, one in enumerate(table.columns) if k >= first}
+    if made.wide is None:
+        return found
+    places = {one: k for k, one in enumerate(made.wide.table.columns)}
+    known = [one for one in table.columns if one in places]
+    names = [one.name for one in known]
+    return found | margin_columns(made.wide.at(release, nodes), names, [places[one] for one in known])

@@ -21,15 +21,17 @@ from topdown.release.read import measurements_of, not_kept
 from topdown.release.released_counts import as_described, level_sizes, read_cells, read_counts
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
-from topdown.tables.tidy import tidy_batches, to_arrow, to_frame
+from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame
+from topdown.workload import TOTAL
+from topdown.workload.answer_tables import margin_names
 
-OF_RELEASE = ("lower", "upper", "moe")
+OF_RELEASE, OF_TOTALS = ("lower", "upper", "moe", "cv"), margin_names(TOTAL)
 OF_ESTIMATES = ("sd", "lower", "upper")
 """The columns of margins of error that the tables of a release have, if any."""
 
 
 @dataclass(frozen=True, eq=False)
-class PublishedEstimates:
+class PublishedEstimates(ArrowTable):
     """Estimates at every node, each (nodes x cells): ``linear`` by least squares, called ``linear_name`` ("unbiased",
     or "least_squares" where noise is bounded), with its ``variance`` (NaN where it is not known), and ``non_negative``.
     ``margins``: the published intervals by column (``sd, lower, upper``), empty where the release has none.
@@ -125,5 +127,5 @@ def read_release(public: str | Path) -> PublishedRelease:
         above = values["non_negative"]
         estimates = PublishedEstimates(geography, cells, linear, values[linear], variance, above, margins)
     with as_described(folder / RELEASE):
-        release = read_counts(folder, manifest, geography, ("variance", *OF_RELEASE), exact)
+        release = read_counts(folder, manifest, geography, ("variance", *OF_RELEASE), OF_TOTALS, exact)
     return PublishedRelease(folder, geography, release, estimates, kept, plan, manifest)

@@ -66,10 +66,12 @@ def read_counts(
     manifest: Mapping[str, Any],
     geography: Geography | None = None,
     also: Sequence[str] = (),
+    of_units: Sequence[str] = (),
     exact: Callable[[], npt.NDArray[np.bool_]] | None = None,
 ) -> Release:
     """The release in ``folder``, whose ``manifest`` describes it, on its ``geography``, which is read where it is not
-    known. ``also``: columns beside its counts, of which it takes those that are there; ``exact``: finds which cells are
+    known. ``also``: columns beside its counts, of which it takes those that are there, ``of_units``: those of the unit;
+    ``exact``: finds which cells are
     published exactly, where no column says it.
 
     Raises `DataError` naming the file, and the unit where there is one, for rows that are not of its units and cells,
@@ -88,7 +90,7 @@ def read_counts(
         with as_release(path):
             return Release.of_entries(geography, schema, entries, method=method, fit_for_release=fit, exact=exact)
     cells = tuple(str(cell) for cell in manifest["cells"])
-    found = read_cells(path, sizes, cells, geography.identifiers, ["value"], also).columns
+    found = read_cells(path, sizes, cells, geography.identifiers, ["value"], also, of_units).columns
     margins = {name: values for name, values in found.items() if name not in ("value", "variance")}
     with as_release(path):
         return Release.of_values(
@@ -104,7 +106,8 @@ def read_counts(
 
 
 class Cells(NamedTuple):
-    """A table of every unit and cell: the ``units``, and ``columns`` by their names, each (units x cells)."""
+    """A table of every unit and cell: the ``units``, and ``columns`` by their names, each (units x cells), or of a
+    number of the unit (units x 1)."""
 
     units: pa.Array
     columns: dict[str, npt.NDArray[Any]]
@@ -117,9 +120,10 @@ def read_cells(
     known: pa.Array | None,
     names: Sequence[str],
     optional: Sequence[str] = (),
+    of_units: Sequence[str] = (),
 ) -> Cells:
     """Columns of the table of cells at ``path``: ``names``, and of the ``optional`` ones those that are there; counts
-    are whole. Every unit is there with every cell.
+    are whole. Every unit is there with every cell. ``of_units``: optional ones with a number of the unit, (units x 1).
 
     ``sizes``: of the levels; ``known``: the units, where there is a table of them. Rows are compared some at a time, so
     that a file that repeats its rows is not read to its end. Raises `DataError`.
@@ -133,6 +137,7 @@ def read_cells(
                 f"{shown_path(path)}: has {file.metadata.num_rows:,} rows, and the manifest {n_nodes:,} units x "
                 f"{n_cells:,} cells; {FETCH}"
             )
+        of_units = [name for name in of_units if name in file.schema_arrow.names]
         names = [*names, *(name for name in optional if name in file.schema_arrow.names)]
         if most is not None and rows * _WORD * len(names) > most:
             raise too_large(path, f"as a table of {n_nodes:,} units x {n_cells:,} cells", most)
@@ -143,8 +148,9 @@ def read_cells(
             raise DataError(f"{torn}; {FETCH}")
         titles, named, ends = pa.array(list(sizes)), pa.array(list(cells)), np.cumsum(list(sizes.values()))
         found = {name: np.empty(rows, np.int64 if name == "value" else np.float64) for name in names}
+        once = {name: np.empty(n_nodes) for name in of_units}
         begin, units, last = 0, list[pa.Array](), pa.array([], pa.string())
-        for batch in file.iter_batches(_CELLS_AT_ONCE, columns=["geoid", "level", "cell", *names]):
+        for batch in file.iter_batches(_CELLS_AT_ONCE, columns=["geoid", "level", "cell", *names, *once]):
             node, cell = np.divmod(np.arange(begin, begin + len(batch)), n_cells)
             geoid, level, title = (batch[name].cast(pa.string()) for name in ("geoid", "level", "cell"))
             if known is None:
@@ -166,11 +172,13 @@ def read_cells(
                 )
             for name, column in found.items():
                 column[begin : begin + len(batch)] = batch[name].to_numpy(zero_copy_only=False)
+            for name, column in once.items():
+                column[node[cell == 0]] = batch[name].to_numpy(zero_copy_only=False)[cell == 0]
             begin += len(batch)
     there = known if known is not None else pa.concat_arrays(units)
     if known is None and (there.null_count or len(pc.unique(there)) < n_nodes):
         raise DataError(f"{torn}; {FETCH}")
-    return Cells(there, {name: column.reshape(n_nodes, n_cells) for name, column in found.items()})
+    return Cells(there, {name: column.reshape(n_nodes, -1) for name, column in (found | once).items()})
 
 
 def _numbers(texts: pa.Array, known: pa.Array) -> FloatArray:

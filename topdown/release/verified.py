@@ -6,7 +6,7 @@ Reads the public directory alone, so that whoever receives a release can do it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
 from topdown.machine.files import file_digest
 from topdown.release.answer_files import FOLDER, paths_of, table_counts
+from topdown.release.archive import STRAY, unpacked
 from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at, require_version
 from topdown.release.partition import GEOGRAPHY, LIMITS, RELEASE, is_part
 from topdown.release.released_counts import (
@@ -56,7 +57,8 @@ class Verified:
 
 
 def verify_release(public: str | Path) -> Verified:
-    """Make sure that the directory ``public`` holds a whole release and nothing else.
+    """Make sure that the directory ``public``, or a ZIP file of it, holds a whole release and nothing else but what
+    file managers leave there (.DS_Store).
 
     Every file that the manifest lists is there, with its size and its SHA-256, and no other. The whole, non-negative
     counts of release.parquet have a row for every unit and cell, and every family of geography.parquet adds up to its
@@ -65,6 +67,9 @@ def verify_release(public: str | Path) -> Verified:
     add up to. Raises `DataError` that names the files, or the unit, at fault.
     """
     folder = Path(public)
+    if folder.suffix.lower() == ".zip" and folder.is_file():
+        with unpacked(folder) as inside:
+            return replace(verify_release(inside), public=folder)
     manifest = verify_files(folder)
     with as_described(folder / RELEASE):
         _require_counts(folder, manifest)
@@ -133,7 +138,7 @@ def _present(public: Path) -> dict[str, Path]:
         if within is not None and within.is_dir() and not within.is_symlink():
             del found[name]
             found |= {f"{name}/{path.name}": path for path in within.iterdir()}
-    return found
+    return {name: path for name, path in found.items() if path.name not in STRAY}
 
 
 def _defects(there: dict[str, Path], files: dict[str, dict[str, Any]]) -> list[str]:

@@ -18,7 +18,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.machine.memory import gibibytes, most_at_once
 from topdown.projection.certificate import Certificate
 from topdown.release.layouts import EVERY_CELL, WITH_RECORDS, Layout, wide_batches
-from topdown.tables.tidy import to_arrow, to_frame
+from topdown.tables.tidy import ArrowTable, to_arrow, to_frame
 from topdown.wording import shown
 from topdown.workload import Query, Schema
 from topdown.workload.answer_tables import answer_columns
@@ -147,15 +147,16 @@ class SparseCounts:
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class Release(ArrowTable):
     """Counts fit to be published: whole, non-negative, every family adding up in every cell.
 
     ``held``: the counts, as a table or as the cells that have records (`of_values`, `of_entries`). ``layout``: the rows
     that the release is written in. ``method``: the projection that they come from. ``fit_for_release``: whether noise
     and rounding were drawn exactly, from operating-system entropy. ``exactness``: which cells (nodes x cells) are
     published exactly, or what finds them. ``certificate``: of the programs that they were rounded from, where it is
-    known. ``margins``: the published intervals by column (``lower, upper, moe``, each (nodes x cells)), of a release
-    that was read from files which have them. Raises `ProjectionError` naming the node where this does not hold.
+    known. ``margins``: the published intervals by column (``lower, upper, moe, cv``, each (nodes x cells), and of the
+    total (nodes x 1)), of a release that was read from files which have them. Raises `ProjectionError` naming the node
+    where this does not hold.
     """
 
     geography: Geography
@@ -325,7 +326,7 @@ class Release:
         self, nodes: Sequence[slice] | None = None, more: Mapping[str, Any] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of its layout, as its file has them, in Arrow batches: of every cell ``geoid, level, parent, name,
-        cell, value[, variance][, lower, upper, moe]``, or of cells with records ``geoid, level``, a column per
+        cell, value[, variance]`` and what margins there are, or of cells with records ``geoid, level``, a column per
         attribute and ``count``.
 
         ``nodes``: those that are asked for of cells with records, by default all; ``more``: columns (nodes x cells)

@@ -16,7 +16,7 @@ from topdown.geography.tree import FloatArray, IntArray
 from topdown.machine.software import version_of
 from topdown.simulation.moments import LEVEL_QUANTITIES, TOTALS
 from topdown.simulation.resolution import resolution
-from topdown.tables.tidy import tidy_batches, to_frame, with_plain_strings, write_parquet
+from topdown.tables.tidy import ArrowTable, tidy_batches, to_frame, with_plain_strings, write_parquet
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED
 
@@ -47,7 +47,7 @@ RULE_TOTALS = tuple(name + end for name in TOTALS for end in ("", "_se"))
 
 
 @dataclass(frozen=True, eq=False)
-class ErrorTable:
+class ErrorTable(ArrowTable):
     """Errors of every node, cell and method over ``replicates`` replicates.
 
     ``statistics``: method label -> name of `STATISTICS` -> (nodes x cells), in counts (variance and mse in counts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,7 @@ _TEXT_PER_GROUP = 1 << 24
 _CSV_ROWS_AT_ONCE = 1 << 16
 _TEXTS = ("geoid", "name")
 """Columns that say which unit a row is of: text to every reader, though of many rows a unit kept as numbers."""
-_REPEATED = ("variance", "sd", "lower", "upper", "moe")
+_REPEATED = ("variance", "sd", "lower", "upper", "moe", "cv", "total_lower", "total_upper", "total_moe")
 """Floating-point columns with the same numbers in many rows. Of others, and of identifiers, a dictionary would be made
 in vain."""
 _SOUGHT = ("geoid", "level", "parent", "query")
@@ -47,10 +48,10 @@ def tidy_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Rows ``geoid, level, [parent, name,] cell, *columns`` for every node and cell, node by node, in batches.
 
-    ``columns``: for each a (nodes x cells) array, what gives it for an array of nodes, or a string that stands in every
-    row. NaN becomes null. ``rows`` (nodes,) leaves nodes out. ``units``: whether to give the units' parents, null at
-    the root, and names, null where unknown. ``numbered_texts``: whether these texts and ``geoid`` are numbers with a
-    dictionary, by default where there are several cells.
+    ``columns``: for each a (nodes x cells) array, what gives it, or its rows, for an array of nodes, or a string that
+    stands in every row. NaN becomes null. ``rows`` (nodes,) leaves nodes out. ``units``: whether to give the units'
+    parents, null at the root, and names, null where unknown. ``numbered_texts``: whether these texts and ``geoid`` are
+    numbers with a dictionary, by default where there are several cells.
     """
     as_numbers = len(cells) > 1 if numbered_texts is None else numbered_texts
     chosen = None if rows is None or rows.all() else np.flatnonzero(rows)
@@ -100,7 +101,8 @@ def _tidy_batch(
             arrays[name] = pa.DictionaryArray.from_arrays(same, pa.array([values]))
         else:
             chosen = values(nodes) if callable(values) else values[nodes]
-            arrays[name] = pa.array(np.ascontiguousarray(chosen).reshape(-1), from_pandas=True)
+            is_made = isinstance(chosen, pa.Array)
+            arrays[name] = chosen if is_made else pa.array(np.ascontiguousarray(chosen).reshape(-1), from_pandas=True)
     index = np.tile(np.arange(n_cells, dtype=np.int32), len(numbers))
     arrays["cell"] = pa.DictionaryArray.from_arrays(pa.array(index), pa.array(list(cells)))
     first = [name for name in ("geoid", "level", "parent", "name", "query", "cell") if name in arrays]
@@ -112,6 +114,18 @@ def with_plain_strings(batch: pa.RecordBatch) -> pa.RecordBatch:
     """``batch`` with its dictionary columns as strings, for a table whose batches have different dictionaries."""
     plain = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(plain, batch.schema.names)
+
+
+class ArrowTable(ABC):
+    """A table that offers itself to whatever speaks Arrow: polars, DuckDB, pyarrow, by the PyCapsule interface."""
+
+    @abstractmethod
+    def to_arrow(self) -> pa.Table:
+        """The table."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The table as a stream of Arrow's C interface."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 def to_frame(batches: Iterator[pa.RecordBatch]) -> pd.DataFrame:

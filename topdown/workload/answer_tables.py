@@ -88,6 +88,51 @@ def answer_tables(names: Sequence[str], schema: Schema) -> tuple[AnswerTable, ..
     return tuple(found)
 
 
+def total_table(schema: Schema) -> AnswerTable:
+    """The table of the total alone."""
+    return AnswerTable(TOTAL, TOTAL, (Column(TOTAL, Query.parse(TOTAL, schema), 0),))
+
+
+def wide_table(
+    cells: Sequence[str], schema: Schema, tables: Sequence[AnswerTable] = (), *, margins: bool = False
+) -> AnswerTable:
+    """All cells in a row, called ``cells``, of several their total, and what else is in ``tables``.
+
+    Raises `ConfigError` for columns that would be called alike, with ``margins`` also with what these are called.
+    """
+    detailed = Query.parse(DETAILED, schema)
+    columns = [Column(cell, detailed, k) for k, cell in enumerate(cells)]
+    columns += total_table(schema).columns if len(cells) > 1 else ()
+    known = {(column.query, column.answer) for column in columns}
+    columns += [one for table in tables for one in table.columns if (one.query, one.answer) not in known]
+    columns = list({(one.name, one.query, one.answer): one for one in columns}.values())
+    require_distinct(columns, MARGIN_ENDS if margins else ())
+    return AnswerTable("wide", "wide", tuple(columns))
+
+
+def require_distinct(columns: Sequence[Column], ends: Sequence[str] = ()) -> None:
+    """Refuse columns of a row per unit that would be called alike, each with what is beside it under its name and one
+    of the ``ends``. Raises `ConfigError`.
+    """
+    called = Counter([*UNIT_COLUMNS, "parent", *(one.name for one in columns)])
+    called.update(f"{one.name}_{end}" for one in columns for end in ends)
+    for one in columns:
+        if any(called[name] > 1 for name in (one.name, *(f"{one.name}_{end}" for end in ends))):
+            raise ConfigError(
+                f"cell {shown(one.name)} is called as another column of the wide table; rename it, or leave that "
+                "table out"
+            )
+
+
+MARGIN_ENDS = ("lower", "upper", "moe")
+"""What a margin of error is in columns: the ends of the interval, and half its length."""
+
+
+def margin_names(column: str) -> tuple[str, ...]:
+    """What the margins of error beside ``column`` are called in a row per unit."""
+    return tuple(f"{column}_{end}" for end in MARGIN_ENDS)
+
+
 def _columns(name: str, schema: Schema) -> tuple[Column, ...]:
     known = _redistricting_columns(name, schema)
     if known is not None:

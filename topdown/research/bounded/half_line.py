@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -55,6 +56,65 @@ def half_line_scale(distance: ArrayLike, epsilon: float, sensitivity: float) -> 
     bridge = Chebyshev.interpolate(_bisect, 11, domain=[1.0 - _NEAR_BRANCHES, 1.0 + _NEAR_BRANCHES])
     near = np.abs(y - 1.0) < _NEAR_BRANCHES
     return as_given(unit * np.where(near, bridge(np.where(near, y, 1.0)), _bisect(y)))
+
+
+class LambertBranches(NamedTuple):
+    """One number for each branch of the Lambert function: Z = -1, and Z = 0 (the principal one)."""
+
+    lower: FloatOrArray
+    principal: FloatOrArray
+
+
+def lambert_input(
+    distance: ArrayLike, epsilon: float, sensitivity: float, *, border_scale: float | None = None
+) -> FloatOrArray:
+    """-2 tau exp(-tau), tau = distance exp(-distance epsilon/sensitivity)/b_0: what Formula 33 gives the Lambert
+    function.
+
+    0 at the border, falls to its only turn at distance sensitivity/epsilon, and rises towards 0 (Lemma 5). The turn is
+    at -1/e for the ``border_scale`` b_0 of Formula 32, which is taken if none is given, and below it, where no real
+    scale is left, for a smaller one.
+    """
+    tau = _tau(distance, epsilon, sensitivity, border_scale)
+    return as_given(-2.0 * tau * np.exp(-tau))
+
+
+def lambert_scales(
+    distance: ArrayLike, epsilon: float, sensitivity: float, *, border_scale: float | None = None
+) -> LambertBranches:
+    """Formula 33 by both branches: b = -distance/(W_Z(-2 tau exp(-tau)) + tau) at a location ``distance`` > 0 away.
+
+    * With the scale b_0 = ``border_scale`` at the border: what keeps the guarantee of Formula 25 between the border
+      and the location are the scales from ``lower`` (Formula 29) to ``principal`` (Formula 28); nan if there are none.
+    * With b_0 of Formula 32, as it comes: a location whose scale is up to ``lower`` (Formula 31) or from ``principal``
+      on (Formula 30) leaves a scale to every location beyond it; one in between does not. Both together leave the two
+      numbers themselves, of which :func:`half_line_scale` takes the falling one.
+
+    ``principal`` falls and then rises, ``lower`` rises and then falls, both turning at sensitivity/epsilon, where
+    they meet (Lemmas 4 and 6; half of the digits are lost there).
+    """
+    x, tau = real_numbers("distance", distance, shown=False), _tau(distance, epsilon, sensitivity, border_scale)
+    given = -2.0 * tau * np.exp(-tau)
+    if border_scale is None:
+        given = np.maximum(given, -np.exp(-1.0))  # beyond by rounding alone
+    return LambertBranches(*(as_given(-x / (_real_branch(given, z) + tau)) for z in (-1, 0)))
+
+
+def lambert_slopes(distance: ArrayLike, epsilon: float, sensitivity: float) -> tuple[LambertBranches, LambertBranches]:
+    """Numerator and denominator of the derivative of Formula 33 by the distance, of each branch.
+
+    -(W_Z + distance epsilon/sensitivity) and (1 + W_Z)(W_Z + tau). The denominator is below 0 on the principal branch
+    and above 0 on the other one (Lemma 3); the numerator is above 0 up to distance sensitivity/epsilon and below it
+    from there on (Lemmas 4 and 6).
+    """
+    x, tau = real_numbers("distance", distance, shown=False), _tau(distance, epsilon, sensitivity, None)
+    given = np.maximum(-2.0 * tau * np.exp(-tau), -np.exp(-1.0))
+    w = [_real_branch(given, z) for z in (-1, 0)]
+    rate = positive("epsilon", epsilon) / positive("sensitivity", sensitivity)
+    return (
+        LambertBranches(*(as_given(-(one + x * rate)) for one in w)),
+        LambertBranches(*(as_given((1.0 + one) * (one + tau)) for one in w)),
+    )
 
 
 def adjacent_half_line_scale(epsilon: ArrayLike, sensitivity: ArrayLike) -> FloatOrArray:
@@ -118,6 +178,25 @@ def pair_delta(location: float, other: float, epsilon: float) -> float:
             gained = float(p.sf(start)) - float(p.sf(stop))
             total += gained - float(np.exp(epsilon)) * (float(r.sf(start)) - float(r.sf(stop)))
     return total
+
+
+def _tau(distance: ArrayLike, epsilon: float, sensitivity: float, border_scale: float | None) -> FloatArray:
+    x = real_numbers("distance", distance, shown=False)
+    unit = positive("sensitivity", sensitivity) / positive("epsilon", epsilon)
+    if ((x <= 0) | (x > 700 * unit)).any():
+        raise ConfigError(
+            "distance: give numbers above 0, where the scale is that of Formula 32, and up to 700 sensitivity/epsilon, "
+            "beyond which the Lambert function's argument underflows"
+        )
+    border = AT_BORDER * unit if border_scale is None else positive("border_scale", border_scale)
+    return np.asarray(x * np.exp(-x / unit) / border)
+
+
+def _real_branch(given: FloatArray, branch: int) -> FloatArray:
+    """A branch of the Lambert function, nan where it is not real."""
+    at_turn = given == -np.exp(-1.0)  # of which scipy says nan
+    real = np.where(at_turn, -1.0, lambertw(given, branch).real)
+    return np.where(given >= -np.exp(-1.0), real, np.nan)
 
 
 def _bisect(y: FloatArray) -> FloatArray:

@@ -131,7 +131,7 @@ class TruncatedLaplace:
 
     def _standard(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Location moved to the nearest bound (the law is the same), scale, bounds; the scale cut at WIDE widths."""
-        s, lam, c0, c1 = _arrays(self)
+        s, lam, c0, c1 = arrays_of(self)
         with np.errstate(over="ignore"):
             return np.clip(s, c0, c1), np.minimum(lam, WIDE * (c1 - c0)), c0, c1
 
@@ -144,7 +144,7 @@ class TruncatedLaplace:
         # P(2, zc) - P(2, za) without a difference: with d = zc - za > 0 it is exp(-za) (za P(1, d) + P(2, d)).
         bias = lam * np.sign(d) * np.exp(-near) * (near * lower_gamma(1, np.abs(d)) + lower_gamma(2, np.abs(d))) / kept
         mse = 2.0 * lam * lam * ((lower_gamma(3, zc) + lower_gamma(3, za)) / kept)
-        return s, _arrays(self)[0], lam, c0, c1, bias, mse
+        return s, arrays_of(self)[0], lam, c0, c1, bias, mse
 
     def _log_density(self, x: ArrayLike) -> FloatArray:
         x = np.asarray(x, dtype=np.float64)
@@ -194,7 +194,7 @@ class BoundaryInflatedLaplace:
     @property
     def atoms(self) -> tuple[FloatOrArray, FloatOrArray]:
         """(P(X = lower), P(X = upper)): what the plain Laplace law has below and above, 0 for an infinite bound."""
-        s, lam, c0, c1 = _arrays(self)
+        s, lam, c0, c1 = arrays_of(self)
         return as_given(laplace_tail((s - c0) / lam)), as_given(laplace_tail((c1 - s) / lam))
 
     @property
@@ -207,13 +207,13 @@ class BoundaryInflatedLaplace:
     def bias(self) -> FloatOrArray:
         """E X - location (Liu, Equation 7; Equation 10 for a half-line), to full relative precision."""
         near, _, _, bias, _ = self._moments()
-        return as_given(bias + (near - _arrays(self)[0]))
+        return as_given(bias + (near - arrays_of(self)[0]))
 
     @property
     def mse(self) -> FloatOrArray:
         """E (X - location)^2; at most 2 scale^2 for a location within the bounds (Liu, Proposition 2)."""
         near, _, _, bias, mse = self._moments()
-        moved = near - _arrays(self)[0]
+        moved = near - arrays_of(self)[0]
         return as_given(mse + 2.0 * moved * bias + moved * moved)
 
     @property
@@ -228,25 +228,25 @@ class BoundaryInflatedLaplace:
         Its integral and the two ``atoms`` add up to 1.
         """
         x = np.asarray(x, dtype=np.float64)
-        s, lam, c0, c1 = _arrays(self)
+        s, lam, c0, c1 = arrays_of(self)
         return as_given(np.where((x >= c0) & (x <= c1), np.exp(-np.abs(x - s) / lam) / (2.0 * lam), 0.0))
 
     def cdf(self, x: ArrayLike) -> FloatOrArray:
         """P(X <= x): the Laplace cdf on [lower, upper), 0 below and 1 from ``upper`` on."""
         x = np.asarray(x, dtype=np.float64)
-        s, lam, c0, c1 = _arrays(self)
+        s, lam, c0, c1 = arrays_of(self)
         return as_given(np.where(x < c0, 0.0, np.where(x >= c1, 1.0, laplace_tail((s - x) / lam))))
 
     def sf(self, x: ArrayLike) -> FloatOrArray:
         """P(X > x), with full relative precision towards the upper bound."""
         x = np.asarray(x, dtype=np.float64)
-        s, lam, c0, c1 = _arrays(self)
+        s, lam, c0, c1 = arrays_of(self)
         return as_given(np.where(x < c0, 1.0, np.where(x >= c1, 0.0, laplace_tail((x - s) / lam))))
 
     def ppf(self, q: ArrayLike) -> FloatOrArray:
         """The quantile: the least x with P(X <= x) >= q. Raises ConfigError outside of [0, 1]."""
         q = probabilities(q)
-        s, lam, c0, c1 = _arrays(self)
+        s, lam, c0, c1 = arrays_of(self)
         with np.errstate(divide="ignore"):
             noise = np.where(q <= 0.5, np.log(2.0 * q), -np.log(2.0 * (1.0 - q)))
             return as_given(np.clip(s + lam * noise, c0, c1))
@@ -261,7 +261,7 @@ class BoundaryInflatedLaplace:
 
     def _moments(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
         """(nearest point of the bounds to the location, bounds, bias and mse about that point)."""
-        s, lam, c0, c1 = _arrays(self)
+        s, lam, c0, c1 = arrays_of(self)
         near = np.clip(s, c0, c1)
         za, zc, d = scaled_distances(near, lam, c0, c1)
         width = np.maximum(za, zc)
@@ -304,5 +304,6 @@ def _set_parameters(law: TruncatedLaplace | BoundaryInflatedLaplace, *, point_al
         object.__setattr__(law, name, as_given(array))
 
 
-def _arrays(law: TruncatedLaplace | BoundaryInflatedLaplace) -> tuple[FloatArray, ...]:
+def arrays_of(law: TruncatedLaplace | BoundaryInflatedLaplace) -> tuple[FloatArray, ...]:
+    """Location, scale, lower and upper bound, of one shape."""
     return tuple(np.asarray(a) for a in (law.location, law.scale, law.lower, law.upper))

@@ -18,7 +18,7 @@ from topdown.research.theory.bias_bounds import (
     sharp_bias_bound,
     tree_bias_bound,
 )
-from topdown.research.theory.linear_bias import linear_bias_bound
+from topdown.research.theory.linear_bias import in_safe_ball, linear_bias_bound
 from topdown.research.theory.noise_laws import NoiseLaw, noise_mean_abs, noise_variance
 from topdown.research.theory.nonnegative_exact import ProjectionMoments, nonnegative_sum_projection
 from topdown.research.theory.nonnegative_laplace import nonnegative_sum_projection_laplace
@@ -42,6 +42,7 @@ __all__ = [
     "TwoLevelMoments",
     "bias_bound",
     "empirical_wasserstein_floor",
+    "in_safe_ball",
     "l1_ball_probability",
     "l1_ball_tail",
     "level_variances",

@@ -1,4 +1,4 @@
-"""The paper's own setting: a bound on the bias of the projection onto any linear constraints A v = b, Theorem 4.
+"""The paper's own setting, any linear constraints A v = b: where (P+) is (P), Lemma 3; a bound on its bias, Theorem 4.
 
 The projection's matrix and covariance are in :mod:`topdown.projection.linear_covariance`.
 
@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
 from topdown.projection.linear_covariance import Array, checked_constraints
@@ -20,6 +20,32 @@ from topdown.research.theory.noise_laws import NoiseLaw, Scale
 
 _FORCED = 1e-9
 """An entry whose range over the feasible set is below this part of its size is a constant of the constraints."""
+
+
+def in_safe_ball(values: ArrayLike, noisy: ArrayLike) -> NDArray[np.bool_]:
+    """Which noisy tables are so near the truth that the projection with x >= 0 is the one without, (P+) = (P).
+
+    Those with ||noisy - values||_1 <= r, the smallest true value: no projection onto constraints that the truth meets
+    moves farther from it in the L2 norm, so that no entry of (P)'s falls below 0. The set is its own mirror image about
+    the truth, so that (P+) has no bias on it.
+
+    Args:
+        values: (entries,) true values, each finite and at least 0.
+        noisy: (entries,) or (entries, tables), noise of one table a column.
+
+    Returns: a bool, or one for each table.
+
+    Raises:
+        ConfigError: a value is negative or not finite, or the shapes differ.
+
+    Source: Lemma 3.
+    """
+    truth, drawn = np.atleast_1d(np.asarray(values, dtype=np.float64)), np.asarray(noisy, dtype=np.float64)
+    if truth.ndim != 1 or drawn.shape[:1] != truth.shape or not (np.isfinite(truth) & (truth >= 0)).all():
+        raise ConfigError(
+            f"values of shape {truth.shape} and noisy of {drawn.shape}: give finite true values >= 0, and as many noisy"
+        )
+    return np.asarray(np.abs(drawn.T - truth).sum(axis=-1) <= truth.min())
 
 
 def linear_bias_bound(values: ArrayLike, constraints: Any, scale: Scale, law: NoiseLaw = "laplace") -> BiasBound:

@@ -51,7 +51,7 @@ def _geopandas() -> Any:
     try:
         return import_module("geopandas")
     except ImportError:
-        raise ConfigError("GeoParquet needs geopandas; install it with pip install topdown[geometry]") from None
+        raise ConfigError("maps need geopandas; install it with pip install topdown[geometry]") from None
 
 
 def _geojson(geopandas: Any, path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""A release with the outlines of its units, as GeoParquet, which geographic information systems open as it is."""
+"""A release with the outlines of its units, as GeoParquet or a GeoPackage, for geographic information systems."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from typing import Any
 
 import pandas as pd
 
+from topdown.analysis.outlines import outlines_in
+from topdown.analysis.stated_numbers import stated_numbers
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.machine.files import whole_file
 from topdown.machine.software import version_of
-from topdown.release.layouts import EVERY_CELL
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.release.outlines import outlines_in
 from topdown.release.published import PublishedRelease
-from topdown.release.tabulated import tabulated_release
-from topdown.release.whole_counts import Release
-from topdown.tables.noisy_measurements import has_spine_codes
-from topdown.tables.tidy import named_failures
+from topdown.tables.tidy import named_failures, to_frame, with_plain_strings
 from topdown.wording import shown_path
 from topdown.workload import Schema
 from topdown.workload.answer_tables import answer_columns
 
-_KEYS = ["geoid", "level", "parent", "name"]
+_VERSION = "1.2"
+"""Of GeoPackages: what software of the last years reads without a warning."""
 
 
 def write_geoparquet(
@@ -34,18 +32,38 @@ def write_geoparquet(
 
     ``geometry``: outlines in GeoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says, matched to
     units by the column that holds the most GEOIDs, as text. ``query``: the counts are its answers, by default the cells
-    and their total, where several queries were measured the total alone. Rows go by level and GEOID: ``geoid, level,
-    parent, name``, the counts, ``geometry``. Of a release from noisy measurement files the units are the true ones.
+    and their total, where several queries were measured the total, and the columns of the release's tables. Rows go by
+    level and GEOID: ``geoid, level, parent, name``, the counts, of each where there are margins its ``_lower, _upper,
+    _moe, _cv, _reliability``, and ``geometry``. Of a release from noisy measurement files the units are the true ones.
 
     Raises `ConfigError` where geopandas is not installed, `DataError` for outlines that cannot be read, of which none
     is a unit's or two are of the same, and where the file cannot be written.
     """
-    released = tabulated_release(found.release) if has_spine_codes(found.geography) else found.release
-    column, outlines = _outlines_of(released.geography, Path(geometry))
-    counts = _counts(released, query)
+    return _write(_with_outlines(found, Path(geometry), query), Path(path))
+
+
+def write_geopackage(
+    found: PublishedRelease, path: str | Path, geometry: str | Path, *, query: str | None = None
+) -> Path:
+    """Write what `write_geoparquet` does as the layer "release" of a GeoPackage, which every GDAL reads."""
+    target = Path(path)
+    frame = _with_outlines(found, Path(geometry), query)
+    with named_failures(target), whole_file(target) as partial:
+        # GDAL goes by the name, and a file that is not there yet has another.
+        content = io.BytesIO()
+        frame.to_file(content, layer="release", driver="GPKG", engine="pyogrio", VERSION=_VERSION)
+        partial.write_bytes(content.getvalue())
+    return target
+
+
+def _with_outlines(found: PublishedRelease, geometry: Path, query: str | None) -> Any:
+    """A GeoDataFrame: the numbers of the units that have an outline, with it."""
+    numbers = stated_numbers(found, query)
+    column, outlines = _outlines_of(numbers.geography, geometry)
+    counts = to_frame(map(with_plain_strings, numbers.wide_batches()))
     shapes = pd.DataFrame({"geoid": outlines[column].astype(str), "geometry": outlines.geometry})
     merged = counts.merge(shapes, on="geoid", how="inner")
-    return _write(type(outlines)(merged, geometry="geometry", crs=outlines.crs), Path(path))
+    return type(outlines)(merged, geometry="geometry", crs=outlines.crs)
 
 
 def require_outlines(geography: Geography, schema: Schema, geometry: str | Path, query: str | None = None) -> None:
@@ -73,23 +91,6 @@ def _outlines_of(geography: Geography, source: Path) -> tuple[str, Any]:
         node = int(geography.index_of([str(outlines[best][twice].iloc[0])])[0])
         raise DataError(f"{shown_path(source)}: two outlines of {geography.describe(node)}; join them into one")
     return best, outlines
-
-
-def _counts(release: Release, query: str | None) -> pd.DataFrame:
-    """A row per unit: `_KEYS` and the counts."""
-    if query is None and release.layout is EVERY_CELL:
-        return release.wide()
-    geography = release.geography
-    identifiers = geography.identifiers.to_pylist()
-    frames = []
-    for level in geography.levels:
-        nodes = geography.level_slice(level)
-        above = geography.parent[nodes]
-        table = release.table(level, query or "total")
-        table.insert(1, "level", level)
-        table.insert(2, "parent", [identifiers[one] if one >= 0 else None for one in above.tolist()])
-        frames.append(table)
-    return pd.concat(frames, ignore_index=True)
 
 
 def _write(frame: Any, path: Path) -> Path:

@@ -1,0 +1,170 @@
+"""The counts of a published release with their margins of error, as every form of export states them.
+
+From the public directory alone: margins are computed from the measurements, at any confidence, for any query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from topdown.errors import ConfigError
+from topdown.geography.geography import Geography
+from topdown.measurements.measurements import NOT_KEPT, NotKept
+from topdown.projection.linear_answers import linear_answers
+from topdown.projection.project import project
+from topdown.release.answer_files import Bounded, BoundedCounts, estimated, margin_columns, table_counts
+from topdown.release.layouts import EVERY_CELL, Layout
+from topdown.release.published import PublishedRelease
+from topdown.release.tabulated import tabulated_release
+from topdown.release.whole_counts import Release
+from topdown.tables.geography_table import geography_batches
+from topdown.tables.noisy_measurements import has_spine_codes
+from topdown.uncertainty.intervals import Intervals
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
+from topdown.uncertainty.laws.known_noise import no_margins
+from topdown.uncertainty.margins import require_confidence
+from topdown.workload import Schema
+from topdown.workload.answer_tables import (
+    MARGIN_ENDS,
+    AnswerTable,
+    answer_columns,
+    answer_tables,
+    require_distinct,
+    total_table,
+    wide_table,
+)
+
+_MOST_CELLS = 1 << 14
+"""Of a release whose cells are columns, at most; of more, where several queries are measured, their total is stated."""
+
+_OF_BLOCKS = (
+    "its blocks are in optimized block groups and not in those of the tables; topdown aggregate --tabulation gives "
+    "sums with margins"
+)
+
+
+def require_stateable(schema: Schema, query: str | None) -> None:
+    """Refuse a query that there is not, and names of answers, or of cells, that would make two columns of one name.
+    Raises `ConfigError`.
+    """
+    if query is not None or schema.n_cells <= _MOST_CELLS:
+        _stated(schema, schema.cells(), EVERY_CELL, query, [])
+
+
+def _stated(
+    schema: Schema, cells: Sequence[str], layout: Layout, query: str | None, tables: Sequence[str]
+) -> AnswerTable:
+    """The columns that are stated: the answers to ``query``, or of every cell and their total or of the total, and of
+    ``tables``."""
+    asked = answer_tables(tables, schema)
+    if query is not None:
+        table = AnswerTable(query, query, answer_columns(query, schema))
+    elif layout is EVERY_CELL:
+        table = wide_table(cells, schema, asked)
+    else:
+        columns = [*total_table(schema).columns, *(column for one in asked for column in one.columns)]
+        table = AnswerTable("all", "all", tuple(dict.fromkeys(columns)))
+    require_distinct(table.columns, (*MARGIN_ENDS, "cv", "reliability"))
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class StatedNumbers:
+    """The columns of a ``table`` at every unit of a ``release``, with what bounds them at ``confidence``; None where
+    there are no margins, for this ``reason``.
+    """
+
+    release: Release
+    table: AnswerTable
+    confidence: float
+    bounded: Bounded | None = field(repr=False)
+    reason: str = ""
+
+    @property
+    def geography(self) -> Geography:
+        """The units."""
+        return self.release.geography
+
+    @property
+    def names(self) -> list[str]:
+        """What the columns are called."""
+        return [column.name for column in self.table.columns]
+
+    def at(self, nodes: slice) -> BoundedCounts:
+        """The columns at ``nodes``; all but the counts missing (NaN) where there are no margins."""
+        if self.bounded is not None:
+            return self.bounded.at(self.release, nodes)
+        counts = table_counts(self.table, self.release, nodes)
+        return BoundedCounts(counts, *(np.full(counts.shape, np.nan) for _ in range(3)))
+
+    def by_unit(self) -> Iterator[tuple[pa.RecordBatch, BoundedCounts]]:
+        """Some units at a time (``geoid, level, parent, name``) with the columns at them."""
+        begin = 0
+        for units in geography_batches(self.geography):
+            yield units, self.at(slice(begin, begin + units.num_rows))
+            begin += units.num_rows
+
+    def wide_batches(self, places: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """A row per unit: ``geoid, level, parent, name``, the counts, and where there are margins of each ``_lower,
+        _upper, _moe, _cv, _reliability``; of the columns at ``places``, by default of all."""
+        chosen = range(len(self.names)) if places is None else places
+        names = [self.names[k] for k in chosen]
+        for units, found in self.by_unit():
+            columns = dict(zip(units.schema.names, units.columns, strict=True))
+            columns |= {name: pa.array(found.counts[:, k]) for k, name in zip(chosen, names, strict=True)}
+            if self.bounded is not None:
+                columns |= margin_columns(found, names, chosen, reliability=True)
+            yield pa.RecordBatch.from_pydict(columns)
+
+    def require_margins(self, form: str) -> None:
+        """Raises `ConfigError` where there are none, which the ``form`` is of."""
+        if self.bounded is None:
+            raise ConfigError(f"{form} states margins of error, and this release has none: {self.reason}")
+
+
+def stated_numbers(found: PublishedRelease, query: str | None = None, confidence: float | None = None) -> StatedNumbers:
+    """The answers to ``query`` at every unit; by default every cell and their total, where several queries were
+    measured the total, and the columns of the release's tables. ``confidence``: by default the release's own.
+
+    Raises `ConfigError` for an unknown query and a confidence outside of (0.5, 1).
+    """
+    said = found.manifest.get("margins", {}).get("confidence")  # since version 1.2
+    level = require_confidence(confidence or said or 0.9)
+    on_spine = has_spine_codes(found.geography)
+    release = tabulated_release(found.release) if on_spine else found.release
+    table = _stated(release.schema, release.cells, release.layout, query, list(found.manifest.get("tables", {})))
+    measurements = found.measurements
+    if isinstance(measurements, NotKept):
+        return StatedNumbers(release, table, level, None, NOT_KEPT)
+    reason = _OF_BLOCKS if on_spine else no_margins(measurements)
+    if reason is not None:
+        return StatedNumbers(release, table, level, None, reason)
+    linear = linear_answers(measurements, table.queries) if measurements.others else project(measurements, "gls")
+    laws = AnswerLaws.of(measurements).of_columns([(column.query, column.answer) for column in table.columns])
+    tree = release.geography.tree
+    intervals = Intervals.of(partial(estimated, table, linear), laws, tree, 1.0 - level)
+    return StatedNumbers(release, table, level, Bounded(table, linear, intervals, range(tree.n_levels)))
+
+
+def long_batches(
+    numbers: StatedNumbers, columns: Callable[[BoundedCounts], Mapping[str, Any]], called: tuple[str, str, str]
+) -> Iterator[pa.RecordBatch]:
+    """A row per unit and column: the GEOID, the unit's name and the column, ``called`` so, and then the ``columns``,
+    each (nodes x columns), or an array of as many numbers.
+    """
+    names, (geoid, name, variable) = pa.array(numbers.names), called
+    for units, found in numbers.by_unit():
+        unit = pa.array(np.repeat(np.arange(units.num_rows), len(names)))
+        place = np.tile(np.arange(len(names), dtype=np.int32), units.num_rows)
+        rows = {geoid: units["geoid"].take(unit), name: units["name"].take(unit)}
+        rows[variable] = pa.DictionaryArray.from_arrays(pa.array(place), names)
+        for title, values in columns(found).items():
+            is_made = isinstance(values, pa.Array)
+            rows[title] = values if is_made else pa.array(np.ascontiguousarray(values).reshape(-1), from_pandas=True)
+        yield pa.RecordBatch.from_pydict(rows)
