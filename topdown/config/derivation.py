@@ -210,7 +210,6 @@ class DerivationConfig(Section):
             "where the release is written": ("output.directory",),
             "in which forms the same numbers are written": (
                 "output.csv",
-                "output.measurements",
                 "output.wide",
                 "output.estimates",
                 "output.estimates_csv",
