@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
@@ -33,7 +35,7 @@ from topdown.projection.families import Family
 from topdown.projection.method import CvxpySolver
 from topdown.release import read
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.release.read import read_measurements
+from topdown.release.read import read_measurements, require_all
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +143,32 @@ def test_margins_of_parts_are_described_as_those_of_the_whole(folder: Path) -> N
     assert set(mine["files"]) == set(its["files"])
     query = {"units": ["00"], "query": "age", "cells": ["adult"]}
     assert query_release(public, **query).equals(query_release(folder / "whole" / "public", **query))
+
+
+@pytest.mark.parametrize(("most", "kept"), [(20, 1), (73, 2), (250, 3)])  # the nation, states, counties
+def test_upper_levels_have_margins_where_all_measurements_are_too_many(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, kept: int
+) -> None:
+    monkeypatch.setattr(part_plan, "LARGEST_KEPT", most)
+    public = parted(folder, f"most {most}", 8, AtOnce())
+    found, levels = td.read_release(public), ["nation", "state", "county"][:kept]
+    assert counts_of(public) == counts_of(folder / "whole" / "public")
+    assert list(dict.fromkeys(level for level, _ in found.measurements.keys)) == levels
+    table = pq.read_table(public / "tables" / "age_race_estimates.parquet").to_pandas()
+    assert set(table["level"]) == set(levels)
+    assert ((table["lower"] <= table["value"]) & (table["value"] <= table["upper"])).all()
+    # By least squares of these levels alone, and with the released count inside.
+    own = td.margins(found.measurements.top(levels[-1]), queries=["age * race"])
+    answers = table[~table["column"].isin(["total"])]
+    assert answers["unbiased"].to_numpy() == pytest.approx(own["estimate"].to_numpy())
+    assert (answers["upper"].to_numpy() == np.maximum(own["upper"], answers["value"].to_numpy())).all()
+    said = json.loads((public / "manifest.json").read_text())["margins"]["statement"]
+    assert f"Of {', '.join(found.geography.levels[len(levels) :])} no measurements were kept" in said
+    asked = query_release(public, units=["00"], query="age", cells=["adult"])
+    assert asked["sd"].item() > 0 or kept == 1
+    with pytest.raises(DataError, match="were not kept"):
+        require_all(read_measurements(public))
+    td.verify_release(public)
 
 
 def test_measurements_that_stay_in_their_file_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

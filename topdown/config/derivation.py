@@ -128,8 +128,8 @@ class OutputWithRecords(Output):
     """Where the release goes, and which files it has."""
 
     measurements: bool | None = None
-    """Whether a release in parts has measurements.parquet, and so margins of error: by default where that is at most
-    268 million numbers. A release that is made at once always has it."""
+    """Whether a release in parts has measurements.parquet, and so margins of error: by default of as many levels, from
+    the root down, as have at most 268 million numbers together. A release that is made at once has it of all."""
     microdata: bool = False
     """Write the release as one record per person or household, too."""
     microdata_order: Literal["sorted", "shuffled"] = "sorted"

@@ -57,6 +57,7 @@ class Measurements(ArrowTable):
     an exact value (an invariant), inf for a node that was not measured. ``others``: what was measured of other queries,
     by level and query. ``plan``: the plan under which they were drawn, None when they came from elsewhere;
     ``mechanism``: which noise was drawn with these variances, where no plan says it and it is known all the same.
+    ``drawn_on``: the units for which the plan's noise was drawn, where these are not all of them.
     ``fit_for_release``: whether they were drawn exactly, from operating-system entropy. ``attributes``: the schema of
     the cells; None where they are one attribute.
     """
@@ -70,6 +71,7 @@ class Measurements(ArrowTable):
     attributes: Schema | None = None
     others: Mapping[tuple[str, str], Answers] = field(default_factory=dict, repr=False)
     mechanism: str | None = None
+    drawn_on: Geography | None = None
 
     @property
     def schema(self) -> Schema:
@@ -166,6 +168,20 @@ class Measurements(ArrowTable):
         if np.isfinite(self.node_variance[nodes]).any():
             found[Query.parse(DETAILED, self.schema)] = Answers(self.values[nodes], self.node_variance[nodes])
         return found
+
+    def top(self, level: str) -> Measurements:
+        """What was measured of several queries down to ``level``, of the units down to there."""
+        geography, whole = self.geography.top(level), self.drawn_on or self.geography
+        others = {key: one for key, one in self.others.items() if key[0] in geography.levels}
+        nodes = geography.n_nodes
+        return replace(
+            self,
+            geography=geography,
+            values=self.values[:nodes],
+            node_variance=self.node_variance[:nodes],
+            others=others,
+            drawn_on=whole,
+        )
 
     def in_memory(self) -> Measurements:
         """The same, with values that lie in files read. Raises `DataError` where they take too much memory."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,13 +112,13 @@ def measured_as_arrays(measured: Sequence[Mapping[Query, Answers]], top: int) ->
 
 
 def filed_measurements(folder: Folder, record: Record, geography: Geography) -> Measurements:
-    """What was measured of the whole tree, in the files of its pieces; parts draw by key."""
+    """What was measured of the whole tree, as far as it is kept, in the files of its pieces; parts draw by key."""
     plan, schema = record.its_plan, record.its_schema
     below = _nodes_of_parts(record, geography.tree)
     above = [[(folder.measured_above, nodes)] for nodes in map(geography.tree.level, range(record.level))]
     pieces = [*above, *([(folder.measured(part), one) for part, one in enumerate(level)] for level in below)]
     array, others = lru_cache(maxsize=4)(_array_of), {}  # several are remembered, as several threads read
-    for index, level in enumerate(geography.levels):
+    for index, level in enumerate(geography.levels[: record.keeps]):
         # The detailed query comes last, as `Measurements.at` has it.
         for name in sorted(plan.queries(level), key=DETAILED.__eq__):
             values = _FiledAnswers(tuple(pieces[index]), f"{index} {name}", geography.tree.level(index), array)
@@ -127,7 +127,8 @@ def filed_measurements(folder: Folder, record: Record, geography: Geography) -> 
             others[level, name] = Answers(FiledValues(shape, np.dtype(np.int64), values.read), known)
     cells, nodes = schema.cells(), geography.n_nodes
     nothing, unmeasured = none_measured((len(cells), nodes), np.int64).T, np.full(nodes, np.inf)
-    return Measurements(geography, cells, nothing, unmeasured, plan, True, schema, others)
+    found = Measurements(geography, cells, nothing, unmeasured, plan, True, schema, others)
+    return replace(found, drawn_on=geography)
 
 
 class _FiledAnswers(NamedTuple):

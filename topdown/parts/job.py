@@ -167,8 +167,9 @@ class Record:
     written beside the release; ``csv``: whether they are text, too.
     ``solver``: who solves some families again, None where nobody does. ``marks``: what every table says of itself.
     ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
-    ``order``: the queries that are settled first, None for what is usual. ``keeps``: whether what is measured is kept,
-    for the release has it. ``weights``: of measurements against each other. ``limited``: whether there are limits.
+    ``order``: the queries that are settled first, None for what is usual. ``keeps``: of how many levels, root first,
+    what is measured is kept, for the release has it. ``weights``: of measurements against each other. ``limited``:
+    whether there are limits.
     """
 
     configuration: str
@@ -188,7 +189,7 @@ class Record:
     geography: str = ""
     upward: str | None = None
     order: Order | None = None
-    keeps: bool = True
+    keeps: int = 0
     weights: str = "variance"
     limited: bool = False
     counts: str = field(default="", repr=False)
@@ -209,7 +210,7 @@ class Record:
         marks: dict[str, str],
         upward: str | None = None,
         order: Order | None = None,
-        keeps: bool = True,
+        keeps: int = 0,
         weights: str = "variance",
         limited: bool = False,
     ) -> Record:
@@ -259,6 +260,11 @@ class Record:
     def write(self, folder: Folder) -> None:
         """Keep it in ``folder``. Raises `OSError`."""
         put(folder.job, {"json": np.frombuffer(json.dumps(asdict(self)).encode(), np.uint8)})
+
+    @property
+    def parts_keep(self) -> bool:
+        """Whether parts keep what is measured, and not only what is above them."""
+        return self.keeps > self.level
 
     @property
     def n_parts(self) -> int:

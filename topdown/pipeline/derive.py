@@ -110,7 +110,7 @@ def write_made(
     measurements, tables = drawn.measurements, answer_tables(config.output.tables, made.release.schema)
     with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
         found = made_margins(
-            measurements,
+            made.upper or measurements,
             made.estimates,
             made.release,
             config.output,
@@ -121,6 +121,10 @@ def write_made(
         )
         del laws  # with a number for every node
         give_back()
+    if made.upper is not None:
+        lower = measurements.geography.levels[len(made.upper.geography.levels) :]
+        statement = f"{found.said['statement']} Of {', '.join(lower)} no measurements were kept, and there are none."
+        found = found._replace(said={**found.said, "statement": statement}, wide=None)
 
     def second_solutions() -> dict[str, CrossCheck]:
         with stages.stage("waiting for the second solution by cvxpy"):
@@ -149,12 +153,15 @@ class Projected(NamedTuple):
 
     ``again``: the second solutions, which may yet be at work, and whose result raises `ProjectionError` where they
     disagree: before that nothing may be published. ``of_tables``: the intervals of tables, where they are found yet.
+    ``upper``: the measurements of the upper levels, of which estimates beside it are made, where those of others are
+    not kept.
     """
 
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
     again: Future[dict[str, CrossCheck]]
     release: Release
     of_tables: dict[str, Intervals] | None = None
+    upper: Measurements | None = None
 
 
 def projected(

@@ -23,7 +23,7 @@ from topdown.release.manifest import MANIFEST
 from topdown.release.microdata_file import require_ppmf, write_ppmf
 from topdown.release.noisy_write import write_noisy_measurements
 from topdown.release.published import PublishedRelease, read_release
-from topdown.release.read import read_measurements
+from topdown.release.read import read_measurements, require_all
 from topdown.release.redistricting_file import STATES, require_pl94, write_pl94
 from topdown.release.spine import spine_of
 from topdown.release.tabulated import tabulated_geography, tabulated_release
@@ -88,6 +88,7 @@ class Exported(NamedTuple):
 
 def _noisy_measurements(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
     source = read_measurements(public)
+    require_all(source)
     return write_noisy_measurements(source.measurements, output, limits=source.limits)
 
 

@@ -29,7 +29,7 @@ from topdown.pipeline.part_plan import (
     LEAVES_OF_A_PART,
     asked_in_parts,
     cut_for,
-    keeps_measurements,
+    kept_levels,
     measured_numbers,
     reason_against_parts,
 )
@@ -211,10 +211,11 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     disk = rows * 5 + 2 * uppermost + entries * (8 + csv * _ROW_AS_TEXT) + (1 << 20)
     disk += tree.n_nodes * (12 + columns * (1 + 2 * csv))
     by_node, gathering = 60 * tree.n_nodes, 0
-    if keeps_measurements(config, plan, geography, schema):
-        disk += _NUMBER_ON_DISK * measured_numbers(plan, geography, schema)
-        disk += _ESTIMATE_ON_DISK * tree.n_nodes * columns
-        gathering = _NUMBERS_OF_A_COLUMN * _WORD * tree.n_nodes * columns
+    kept = kept_levels(config, plan, geography, schema)
+    if kept:
+        estimated = columns * int(tree.level_offsets[kept])
+        disk += _NUMBER_ON_DISK * sum(measured_numbers(plan, geography, schema)[:kept]) + _ESTIMATE_ON_DISK * estimated
+        gathering = _NUMBERS_OF_A_COLUMN * _WORD * estimated
         if config.output.estimates:
             gathering = of_whole(config, geography)
     projecting = 6 * uppermost + FAMILIES_AT_ONCE * _program(possible, 0, 1) + above

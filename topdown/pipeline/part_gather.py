@@ -81,6 +81,9 @@ def publish_parts(
         into = open_until.enter_context(begun(public, measurements, fit_for_release=True, executor=pool))
         estimates: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
         whole, checks = _solved(record, folder)
+        upper = None
+        if isinstance(measurements, Measurements) and record.keeps < len(record.levels):
+            upper = measurements.top(record.levels[record.keeps - 1])
         again = started(lambda: checks, None)
         with stages.stage("estimating"):
             if isinstance(measurements, Measurements) and config.output.estimates:
@@ -89,9 +92,9 @@ def publish_parts(
                 again = started(lambda: solved_again(all_read, of_cells, record.solver, drawn.ties, cut.limits), pool)
                 estimates |= of_cells
             elif isinstance(measurements, Measurements) and tables:
-                estimates["unbiased"] = linear_answers(measurements, queries_of(tables))
+                estimates["unbiased"] = linear_answers(upper or measurements, queries_of(tables))
         estimates.setdefault("non_negative", whole)
-        made = Projected(estimates, again, finished(cut))
+        made = Projected(estimates, again, finished(cut), upper=upper)
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
         write_made(config, drawn, made, into, stages, written=written, workers=workers)
         for name in names:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
@@ -19,6 +21,7 @@ from topdown.privacy.plan import Plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import BUILT_IN, method_named
 from topdown.release.publication import marks_of
+from topdown.wording import shown
 from topdown.workload import Query, Schema
 
 LARGEST_WHOLE = 1 << 26
@@ -28,7 +31,7 @@ LEAVES_OF_A_PART = 25_000
 """How many leaves a part has where nothing is said."""
 
 LARGEST_KEPT = 1 << 28
-"""How many measured numbers a release in parts has where nothing is said, at most."""
+"""How many measured numbers a release in parts has where nothing is said, at most: those of the upper levels."""
 
 _LARGER = 4
 """A tree is cut where no subtree has more than so many times what a part may hold: one such part does no harm, and a
@@ -73,8 +76,7 @@ def require_parts(config: RunConfig, plan: Plan, geography: Geography, schema: S
             f"a release in parts ({LARGEST_WHOLE:,} nodes x cells and more, or --part-size) cannot be made where "
             f"{reason}; leave that out, or make a smaller release without parts"
         )
-    if not keeps_measurements(config, plan, geography, schema):
-        require_measurements(config)
+    require_measurements(config, geography.levels, kept_levels(config, plan, geography, schema))
 
 
 def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -> str | None:
@@ -92,37 +94,39 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
     return next((said for said, holds in wrong.items() if holds), None)
 
 
-def keeps_measurements(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> bool:
-    """Whether a release in parts has what was measured."""
-    asked = config.output.measurements
-    return measured_numbers(plan, geography, schema) <= LARGEST_KEPT if asked is None else asked
+def kept_levels(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> int:
+    """Of how many levels, root first, a release in parts has what was measured."""
+    asked, numbers = config.output.measurements, np.cumsum(measured_numbers(plan, geography, schema))
+    levels = np.searchsorted(numbers, LARGEST_KEPT, side="right") if asked is None else len(numbers) * asked
+    return int(levels) if levels and numbers[levels - 1] else 0
 
 
-def require_measurements(config: RunConfig) -> None:
-    """Refuse what is made of measurements, of a release in parts that does not keep them. Raises `ConfigError`."""
+def require_measurements(config: RunConfig, levels: Sequence[str], kept: int) -> None:
+    """Refuse what is made of measurements, of a release in parts that does not keep them; ``kept``: of how many of its
+    ``levels`` it does. Raises `ConfigError`."""
     output = config.output
+    chosen = output.margins.get("levels", []) if isinstance(output.margins, dict) else []
     wanted = {
-        "output.estimates asks for estimates, which are made of them": bool(output.estimates) or output.estimates_csv,
+        "output.estimates asks for estimates, which are made of them": bool(output.estimates),
         "output.exports asks for them": any(
             EXPORT_FORMATS[name].of_measurements for name in output.forms if name in EXPORT_FORMATS
         ),
-        "output.margins chooses margins of error, which are made of them": isinstance(output.margins, dict),
+        "output.margins chooses margins of error, which are made of them": bool(set(chosen) & {*levels[kept:]})
+        or (not kept and isinstance(output.margins, dict)),
     }
     reason = next((said for said, holds in wanted.items() if holds), None)
-    if reason is not None:
+    if reason is not None and kept < len(levels):
         raise ConfigError(
-            f"this release in parts does not keep its measurements, and {reason}; set output.measurements = true, or "
-            "leave that out"
+            f"this release in parts does not keep the measurements of {', '.join(map(shown, levels[kept:]))}, and "
+            f"{reason}; set output.measurements = true, or leave that out"
         )
 
 
-def measured_numbers(plan: Plan, geography: Geography, schema: Schema) -> int:
-    """How many numbers ``plan`` measures, or publishes exactly, of all units."""
-    return sum(
-        (nodes.stop - nodes.start) * Query.parse(name, schema).n_answers
-        for level, nodes in ((level, geography.level_slice(level)) for level in geography.levels)
-        for name in plan.queries(level)
-    )
+def measured_numbers(plan: Plan, geography: Geography, schema: Schema) -> list[int]:
+    """How many numbers ``plan`` measures, or publishes exactly, of all units of every level."""
+    nodes = np.diff(geography.level_offsets).tolist()
+    answers = [sum(Query.parse(name, schema).n_answers for name in plan.queries(level)) for level in geography.levels]
+    return [units * each for units, each in zip(nodes, answers, strict=True)]
 
 
 def cut_for(tree: Tree, leaves: int) -> tuple[int, int]:
@@ -152,9 +156,8 @@ def where_to_cut(tree: Tree, begun: Begun | None, leaves: int | None, *, asked: 
 def renewed(record: Record, config: RunConfig, geography: Geography) -> Record:
     """``record`` with what a run that goes on may ask anew: what is written, and how it is checked."""
     output, solver = config.output, config.projection.solver if config.projection.cross_check else None
-    keeps = keeps_measurements(config, record.its_plan, geography, record.its_schema)
-    if not keeps:
-        require_measurements(config)
+    keeps = kept_levels(config, record.its_plan, geography, record.its_schema)
+    require_measurements(config, geography.levels, keeps)
     return replace(record, tables=tuple(output.tables), csv=output.csv, solver=solver, keeps=keeps)
 
 
@@ -175,7 +178,7 @@ def record_of(
         marks=marks_of(fit_for_release=True),
         upward=config.projection.upward,
         order=config.projection.order,
-        keeps=keeps_measurements(config, plan, geography, schema),
+        keeps=kept_levels(config, plan, geography, schema),
         weights=config.projection.weights,
         limited=config.bounds is not None,
     )

@@ -70,7 +70,7 @@ def top(root: Path) -> str:
     was measured, which is kept before anything is derived from it."""
     folder, record, begun = _begun(root)
     done = [folder.top, *(folder.roots(number) for number in range(record.n_parts))]
-    done += [folder.measured_above] * record.keeps
+    done += [folder.measured_above] * bool(record.keeps)
     if begun.measured is not None and all(take(path) is not None for path in done):
         return begun.measured
     said = [held(folder.up(number)) for number in range(record.n_parts)]
@@ -96,7 +96,7 @@ def top(root: Path) -> str:
         "cross check": checked,
     }
     if record.keeps:
-        put_durably(folder.measured_above, measured_as_arrays(measured, 0))
+        put_durably(folder.measured_above, measured_as_arrays(measured[: record.keeps], 0))
     put_durably(folder.top, made)
     return code
 
@@ -128,14 +128,14 @@ def down(at: At) -> None:
     _require_sums(record, part, whole, at.part)
     for k in range(2, part.tree.n_levels):
         made |= histograms_as_arrays(str(k), whole.histograms[part.tree.level(k)])
-    if record.keeps:
-        put_durably(folder.measured(at.part), measured_as_arrays(measured, part.top))
+    if record.parts_keep:
+        put_durably(folder.measured(at.part), measured_as_arrays(measured[: record.keeps - part.top], part.top))
     put_durably(folder.down(at.part), made)
 
 
 def is_down(folder: Folder, record: Record, part: int) -> bool:
     """Whether a part came down, and all that it wrote is whole."""
-    written = [folder.down(part)] + [folder.measured(part)] * record.keeps
+    written = [folder.down(part)] + [folder.measured(part)] * record.parts_keep
     return all(take(path) is not None for path in written)
 
 

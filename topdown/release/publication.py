@@ -208,7 +208,7 @@ def tables_of(
     def beside(table: AnswerTable, reach: Reach) -> Iterator[pa.RecordBatch]:
         linear = made.estimates[about.linear_name]
         assert not isinstance(linear, WholeProjection)  # nosec B101 # narrows a type: it has a name of its own
-        intervals, levels = made.intervals.get(table.name), release.geography.levels
+        intervals, levels = made.intervals.get(table.name), linear.geography.levels
         at = [levels.index(one) for one in output.with_margins("levels", levels)]
         at = at if output.with_margins("tables", [table.name]) else []
         return estimate_batches(table, release, about.linear_name, linear, reach, intervals, at)

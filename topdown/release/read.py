@@ -168,9 +168,11 @@ def _read(
     Of several queries a large one stays in its file, of which all rows are looked at here, and values are read when
     they are asked for.
     """
-    meaning = Schema.of_cells(cells) if schema is None else schema
+    meaning, rows = Schema.of_cells(cells) if schema is None else schema, pq.read_metadata(path).num_rows
+    described = len(entries)
+    entries = _upper_levels(entries, meaning, rows)
     asked = [Query.parse(entry.query, meaning) for entry in entries]
-    filed = any(query.name != DETAILED for query in asked) and pq.read_metadata(path).num_rows > _MOST_HELD
+    filed = len(entries) < described or (any(query.name != DETAILED for query in asked) and rows > _MOST_HELD)
     _require_rows(path, geography, cells, entries, asked, filed=filed)
     if filed:
         return _in_file(path, geography, cells, schema, list(zip(entries, asked, strict=True)))
@@ -198,6 +200,29 @@ def _read(
     same = measured and (spread == spread[:, :1]).all()
     own = np.array(spread[:, 0]) if same else spread
     return Measurements(geography, cells, rectangle, own, attributes=schema, others=others)
+
+
+def _upper_levels(entries: Sequence[_Entry], schema: Schema, rows: int) -> Sequence[_Entry]:
+    """Of ``entries`` those of the upper levels, where these have so many rows: of a very large release in parts they
+    are kept alone. Else all."""
+    held = 0
+    for place, (level, query, nodes) in enumerate(entries):
+        if held == rows and place and level != entries[place - 1].level:
+            return entries[:place]
+        held += (nodes if isinstance(nodes, int) else len(nodes)) * Query.parse(query, schema).n_answers
+    return entries
+
+
+def require_all(published: Published) -> None:
+    """Refuse measurements of which those of lower levels were not kept. Raises `DataError`."""
+    plan, found = published.plan, published.measurements
+    for level in found.geography.levels:
+        if plan is not None and plan.queries(level) and not found.at(level):
+            raise DataError(
+                f"{shown_path(published.public)}: is a release in parts whose measurements of level {shown(level)} "
+                "were not kept: nothing can be derived from the others alone; make it again with "
+                "output.measurements = true"
+            )
 
 
 def _in_file(
