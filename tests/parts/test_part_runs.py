@@ -23,7 +23,6 @@ from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.geography.tree import FloatArray
 from topdown.machine.progress import Silent
 from topdown.measurements.filed_values import FiledValues
-from topdown.measurements.measurements import NOT_KEPT
 from topdown.noise import KeyedSource
 from topdown.pipeline import part_plan
 from topdown.pipeline import run as pipeline
@@ -52,9 +51,6 @@ LIMITS = """geoid,query,answer,lower,upper
 00000001,total,total,,900
 01,home,house,5,
 """
-
-NOT_MEASURED = TOML.replace("[output]\n", "[output]\nmeasurements = false\n")
-"""Measurements are not kept."""
 
 
 def parted(folder: Path, name: str, size: int | None, executor: AtOnce | None, text: str = TOML) -> Path:
@@ -85,8 +81,10 @@ def test_large_releases_go_in_parts_by_themselves(folder: Path, monkeypatch: pyt
 
 @pytest.fixture(scope="module")
 def not_measured(folder: Path) -> Path:
-    """The public directory of the release in parts without measurements."""
-    return parted(folder, "not measured", 8, AtOnce(), NOT_MEASURED)
+    """The public directory of the release in parts with the nation's measurements alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(part_plan, "LARGEST_KEPT", 20)
+        return parted(folder, "not measured", 8, AtOnce())
 
 
 @pytest.mark.parametrize(
@@ -118,8 +116,7 @@ def test_the_manifest_says_what_is_left_out(folder: Path, not_measured: Path) ->
     manifest = json.loads((public / "manifest.json").read_text())
     described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
     jsonschema.validate(manifest, json.loads(described.read_text(encoding="utf-8")))
-    assert "made in 3 parts, cut at level 'state'" in manifest["margins"]["statement"]
-    assert "measurements.parquet" not in manifest["files"]
+    assert "Of state, county, tract, block no measurements were kept" in manifest["margins"]["statement"]
     assert manifest["fit_for_release"]
     projection = manifest["projections"]["non_negative"]
     programs = projection["programs"]
@@ -129,9 +126,7 @@ def test_the_manifest_says_what_is_left_out(folder: Path, not_measured: Path) ->
     of_parts = "; ".join(f"every family of part {part:04}" for part in range(3))
     assert projection["cross_check"]["scope"] == f"every family of nation, state; {of_parts}"
     assert projection["cross_check"]["nodes"] == sum(level["nodes"] for level in manifest["levels"])
-    assert "3 parts" in (public / "README.md").read_text()
-    with pytest.raises(DataError, match="a release in parts, without measurements"):
-        read_measurements(public)
+    assert "no measurements were kept" in (public / "README.md").read_text()
 
 
 def test_margins_of_parts_are_described_as_those_of_the_whole(folder: Path) -> None:
@@ -190,8 +185,9 @@ def test_measurements_that_stay_in_their_file_say_the_same(folder: Path, monkeyp
 def test_counts_that_are_read_and_asked_are_those_of_the_whole(folder: Path, not_measured: Path) -> None:
     public, whole = not_measured, folder / "whole" / "public"
     found, expected = td.read_release(public), td.read_release(whole)
+    why = found.measurements.reason_against(["block"])
     assert found.release.to_frame().equals(expected.release.to_frame())
-    assert (found.release.exact == 0).all()
+    assert (found.release.exact == expected.release.exact).all()
     assert found.plan is not None
     assert found.plan.to_dict() == expected.plan.to_dict()
     blocks = found.geography.identifiers[found.geography.tree.leaves].to_pylist()
@@ -199,13 +195,13 @@ def test_counts_that_are_read_and_asked_are_those_of_the_whole(folder: Path, not
     mine, its = (td.aggregate(one, districts, query="age * race").table for one in (found, expected))
     assert mine[["region", "units", "cell", "value"]].equals(its[["region", "units", "cell", "value"]])
     assert mine[["estimate", "sd", "lower", "upper"]].isna().all(axis=None)
-    assert set(mine["note"]) == {f"no margin: {NOT_KEPT}"}
+    assert set(mine["note"]) == {f"no margin: {why}"}
     counts = expected.table("block", "age")["adult"].to_numpy()
     query = partial(query_release, public, query="age", cells=["adult"])
     table = query(units=blocks[:4], minus=blocks[4:5])
     assert table["estimate"].tolist() == [counts[:4].sum() - counts[4]]
     assert table[["sd", "lower", "upper"]].isna().all(axis=None)
-    assert table["note"].item() == f"released count, no margin: {NOT_KEPT}"
+    assert table["note"].item() == f"released count, no margin: {why}"
     assert query(units=blocks[:2], share_of="total")["estimate"].item() == pytest.approx(
         counts[:2].sum() / expected.table("block", "total")["total"][:2].sum()
     )
@@ -269,13 +265,16 @@ def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("[output]\n", "[output]\nmeasurements = false\nestimates = true\n", "output.estimates asks"),
-        ("[output]\n", '[output]\nmeasurements = false\nmargins = { levels = ["state"] }\n', "output.margins chooses"),
+        ("[output]\n", "[output]\nestimates = true\n", "output.estimates asks"),
+        ("[output]\n", '[output]\nmargins = { levels = ["state"] }\n', "output.margins chooses"),
         ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
     ],
     ids=["estimates", "margins", "grid"],
 )  # fmt: skip
-def test_what_parts_cannot_do_is_refused_before_a_draw(folder: Path, old: str, new: str, said: str) -> None:
+def test_what_parts_cannot_do_is_refused_before_a_draw(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, said: str
+) -> None:
+    monkeypatch.setattr(part_plan, "LARGEST_KEPT", 20)
     text = TOML.replace(old, new)
     (folder / "run.toml").write_text(text)
     with pytest.raises(ConfigError, match=said):

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
-from topdown.measurements.measurements import NOT_KEPT, NotKept
 from topdown.projection.linear_answers import linear_answers
 from topdown.projection.project import project
 from topdown.release.answer_files import Bounded, BoundedCounts, estimated, margin_columns, table_counts
@@ -140,9 +139,8 @@ def stated_numbers(found: PublishedRelease, query: str | None = None, confidence
     release = tabulated_release(found.release) if on_spine else found.release
     table = _stated(release.schema, release.cells, release.layout, query, list(found.manifest.get("tables", {})))
     measurements = found.measurements
-    if isinstance(measurements, NotKept):
-        return StatedNumbers(release, table, level, None, NOT_KEPT)
-    reason = _OF_BLOCKS if on_spine else no_margins(measurements)
+    reason = measurements.reason_against(measurements.geography.levels)
+    reason = reason or (_OF_BLOCKS if on_spine else no_margins(measurements))
     if reason is not None:
         return StatedNumbers(release, table, level, None, reason)
     linear = linear_answers(measurements, table.queries) if measurements.others else project(measurements, "gls")

@@ -84,7 +84,7 @@ class RunConfig(DerivationConfig):
         {
             **DerivationConfig.not_in_fingerprint,
             "whether records are made of the numbers afterwards": ("output.microdata", "output.microdata_order"),
-            "whether a release in parts has what was measured beside what is made of it": ("output.measurements",),
+            "which measurements a release in parts has beside what is made of them": ("output.all_measurements",),
             "where the budget is accounted for": ("ledger",),
         }
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -26,8 +26,6 @@ from topdown.privacy.plan import Plan
 from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame, with_plain_strings
 from topdown.wording import listed, shown
 from topdown.workload import DETAILED, Query, Schema
-
-NOT_KEPT = "the release was made in parts, and its measurements were not kept"
 
 
 class Measurement(NamedTuple):
@@ -57,7 +55,8 @@ class Measurements(ArrowTable):
     an exact value (an invariant), inf for a node that was not measured. ``others``: what was measured of other queries,
     by level and query. ``plan``: the plan under which they were drawn, None when they came from elsewhere;
     ``mechanism``: which noise was drawn with these variances, where no plan says it and it is known all the same.
-    ``drawn_on``: the units for which the plan's noise was drawn, where these are not all of them.
+    ``drawn_on``: the units for which the plan's noise was drawn, where these are not all of them; ``not_kept``: the
+    lower levels whose measurements a very large release in parts has not.
     ``fit_for_release``: whether they were drawn exactly, from operating-system entropy. ``attributes``: the schema of
     the cells; None where they are one attribute.
     """
@@ -72,6 +71,7 @@ class Measurements(ArrowTable):
     others: Mapping[tuple[str, str], Answers] = field(default_factory=dict, repr=False)
     mechanism: str | None = None
     drawn_on: Geography | None = None
+    not_kept: tuple[str, ...] = ()
 
     @property
     def schema(self) -> Schema:
@@ -181,6 +181,23 @@ class Measurements(ArrowTable):
             node_variance=self.node_variance[:nodes],
             others=others,
             drawn_on=whole,
+            not_kept=(),
+        )
+
+    @property
+    def kept(self) -> Measurements:
+        """Of the upper levels, whose measurements are kept, where those of others are not."""
+        if not self.not_kept:
+            return self
+        return self.top(self.geography.levels[-len(self.not_kept) - 1])
+
+    def reason_against(self, levels: Iterable[str]) -> str | None:
+        """Why nothing is known of the errors of answers at ``levels``: None where their measurements are kept."""
+        missing = [level for level in self.not_kept if level in levels]
+        return (
+            f"the release was made in parts, and its measurements of {listed(missing)} were not kept"
+            if missing
+            else None
         )
 
     def in_memory(self) -> Measurements:
@@ -244,16 +261,6 @@ class Measurements(ArrowTable):
     def _plain_batches(self) -> Iterator[pa.RecordBatch]:
         """The batches; of several queries with text in place of each batch's own dictionary."""
         return map(with_plain_strings, self.batches()) if self.others else self.batches()
-
-
-@dataclass(frozen=True, eq=False)
-class NotKept:
-    """Of which units and cells measurements are that nobody keeps, and why; their plan is known."""
-
-    geography: Geography
-    cells: Sequence[str]
-    attributes: Schema | None
-    reason: str = NOT_KEPT
 
 
 def none_measured(shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,8 +127,8 @@ def filed_measurements(folder: Folder, record: Record, geography: Geography) -> 
             others[level, name] = Answers(FiledValues(shape, np.dtype(np.int64), values.read), known)
     cells, nodes = schema.cells(), geography.n_nodes
     nothing, unmeasured = none_measured((len(cells), nodes), np.int64).T, np.full(nodes, np.inf)
-    found = Measurements(geography, cells, nothing, unmeasured, plan, True, schema, others)
-    return replace(found, drawn_on=geography)
+    lower = geography.levels[record.keeps :]
+    return Measurements(geography, cells, nothing, unmeasured, plan, True, schema, others, not_kept=lower)
 
 
 class _FiledAnswers(NamedTuple):

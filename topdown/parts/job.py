@@ -189,7 +189,7 @@ class Record:
     geography: str = ""
     upward: str | None = None
     order: Order | None = None
-    keeps: int = 0
+    keeps: int = 1
     weights: str = "variance"
     limited: bool = False
     counts: str = field(default="", repr=False)
@@ -210,7 +210,7 @@ class Record:
         marks: dict[str, str],
         upward: str | None = None,
         order: Order | None = None,
-        keeps: int = 0,
+        keeps: int = 1,
         weights: str = "variance",
         limited: bool = False,
     ) -> Record:

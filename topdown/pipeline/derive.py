@@ -18,7 +18,7 @@ from topdown.geography.tree import Tree
 from topdown.machine.allocation import give_back
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
-from topdown.measurements.measurements import Measurements, NotKept
+from topdown.measurements.measurements import Measurements
 from topdown.microdata.written_records import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
@@ -48,12 +48,12 @@ _LARGE_TREE, _LARGE_FAMILY = 1 << 22, 1 << 18
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a release is derived from, without the counts: measurements, which a very large release in parts does not
-    keep, the stream that breaks ties of rounding, the plan, None where it is not known, the ``origin`` that the
-    manifest states, and the public ``limits`` of answers, None where there are none.
+    """What a release is derived from, without the counts: measurements, the stream that breaks ties of rounding, the
+    plan, None where it is not known, the ``origin`` that the manifest states, and the public ``limits`` of answers,
+    None where there are none.
     """
 
-    measurements: Measurements | NotKept
+    measurements: Measurements
     ties: KeyedSource = field(repr=False)
     plan: Plan | None
     origin: Origin
@@ -76,7 +76,6 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     where an estimate is not certified or the second solution differs, `DataError` where the release cannot be written.
     """
     measurements, limits = drawn.measurements, drawn.limits
-    assert isinstance(measurements, Measurements)  # nosec B101 # narrows a type: parts alone may keep none
     measurements = measurements.in_memory()
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
@@ -110,7 +109,7 @@ def write_made(
     measurements, tables = drawn.measurements, answer_tables(config.output.tables, made.release.schema)
     with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
         found = made_margins(
-            made.upper or measurements,
+            measurements.kept,
             made.estimates,
             made.release,
             config.output,
@@ -121,9 +120,9 @@ def write_made(
         )
         del laws  # with a number for every node
         give_back()
-    if made.upper is not None:
-        lower = measurements.geography.levels[len(made.upper.geography.levels) :]
-        statement = f"{found.said['statement']} Of {', '.join(lower)} no measurements were kept, and there are none."
+    if measurements.not_kept:
+        lower = ", ".join(measurements.not_kept)
+        statement = f"{found.said['statement']} Of {lower} no measurements were kept, and there are none."
         found = found._replace(said={**found.said, "statement": statement}, wide=None)
 
     def second_solutions() -> dict[str, CrossCheck]:
@@ -153,15 +152,12 @@ class Projected(NamedTuple):
 
     ``again``: the second solutions, which may yet be at work, and whose result raises `ProjectionError` where they
     disagree: before that nothing may be published. ``of_tables``: the intervals of tables, where they are found yet.
-    ``upper``: the measurements of the upper levels, of which estimates beside it are made, where those of others are
-    not kept.
     """
 
     estimates: dict[str, Estimate | LinearAnswers | WholeProjection]
     again: Future[dict[str, CrossCheck]]
     release: Release
     of_tables: dict[str, Intervals] | None = None
-    upper: Measurements | None = None
 
 
 def projected(

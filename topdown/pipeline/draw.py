@@ -209,11 +209,6 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         require_room(counts, plan)
         if leaves is not None:
             require_parts(config, plan, geography, counts.schema)
-        elif not isinstance(config, StudyConfig) and config.output.measurements is False:
-            raise ConfigError(
-                "output.measurements = false is for a release in parts, and this one is made at once: leave it out, or "
-                "make it in parts (--part-size)"
-            )
         none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
         require_exportable(config, geography, counts.schema, none)
         limits = read_limits(config, geography, counts.schema)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from topdown.config.derivation import Output
 from topdown.errors import ConfigError
 from topdown.machine.parallel import map_ordered
-from topdown.measurements.measurements import Measurements, NotKept
+from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.linear_answers import LinearAnswers
 from topdown.release.answer_files import Bounded, estimated
@@ -38,19 +38,19 @@ _NOT_WRITTEN = "output.margins = false; td.margins and topdown query compute mar
 
 class MadeMargins(NamedTuple):
     """``margins`` of every cell, if there are any; ``of_tables``: those of the tables that have any, by name;
-    ``reach``: of the answers in tables, None where nothing is estimated; ``said``: the manifest's entry on margins;
+    ``reach``: of the answers in tables; ``said``: the manifest's entry on margins;
     ``total``: of the total, beside the cells, ``wide``: of the columns of the wide table, where there are any."""
 
     margins: Margins | None
     of_tables: dict[str, Intervals]
-    reach: Reach | None
+    reach: Reach
     said: dict[str, Any]
     total: Bounded | None = None
     wide: Bounded | None = None
 
 
 def made_margins(
-    measurements: Measurements | NotKept,
+    measurements: Measurements,
     estimates: Mapping[str, object],
     release: Release,
     output: Output,
@@ -64,14 +64,12 @@ def made_margins(
     of ``executor``; ``of_tables``: what `table_intervals` found, ``laws``: what `laws_beforehand` is finding, where
     that was asked before.
 
-    There are none where they cannot be known, or what was measured is not kept, and of cells where several queries were
-    measured and the estimates of all cells, beside which they would stand, are not published.
+    There are none where they cannot be known, and of cells where several queries were measured and the estimates of all
+    cells, beside which they would stand, are not published.
     """
     # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
     found = None if laws is None or laws.cancel() else laws.result()
     confidence, linear = output.confidence, estimates.get("unbiased")
-    if isinstance(measurements, NotKept):
-        return MadeMargins(None, {}, None, describe_margins(confidence, measurements.reason))
     reason = None if found is not None else no_margins(measurements) if output.margins else _NOT_WRITTEN
     if reason is not None:
         reach = Reach.of(measurements, confidence) if tables and output.margins else Reach(1.0 - confidence)

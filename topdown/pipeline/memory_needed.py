@@ -210,14 +210,13 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     columns = sum(len(one.columns) for one in answer_tables(config.output.tables, schema))
     disk = rows * 5 + 2 * uppermost + entries * (8 + csv * _ROW_AS_TEXT) + (1 << 20)
     disk += tree.n_nodes * (12 + columns * (1 + 2 * csv))
-    by_node, gathering = 60 * tree.n_nodes, 0
+    by_node = 60 * tree.n_nodes
     kept = kept_levels(config, plan, geography, schema)
-    if kept:
-        estimated = columns * int(tree.level_offsets[kept])
-        disk += _NUMBER_ON_DISK * sum(measured_numbers(plan, geography, schema)[:kept]) + _ESTIMATE_ON_DISK * estimated
-        gathering = _NUMBERS_OF_A_COLUMN * _WORD * estimated
-        if config.output.estimates:
-            gathering = of_whole(config, geography)
+    estimated = columns * int(tree.level_offsets[kept])
+    disk += _NUMBER_ON_DISK * sum(measured_numbers(plan, geography, schema)[:kept]) + _ESTIMATE_ON_DISK * estimated
+    gathering = _NUMBERS_OF_A_COLUMN * _WORD * estimated
+    if config.output.estimates:
+        gathering = of_whole(config, geography)
     projecting = 6 * uppermost + FAMILIES_AT_ONCE * _program(possible, 0, 1) + above
     return InParts(
         reading=_READING + rows * _ROW + by_node,

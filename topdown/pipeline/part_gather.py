@@ -15,7 +15,6 @@ from topdown.machine.files import file_digest
 from topdown.machine.parallel import started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.machine.system import open_to_others
-from topdown.measurements.measurements import Measurements, NotKept
 from topdown.noise.key import NoiseKey
 from topdown.parts.filed import filed_measurements, filed_release, write_starts
 from topdown.parts.job import Folder, Record, held, take_bound
@@ -75,26 +74,23 @@ def publish_parts(
     Raises `ProjectionError` where an estimate is not certified, `DataError` where something cannot be written.
     """
     folder, record, tables = cut.folder, cut.record, answer_tables(config.output.tables, cut.record.its_schema)
-    measurements = measured(cut)
+    measurements = filed_measurements(folder, record, cut.geography)
     drawn = Drawn(measurements, cut.begun.ties, record.its_plan, origin, cut.limits)
     with thread_pool(workers) as pool, ExitStack() as open_until:
         into = open_until.enter_context(begun(public, measurements, fit_for_release=True, executor=pool))
         estimates: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
         whole, checks = _solved(record, folder)
-        upper = None
-        if isinstance(measurements, Measurements) and record.keeps < len(record.levels):
-            upper = measurements.top(record.levels[record.keeps - 1])
         again = started(lambda: checks, None)
         with stages.stage("estimating"):
-            if isinstance(measurements, Measurements) and config.output.estimates:
+            if config.output.estimates:
                 all_read = measurements.in_memory()
                 of_cells = estimated(config, all_read, None, cut.limits)
                 again = started(lambda: solved_again(all_read, of_cells, record.solver, drawn.ties, cut.limits), pool)
                 estimates |= of_cells
-            elif isinstance(measurements, Measurements) and tables:
-                estimates["unbiased"] = linear_answers(upper or measurements, queries_of(tables))
+            elif tables:
+                estimates["unbiased"] = linear_answers(measurements.kept, queries_of(tables))
         estimates.setdefault("non_negative", whole)
-        made = Projected(estimates, again, finished(cut), upper=upper)
+        made = Projected(estimates, again, finished(cut))
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
         write_made(config, drawn, made, into, stages, written=written, workers=workers)
         for name in names:
@@ -103,14 +99,6 @@ def publish_parts(
         open_until.close()  # the release has its name
     say_agreement(stages, again.result())
     stages.say(f"wrote     {public}")
-
-
-def measured(cut: Cut) -> Measurements | NotKept:
-    """What was measured of a release all of whose parts are made, which stays in their files."""
-    if cut.record.keeps:
-        return filed_measurements(cut.folder, cut.record, cut.geography)
-    schema = cut.record.its_schema
-    return NotKept(cut.geography, schema.cells(), schema, left_out(cut.record))
 
 
 def _solved(record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, CrossCheck]]:
@@ -124,15 +112,6 @@ def _solved(record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, 
     again = [CrossCheck(**said) for one in files if (said := json.loads(str(one["cross check"]))) is not None]
     checks = {"non_negative": CrossCheck.together(again)} if again else {}
     return WholeProjection(record.method, record.weights, certificate, programs=programs, order=order), checks
-
-
-def left_out(record: Record) -> str:
-    """What a release in parts has not, in words."""
-    return (
-        f"it was made in {record.n_parts:,} parts, cut at level {record.levels[record.level]!r}, and its measurements "
-        "were not kept (output.measurements), so that there is no measurements.parquet and nothing beside the tables "
-        "of answers"
-    )
 
 
 def _link(source: Path, name: Path) -> None:

@@ -96,9 +96,11 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
 
 def kept_levels(config: RunConfig, plan: Plan, geography: Geography, schema: Schema) -> int:
     """Of how many levels, root first, a release in parts has what was measured."""
-    asked, numbers = config.output.measurements, np.cumsum(measured_numbers(plan, geography, schema))
-    levels = np.searchsorted(numbers, LARGEST_KEPT, side="right") if asked is None else len(numbers) * asked
-    return int(levels) if levels and numbers[levels - 1] else 0
+    numbers = np.cumsum(measured_numbers(plan, geography, schema))
+    if config.output.all_measurements:
+        return len(numbers)
+    first = int(np.argmax(numbers > 0))
+    return max(first + 1, int(np.searchsorted(numbers, LARGEST_KEPT, side="right")))
 
 
 def require_measurements(config: RunConfig, levels: Sequence[str], kept: int) -> None:
@@ -111,14 +113,13 @@ def require_measurements(config: RunConfig, levels: Sequence[str], kept: int) ->
         "output.exports asks for them": any(
             EXPORT_FORMATS[name].of_measurements for name in output.forms if name in EXPORT_FORMATS
         ),
-        "output.margins chooses margins of error, which are made of them": bool(set(chosen) & {*levels[kept:]})
-        or (not kept and isinstance(output.margins, dict)),
+        "output.margins chooses margins of error, which are made of them": bool(set(chosen) & {*levels[kept:]}),
     }
     reason = next((said for said, holds in wanted.items() if holds), None)
     if reason is not None and kept < len(levels):
         raise ConfigError(
             f"this release in parts does not keep the measurements of {', '.join(map(shown, levels[kept:]))}, and "
-            f"{reason}; set output.measurements = true, or leave that out"
+            f"{reason}; set output.all_measurements = true, or leave that out"
         )
 
 

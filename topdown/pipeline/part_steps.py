@@ -69,8 +69,7 @@ def top(root: Path) -> str:
     """The release down to the parts' uppermost units, from what all parts say of these, to files; the code of all that
     was measured, which is kept before anything is derived from it."""
     folder, record, begun = _begun(root)
-    done = [folder.top, *(folder.roots(number) for number in range(record.n_parts))]
-    done += [folder.measured_above] * bool(record.keeps)
+    done = [folder.top, folder.measured_above, *(folder.roots(number) for number in range(record.n_parts))]
     if begun.measured is not None and all(take(path) is not None for path in done):
         return begun.measured
     said = [held(folder.up(number)) for number in range(record.n_parts)]
@@ -95,8 +94,7 @@ def top(root: Path) -> str:
         "programs": np.array(whole.programs),
         "cross check": checked,
     }
-    if record.keeps:
-        put_durably(folder.measured_above, measured_as_arrays(measured[: record.keeps], 0))
+    put_durably(folder.measured_above, measured_as_arrays(measured[: record.keeps], 0))
     put_durably(folder.top, made)
     return code
 

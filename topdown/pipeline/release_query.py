@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,9 +14,8 @@ import pandas as pd
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, runs
-from topdown.measurements.measurements import NOT_KEPT
 from topdown.pipeline.assignments import assigned_units
-from topdown.release.partition import GEOGRAPHY, MEASUREMENTS, RELEASE
+from topdown.release.partition import RELEASE
 from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files
@@ -30,7 +31,6 @@ QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", 
 _NAMED = 4
 """Regions of no more units are called by these."""
 _NUMBERS_AT_ONCE = 1 << 22
-_NO_MARGIN = f"released count, no margin: {NOT_KEPT}"
 
 
 def query_release(
@@ -48,27 +48,34 @@ def query_release(
     ``region`` says in full what the number is of: "48+06 - 36", "01 of US".
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
-    block assignment files have them. ``share_of``: units separated by commas, or a query. Of a release in parts the
-    estimates are released counts, without margins, which the note says. Raises `ConfigError` and
-    `DataError` as `td.region` does, and where neither units nor districts are given.
+    block assignment files have them. ``share_of``: units separated by commas, or a query. Of units whose measurements a
+    very large release has not kept the estimates are released counts, without margins, which the note says. Raises
+    `ConfigError` and `DataError` as `td.region` does, and where neither units nor districts are given.
     """
     asked = dict(_asked(units, districts))
-    regions = _regions(public)
+    manifest = verify_files(public)
+    measured = measurements_of(public, manifest).measurements
+    known, counts = Regions(measured.kept), cache(partial(_counts, public, manifest))
     rows = []
     less = f" - {_named(minus)}" if minus else ""
     part = "" if share_of is None else f" of {_named(share_of.split(','))}"
+    whole = _whole(share_of, measured.schema)
     for name, weights in asked.items():
+        every = [*weights, *minus, *(() if whole is None or isinstance(whole, str) else whole)]
+        why = measured.reason_against(_levels_of(every, measured.geography))
+        note = "" if why is None else f"released count, no margin: {why}"
+        regions: Regions | _Released = known if why is None else _Released(counts(), note)
         for cell in cells or (None,):
             found = regions.region(
                 weights,
                 query=query,
                 cell=cell,
                 minus=_each_once(minus) if minus else None,
-                share_of=_whole(share_of, regions.schema),
+                share_of=whole,
                 confidence=confidence,
             )
-            twice = _counted_twice(weights, regions.geography)
-            if twice and found.note in ("", _NO_MARGIN):
+            twice = _counted_twice(weights, measured.geography)
+            if twice and found.note in ("", note):
                 found = found._replace(note="; ".join(filter(None, (found.note, twice))))
             rows.append((f"{name}{less}{part}", query, cell if cell is not None else query, *found))
     return pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
@@ -76,9 +83,10 @@ def query_release(
 
 @dataclass(frozen=True, eq=False)
 class _Released:
-    """Regions of a ``release`` whose measurements were not kept: sums of its counts, without margins."""
+    """Sums of the counts of a ``release``, without margins, as its measurements were not kept: which ``note`` says."""
 
     release: Release
+    note: str
     _counts: dict[tuple[Query, int], IntArray] = field(default_factory=dict, repr=False)
 
     @property
@@ -111,7 +119,7 @@ class _Released:
             found = _ratio(found, self._sum(own, answer_column(share_of, None, self.schema)))
         elif share_of is not None:
             found = _ratio(found, self._sum(share_of, column))
-        return Region(found, np.nan, np.nan, np.nan, _NO_MARGIN)
+        return Region(found, np.nan, np.nan, np.nan, self.note)
 
     def _sum(self, weights: Weights, column: Column) -> float:
         nodes = self.geography.index_of(list(weights))
@@ -132,13 +140,16 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else np.nan
 
 
-def _regions(public: Path) -> Regions | _Released:
-    """Regions of the release in ``public``: of its measurements, or of its counts where these were not kept."""
-    manifest = verify_files(public)
-    if MEASUREMENTS in manifest["files"] or GEOGRAPHY not in manifest["files"]:
-        return Regions(measurements_of(public, manifest).measurements)
+def _counts(public: Path, manifest: dict[str, Any]) -> Release:
     with as_described(public / RELEASE):
-        return _Released(read_counts(public, manifest))
+        return read_counts(public, manifest)
+
+
+def _levels_of(units: Sequence[str], geography: Geography) -> set[str]:
+    """The levels of some units, as far as they are there."""
+    nodes = geography.index_of(list(units))
+    levels = np.searchsorted(geography.level_offsets, nodes[nodes >= 0], side="right") - 1
+    return {geography.levels[int(level)] for level in levels}
 
 
 def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from topdown.machine.files import make_folder, whole_folder
 from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
-from topdown.measurements.measurements import Measurements, NotKept
+from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.whole import WholeProjection
@@ -66,7 +66,7 @@ _AGAIN = "free the space or correct the path, and run again: the noise will be t
 
 if TYPE_CHECKING:
     from topdown.uncertainty.intervals import Intervals
-    from topdown.uncertainty.margins import Margins, Reach
+    from topdown.uncertainty.margins import Margins
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def marks_of(*, fit_for_release: bool) -> dict[str, str]:
 
 @contextmanager
 def begun(
-    public: Path, measurements: Measurements | NotKept, *, fit_for_release: bool, executor: Executor | None = None
+    public: Path, measurements: Measurements, *, fit_for_release: bool, executor: Executor | None = None
 ) -> Iterator[Begun]:
     """A folder for a release, which takes the name ``public`` when the block ends, and vanishes when it fails.
 
@@ -123,7 +123,7 @@ def begun(
             staging = held.enter_context(whole_folder(public))
         held.callback(leave)
         found = Begun(public, staging, marks_of(fit_for_release=fit_for_release), writing, executor)
-        if executor is not None and isinstance(measurements, Measurements):
+        if executor is not None:
             known = {MEASUREMENTS: measurements.batches(), GEOGRAPHY: geography_batches(measurements.geography)}
             for name, batches in known.items():
                 wanted = takewhile(lambda _: not abandoned.is_set(), batches)
@@ -185,9 +185,8 @@ def tables_of(
         return {} if margins is None or release.layout is not EVERY_CELL else _beside_cells(made, margins)
 
     of_cells = {name: one for name, one in made.estimates.items() if isinstance(one, Estimate)}
-    kept = about.measurements
     files = {
-        **({MEASUREMENTS: parquet(MEASUREMENTS, kept.batches())} if isinstance(kept, Measurements) else {}),
+        MEASUREMENTS: parquet(MEASUREMENTS, about.measurements.batches()),
         **{name: parquet(name, release.batches(nodes, more())) for name, nodes in nodes_of_files(release).items()},
         GEOGRAPHY: parquet(GEOGRAPHY, geography_batches(release.geography)),
     }
@@ -205,8 +204,9 @@ def tables_of(
     if of_cells and output.estimates_csv:
         files[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
 
-    def beside(table: AnswerTable, reach: Reach) -> Iterator[pa.RecordBatch]:
-        linear = made.estimates[about.linear_name]
+    def beside(table: AnswerTable) -> Iterator[pa.RecordBatch]:
+        linear, reach = made.estimates[about.linear_name], about.reach
+        assert reach is not None  # nosec B101 # narrows a type: tables are made with one
         assert not isinstance(linear, WholeProjection)  # nosec B101 # narrows a type: it has a name of its own
         intervals, levels = made.intervals.get(table.name), linear.geography.levels
         at = [levels.index(one) for one in output.with_margins("levels", levels)]
@@ -218,10 +218,9 @@ def tables_of(
         files[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
         if output.csv:
             files[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
-        if about.reach is not None:
-            files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table, about.reach))
-            if output.estimates_csv:
-                files[f"{estimates}.csv"] = text(f"{estimates}.csv", beside(table, about.reach))
+        files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table))
+        if output.estimates_csv:
+            files[f"{estimates}.csv"] = text(f"{estimates}.csv", beside(table))
     return files
 
 

@@ -23,7 +23,7 @@ from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
 from topdown.machine.memory import most_at_once, too_large
 from topdown.measurements.filed_values import FiledValues
-from topdown.measurements.measurements import Answers, Measurements, NotKept, none_measured
+from topdown.measurements.measurements import Answers, Measurements, none_measured
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
@@ -92,21 +92,13 @@ def _as_drawn(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def not_kept(folder: Path, manifest: Mapping[str, Any]) -> tuple[NotKept, Plan]:
-    """Of which units and cells a release is whose measurements were not kept, and their plan. Raises `DataError`."""
-    geography = geography_of(folder, manifest)
-    with _as_drawn(folder):
-        schema = schema_of(folder, manifest)
-        return NotKept(geography, schema.cells(), schema), Plan.from_dict(dict(manifest["privacy"]))
-
-
 def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
     """As `read_measurements`, of a release that is whole by its ``manifest``."""
     geography = geography_of(folder, manifest)
     if MEASUREMENTS not in manifest["files"]:
         raise DataError(
-            f"{shown_path(folder)}: is a release in parts, without {MEASUREMENTS}: nothing can be derived from these; "
-            "topdown verify, query and aggregate, pandas and DuckDB read its counts"
+            f"{shown_path(folder)}: has no {MEASUREMENTS}, as releases in parts of earlier versions; make it again: "
+            "the same run draws the same noise"
         )
     with _as_drawn(folder):
         privacy = dict(manifest["privacy"])
@@ -175,7 +167,10 @@ def _read(
     filed = len(entries) < described or (any(query.name != DETAILED for query in asked) and rows > _MOST_HELD)
     _require_rows(path, geography, cells, entries, asked, filed=filed)
     if filed:
-        return _in_file(path, geography, cells, schema, list(zip(entries, asked, strict=True)))
+        last = geography.levels.index(entries[-1].level) + 1
+        lower = geography.levels[last:] if len(entries) < described else ()
+        in_file = _in_file(path, geography, cells, schema, list(zip(entries, asked, strict=True)))
+        return replace(in_file, not_kept=lower)
     measured, shape = any(query.name == DETAILED for query in asked), (len(cells), geography.n_nodes)
     with pq.ParquetFile(path, read_dictionary=["level", "query", "cell"]) as file:
         kind = file.schema_arrow.field("value").type
@@ -215,14 +210,12 @@ def _upper_levels(entries: Sequence[_Entry], schema: Schema, rows: int) -> Seque
 
 def require_all(published: Published) -> None:
     """Refuse measurements of which those of lower levels were not kept. Raises `DataError`."""
-    plan, found = published.plan, published.measurements
-    for level in found.geography.levels:
-        if plan is not None and plan.queries(level) and not found.at(level):
-            raise DataError(
-                f"{shown_path(published.public)}: is a release in parts whose measurements of level {shown(level)} "
-                "were not kept: nothing can be derived from the others alone; make it again with "
-                "output.measurements = true"
-            )
+    reason = published.measurements.reason_against(published.measurements.geography.levels)
+    if reason is not None:
+        raise DataError(
+            f"{shown_path(published.public)}: {reason}: nothing can be derived from the others alone; make it again "
+            "with output.all_measurements = true"
+        )
 
 
 def _in_file(
