@@ -62,7 +62,7 @@ def region(
 
     Source: docs/margins.md; Fieller 1954 for shares.
     """
-    return Regions(measurements).region(
+    return Regions(measurements.kept).region(
         weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence
     )
 
