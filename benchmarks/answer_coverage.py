@@ -24,13 +24,13 @@ from filelock import FileLock
 from record import RESULTS, machine
 
 import topdown as td
+from topdown.analysis.regions import Part, Regions
+from topdown.analysis.sum_intervals import fieller, sum_margin
 from topdown.machine.files import whole_file
-from topdown.projection.linear_answers import linear_answers
+from topdown.projection.histograms.linear_answers import linear_answers
 from topdown.uncertainty.intervals import intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.error_law import quantile
-from topdown.uncertainty.regions import Part, Regions
-from topdown.uncertainty.sum_intervals import fieller, sum_margin
 from topdown.workload import Query
 
 DATA = Path(__file__).parents[1] / "data"

@@ -24,10 +24,10 @@ from record import command_figures, peak_memory, save, timed
 import topdown as td
 from topdown.confidential.measure import measurable
 from topdown.config import load_config
-from topdown.pipeline.limit_reading import read_limits
-from topdown.pipeline.reading import read_input
-from topdown.projection.cvxpy_programs import solve_family
-from topdown.projection.families import Family, Sparse, solve_compiled
+from topdown.pipeline.input.limit_reading import read_limits
+from topdown.pipeline.input.reading import read_input
+from topdown.projection.check.cvxpy_programs import solve_family
+from topdown.projection.histograms.families import Family, Sparse, solve_compiled
 from topdown.projection.method import METHODS, CvxpySolver
 from topdown.projection.solver_inputs import descent_of
 from topdown.workload.redistricting import PERSONS

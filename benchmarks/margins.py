@@ -19,9 +19,9 @@ from record import peak_memory, save, timed
 from synthetic import BLOCKS, WIDTHS, nation
 
 import topdown as td
+from topdown.analysis.regions import Regions
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.margins import margins_of
-from topdown.uncertainty.regions import Regions
 
 REGION_BLOCKS = 9_000_000
 SIZES = (10, 1_000, 10_000)

@@ -24,8 +24,8 @@ from record import command_figures, save, timed
 from synthetic import BLOCKS, WIDTHS, write
 
 import topdown as td
-from topdown.projection import equality, nonnegative
-from topdown.projection.rounding import round_top_down
+from topdown.projection.cells import equality, nonnegative
+from topdown.projection.cells.rounding import round_top_down
 
 PLAN = td.Plan(
     mechanism="discrete-gaussian",

@@ -22,7 +22,7 @@ import numpy as np
 from record import save
 
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, KeyedSource, SecureSource, SeededSource
-from topdown.noise.exact import thresholds
+from topdown.noise.exact import threshold_tables
 from topdown.noise.key import NoiseKey, NoiseStreams, chunks
 
 SCALES = (1, 10, 100, 10_000)
@@ -85,13 +85,13 @@ def by_chunks(law: DiscreteLaplace | DiscreteGaussian, count: int, streams: Nois
 def in_turn(law: DiscreteLaplace | DiscreteGaussian, count: int = 4_000_000, rounds: int = 15) -> list[float]:
     """Median draws per second by key with numpy's look-up and with the compiled one, and their median ratio."""
     streams = NoiseKey(os.urandom(32), "configuration", "input").streams("")
-    compiled = thresholds.kernel
+    compiled = threshold_tables.kernel
     ways = [lambda: None, compiled]
     rates = []
     for _ in range(rounds + 1):
         row = []
         for way in ways:
-            thresholds.kernel = way
+            threshold_tables.kernel = way
             start = time.thread_time()
             by_chunks(law, count, streams)
             row.append(count / (time.thread_time() - start))

@@ -13,7 +13,7 @@ from record import save
 
 import topdown as td
 from topdown.config import load_config
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 
 WIDTHS = {"tract": 11, "block group": 12, "block": 15}
 WAYS: dict[str, list[str] | None] = {

@@ -25,7 +25,8 @@ from synthetic import WIDTHS, nation
 
 import topdown as td
 from topdown.geography.tree import FloatArray, Tree
-from topdown.projection import certificate, cvxpy_programs, equality, nonnegative, optimality
+from topdown.projection.cells import equality, nonnegative
+from topdown.projection.check import certificate, cvxpy_programs, optimality
 
 Solver = Callable[[FloatArray, FloatArray, Tree], FloatArray]
 

@@ -9,46 +9,47 @@ from topdown import additions
 
 if TYPE_CHECKING:
     from topdown import errors, noise, privacy, synthesis
+    from topdown.analysis.aggregation import Aggregation, aggregate
     from topdown.analysis.geoparquet import write_geoparquet
+    from topdown.analysis.regions import region
+    from topdown.analysis.sum_intervals import Region
+    from topdown.analysis.tabulation import tabulate
+    from topdown.census.layouts.noisy_layout import tabulation_units
+    from topdown.census.noisy_read import NoisyMeasurements, read_noisy_measurements
+    from topdown.census.noisy_write import write_noisy_measurements
+    from topdown.census.ppmf_counts import read_ppmf
+    from topdown.census.ppmf_file import write_ppmf
+    from topdown.census.redistricting_counts import read_pl94
+    from topdown.census.redistricting_file import write_pl94
+    from topdown.census.tabulated import tabulated_release
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
-    from topdown.confidential.pl94 import read_pl94
-    from topdown.confidential.ppmf import read_ppmf
     from topdown.geography.geography import Geography
     from topdown.measurements.measurements import Measurements
     from topdown.noise import SecureSource, SeededSource
-    from topdown.pipeline.aggregation import Aggregation, aggregate
-    from topdown.pipeline.tabulation import tabulate
     from topdown.planning.budget import smallest_budget
     from topdown.planning.expected import expected_errors
     from topdown.privacy.plan import Plan
     from topdown.privacy.presets import preset
     from topdown.projection.estimate import Estimate
     from topdown.projection.limits import AnswerLimits
-    from topdown.projection.linear import LinearEstimate, project_linear
+    from topdown.projection.linear.project_linear import LinearEstimate, project_linear
     from topdown.projection.project import project
     from topdown.release.making import project_whole, round_counts
-    from topdown.release.microdata_file import write_ppmf
-    from topdown.release.noisy_read import NoisyMeasurements, read_noisy_measurements
-    from topdown.release.noisy_write import write_noisy_measurements
     from topdown.release.published import PublishedRelease, read_release
-    from topdown.release.redistricting_file import write_pl94
-    from topdown.release.tabulated import tabulated_release
     from topdown.release.verified import verify_release
     from topdown.release.whole_counts import Release
     from topdown.research import theory
     from topdown.research.plausible_tables import PlausibleTables, plausible_tables
     from topdown.research.statistic.measured_statistic import MeasuredStatistic, measure_statistic
     from topdown.research.statistic.statistic_plan import StatisticPlan
-    from topdown.simulation import fairness
-    from topdown.simulation.errors_table import ErrorTable
-    from topdown.simulation.interval_coverage import CoverageOptions
-    from topdown.simulation.rules import FundShare, Threshold
-    from topdown.simulation.simulate import simulate
-    from topdown.tables.noisy_measurements import tabulation_units
+    from topdown.studies import fairness
+    from topdown.studies.decisions.expression_rules import Rule
+    from topdown.studies.decisions.rules import FundShare, Threshold
+    from topdown.studies.errors_table import ErrorTable
+    from topdown.studies.interval_coverage import CoverageOptions
+    from topdown.studies.simulate import simulate
     from topdown.uncertainty.margins import margins
-    from topdown.uncertainty.regions import region
-    from topdown.uncertainty.sum_intervals import Region
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -74,6 +75,7 @@ __all__ = [
     "Recode",
     "Region",
     "Release",
+    "Rule",
     "Schema",
     "SecureSource",
     "SeededSource",
@@ -120,40 +122,41 @@ __all__ = [
 # scipy.optimize and networkx inside the functions that call them.
 _MODULES = {
     "errors": "topdown.errors",
-    "fairness": "topdown.simulation.fairness",
+    "fairness": "topdown.studies.fairness",
     "noise": "topdown.noise",
     "privacy": "topdown.privacy",
     "synthesis": "topdown.synthesis",
     "theory": "topdown.research.theory",
 }
 _HOMES = {
-    "Aggregation": "topdown.pipeline.aggregation",
+    "Aggregation": "topdown.analysis.aggregation",
     "AnswerLimits": "topdown.projection.limits",
     "Attribute": "topdown.workload",
     "Counts": "topdown.confidential.counts",
-    "CoverageOptions": "topdown.simulation.interval_coverage",
-    "ErrorTable": "topdown.simulation.errors_table",
+    "CoverageOptions": "topdown.studies.interval_coverage",
+    "ErrorTable": "topdown.studies.errors_table",
     "Estimate": "topdown.projection.estimate",
-    "FundShare": "topdown.simulation.rules",
+    "FundShare": "topdown.studies.decisions.rules",
     "Geography": "topdown.geography.geography",
-    "LinearEstimate": "topdown.projection.linear",
+    "LinearEstimate": "topdown.projection.linear.project_linear",
     "MeasuredStatistic": "topdown.research.statistic.measured_statistic",
     "Measurements": "topdown.measurements.measurements",
-    "NoisyMeasurements": "topdown.release.noisy_read",
+    "NoisyMeasurements": "topdown.census.noisy_read",
     "Plan": "topdown.privacy.plan",
     "PlausibleTables": "topdown.research.plausible_tables",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
-    "Region": "topdown.uncertainty.sum_intervals",
+    "Region": "topdown.analysis.sum_intervals",
     "Release": "topdown.release.whole_counts",
+    "Rule": "topdown.studies.decisions.expression_rules",
     "Schema": "topdown.workload",
     "SecureSource": "topdown.noise",
     "SeededSource": "topdown.noise",
     "StatisticPlan": "topdown.research.statistic.statistic_plan",
-    "Threshold": "topdown.simulation.rules",
+    "Threshold": "topdown.studies.decisions.rules",
     "Workload": "topdown.workload",
-    "aggregate": "topdown.pipeline.aggregation",
+    "aggregate": "topdown.analysis.aggregation",
     "expected_errors": "topdown.planning.expected",
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
@@ -161,24 +164,24 @@ _HOMES = {
     "plausible_tables": "topdown.research.plausible_tables",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
-    "project_linear": "topdown.projection.linear",
+    "project_linear": "topdown.projection.linear.project_linear",
     "project_whole": "topdown.release.making",
-    "read_noisy_measurements": "topdown.release.noisy_read",
-    "read_pl94": "topdown.confidential.pl94",
-    "read_ppmf": "topdown.confidential.ppmf",
+    "read_noisy_measurements": "topdown.census.noisy_read",
+    "read_pl94": "topdown.census.redistricting_counts",
+    "read_ppmf": "topdown.census.ppmf_counts",
     "read_release": "topdown.release.published",
-    "region": "topdown.uncertainty.regions",
+    "region": "topdown.analysis.regions",
     "round_counts": "topdown.release.making",
-    "simulate": "topdown.simulation.simulate",
+    "simulate": "topdown.studies.simulate",
     "smallest_budget": "topdown.planning.budget",
-    "tabulate": "topdown.pipeline.tabulation",
-    "tabulated_release": "topdown.release.tabulated",
-    "tabulation_units": "topdown.tables.noisy_measurements",
+    "tabulate": "topdown.analysis.tabulation",
+    "tabulated_release": "topdown.census.tabulated",
+    "tabulation_units": "topdown.census.layouts.noisy_layout",
     "verify_release": "topdown.release.verified",
     "write_geoparquet": "topdown.analysis.geoparquet",
-    "write_noisy_measurements": "topdown.release.noisy_write",
-    "write_pl94": "topdown.release.redistricting_file",
-    "write_ppmf": "topdown.release.microdata_file",
+    "write_noisy_measurements": "topdown.census.noisy_write",
+    "write_pl94": "topdown.census.redistricting_file",
+    "write_ppmf": "topdown.census.ppmf_file",
 }
 
 # What research adds to registries, in every process: whatever part of the package is imported, this module is first.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from topdown.microdata import written_records as microdata
-from topdown.research.pmse import combining, comparators, generators, k_norm, mechanism, trees
+from topdown.research.pmse import combining, comparators, generators, k_norm, trees
+from topdown.research.pmse import pmse_mechanism as mechanism
 from topdown.research.pmse import quality as pmse
 
 __all__ = ["combining", "comparators", "generators", "k_norm", "mechanism", "microdata", "pmse", "trees"]

@@ -67,8 +67,9 @@ def written(path: Path, header: Iterable[str], rows: Iterable[Iterable[object]])
 
 def redistricting(folder: Path, output: Path) -> None:
     """The redistricting file's persons by block and category (group quarters spread by the rule of
-    `topdown.confidential.pl94.Redistricting.persons`), its blocks with their names, and the kinds of residence that
-    every block has: households where it has housing units, group quarters where table P5 has people in them.
+    `topdown.census.redistricting_counts.Redistricting.persons`), its blocks with their names, and the kinds of
+    residence that every block has: households where it has housing units, group quarters where table P5 has people in
+    them.
     """
     file = td.read_pl94(folder)
     counts = file.persons()

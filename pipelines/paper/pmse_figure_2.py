@@ -25,7 +25,7 @@ from topdown.research.pmse.comparators import (
     smooth_histogram,
 )
 from topdown.research.pmse.k_norm import NORMS, k_norm_regression
-from topdown.research.pmse.mechanism import ExpectedPMSE, PMSEMechanism
+from topdown.research.pmse.pmse_mechanism import ExpectedPMSE, PMSEMechanism
 from topdown.research.pmse.selection import draw_exponential
 from topdown.research.pmse.trees import OptimalTree
 

@@ -18,7 +18,7 @@ from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
 from topdown.research.pmse.comparators import noisy_posterior_predictive, non_private_synthesis, smooth_histogram
-from topdown.research.pmse.mechanism import ExpectedPMSE, PMSEMechanism
+from topdown.research.pmse.pmse_mechanism import ExpectedPMSE, PMSEMechanism
 from topdown.research.pmse.quality import mean_pmse
 from topdown.research.pmse.selection import draw_exponential
 from topdown.research.pmse.trees import OptimalTree

@@ -29,7 +29,7 @@ from topdown.noise import SeededSource, exact_fraction
 from topdown.research.pmse.chains import Chains, Jumps, estimated_log_density, metropolis
 from topdown.research.pmse.comparators import regression_coefficients
 from topdown.research.pmse.generators import numpy_generator
-from topdown.research.pmse.mechanism import ExpectedPMSE
+from topdown.research.pmse.pmse_mechanism import ExpectedPMSE
 from topdown.research.pmse.quality import mean_pmse
 
 WALKS = {"steps": "random walk", "near": "walk with jumps, pMSE < 0.2", "jumps": "walk with jumps"}

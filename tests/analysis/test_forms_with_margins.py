@@ -16,10 +16,10 @@ from shapely.geometry import box
 import topdown as td
 from support.parted import AtOnce
 from support.places import RUN_TOML, SEVERAL_TOML, Command
+from topdown.analysis.export_formats import ExportOptions, export_release
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.export_formats import ExportOptions, export_release
 
 SEVERAL = SEVERAL_TOML + '[output]\ntables = ["age"]\n'
 PERIOD = '[catalogue]\npublisher = "Office of Counts"\nperiod = "2020"\n'

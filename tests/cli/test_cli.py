@@ -68,7 +68,7 @@ def test_quiet_prints_nothing_and_verbose_tells_the_stages(toy_run: Path, topdow
 def test_what_a_solver_warns_of_stays_off_the_terminal(toy_run: Path, option: str, said: bool) -> None:
     warning = (
         "import sys, warnings\n"
-        "from topdown.projection import cvxpy_programs\n"
+        "from topdown.projection.check import cvxpy_programs\n"
         "solve = cvxpy_programs._solve\n"
         "def warned(*given):\n"
         "    warnings.warn('Solution may be inaccurate.')\n"
@@ -123,7 +123,7 @@ def test_exit_codes_of_both_commands(main, toy_run: Path, old: str, new: str, co
 
 
 def test_exit_code_of_a_projection_that_fails(main, toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
+    monkeypatch.setattr("topdown.projection.check.cross_checks.TOLERANCE", -1.0)
     code, _, err = main("run", toy_run)
     assert code == 4
     assert "nothing was released" in err

@@ -14,8 +14,8 @@ from support.places import REPOSITORY, SMALL_DATA, Command
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.pipeline import draw
-from topdown.pipeline.first_configuration import configuration
-from topdown.pipeline.guess import guess, likely_form
+from topdown.pipeline.input.first_configuration import configuration
+from topdown.pipeline.input.guess import guess, likely_form
 from topdown.tables.format import PLAIN
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import topdown as td
 from support.places import Command
-from topdown.cli.query import digits_of_shares
+from topdown.cli.query_command import digits_of_shares
 from topdown.config import load_config
 from topdown.pipeline import run as pipeline
 

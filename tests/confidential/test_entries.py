@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import topdown as td
+from topdown.confidential.double_counting import require_disjoint, summed_cells
 from topdown.confidential.entries import Entries
-from topdown.confidential.overlap import require_disjoint, summed_cells
 from topdown.confidential.records import SPARSE_FROM
 from topdown.errors import CountsError
 from topdown.workload.redistricting import PERSONS

@@ -11,7 +11,7 @@ import pytest
 import topdown as td
 from topdown.errors import BudgetError, CountsError
 from topdown.noise import KeyedSource
-from topdown.noise.exact import look_up_kernel, thresholds
+from topdown.noise.exact import look_up_kernel, threshold_tables
 
 CELLS = 40_000
 SHARES = {"nation": "1/5", "state": "3/10", "county": "1/2"}
@@ -236,8 +236,8 @@ def test_a_million_measurements_are_looked_up_by_compiled_loops_and_are_the_same
     found = {}
     for made in (loops, None):
         asked: list[int] = []
-        monkeypatch.setattr(thresholds, "_asked", thresholds.COMPILED_FROM - 6 * CELLS)
-        monkeypatch.setattr(thresholds, "kernel", lambda made=made, asked=asked: asked.append(0) or made)
+        monkeypatch.setattr(threshold_tables, "_asked", threshold_tables.COMPILED_FROM - 6 * CELLS)
+        monkeypatch.setattr(threshold_tables, "kernel", lambda made=made, asked=asked: asked.append(0) or made)
         found[made is None] = td.measure(wide, plan, source=td.SeededSource(1)).values
         assert asked
     assert np.array_equal(found[True], found[False])

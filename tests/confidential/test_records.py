@@ -15,7 +15,7 @@ from topdown.confidential import records
 from topdown.config import RunConfig, load_config
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 
 SEX, AGE = ["female", "male"], ["child", "adult", "old"]
 SCHEMA = f"[schema]\nsex = {json.dumps(SEX)}\nage = {json.dumps(AGE)}\n"

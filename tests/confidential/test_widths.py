@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 import topdown as td
 from support.widths import EDGES
 from topdown.confidential.bound_streams import code_of_counts
+from topdown.confidential.counting import Sparse
 from topdown.confidential.entries import Entries, Run
 from topdown.confidential.measure_piece import Place, _added, measure_piece
-from topdown.confidential.tally import Sparse
 from topdown.confidential.within_law import Counted
 from topdown.errors import CountsError
 from topdown.machine.arrays import narrow
 from topdown.noise.key import NoiseKey
-from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays
-from topdown.parts.store import put, take
-from topdown.privacy.only_child import levels_taken
-from topdown.projection.families import Sparse as Histogram
+from topdown.pipeline.parts.filed_release import histograms_as_arrays, histograms_of_arrays
+from topdown.pipeline.parts.part_store import put, take
+from topdown.privacy.single_child_units import levels_taken
+from topdown.projection.histograms.families import Sparse as Histogram
 
 KINDS = (np.int16, np.int32, np.int64)
 SCHEMA = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["0", "1"]})

@@ -17,7 +17,7 @@ from topdown.confidential.within_law import Counted, reach_of, require_within_la
 from topdown.errors import InternalError
 from topdown.noise.key import NoiseKey
 from topdown.privacy.bounds import LevelBounds
-from topdown.privacy.only_child import GIVEN, levels_taken
+from topdown.privacy.single_child_units import GIVEN, levels_taken
 
 SCHEMA = td.Schema.from_mapping({"sex": ["f", "m"], "age": ["0", "1"]})
 LEVELS = ("nation", "state", "block")

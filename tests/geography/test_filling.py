@@ -11,7 +11,7 @@ from support.places import RUN_TOML
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 
 LEVELS = RUN_TOML.replace('geoid = "county"\n', "").replace(
     "widths = { state = 2, county = 5 }", 'levels = ["nation", "state", "county"]\nfill = "repeat"'

@@ -15,7 +15,7 @@ from support.places import RUN_TOML
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, GeographyError
 from topdown.geography.construction import in_one_piece
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 
 LEVELS = ["nation", "state", "county"]
 BY_LEVELS = RUN_TOML.replace('geoid = "county"\n', "").replace(

@@ -31,7 +31,7 @@ from topdown.noise import (
     SeededSource,
     exact_fraction,
 )
-from topdown.noise.exact import blocks, gaussian_sums, look_up_kernel, thresholds
+from topdown.noise.exact import blocks, gaussian_sums, look_up_kernel, threshold_tables
 from topdown.noise.exact.tails import DiscreteNormal, GeometricDigit, LaplaceBlocks, Tails
 from topdown.noise.exact_numbers import enclose_exp
 
@@ -174,7 +174,7 @@ def test_thresholds_are_the_floors(tails: Tails, bits: int) -> None:
         else:
             assert isinstance(tails, DiscreteNormal)
             cdf = normal_cdf(tails.sigma2, tails.one_sided)
-        first, cuts = thresholds.cut(tails, bits)
+        first, cuts = threshold_tables.cut(tails, bits)
         expected = tuple(int(mp.floor(mp.ldexp(cdf(first + i), bits))) for i in range(len(cuts)))
     assert cuts == expected
     if not isinstance(tails, GeometricDigit):
@@ -200,14 +200,14 @@ def test_an_undecided_floor_is_computed_again() -> None:
             return id(self)
 
     close = Close()
-    assert thresholds.cut(close, 64) == (0, ((1 << 64) - 1 - (1 << 62),))
+    assert threshold_tables.cut(close, 64) == (0, ((1 << 64) - 1 - (1 << 62),))
     assert close.asked == [128, 256]
 
 
 @pytest.mark.parametrize("tails", [law for law, _ in LAWS], ids=lambda law: f"{type(law).__name__}")
 def test_table_law_is_the_floor_differences(tails: Tails) -> None:
     """Of the 2^64 first words, exactly t(k) - t(k-1) - 1 are drawn as k at once, and one per threshold is a tie."""
-    law = thresholds.table(tails)
+    law = threshold_tables.table(tails)
     undecided = law.guide == np.iinfo(np.int16).min
     cuts = [int(t) for t in law.thresholds]
     decided: dict[int, int] = {}
@@ -229,7 +229,7 @@ def test_table_law_is_the_floor_differences(tails: Tails) -> None:
 
 
 def test_tables_are_read_only() -> None:
-    law = thresholds.table(LaplaceBlocks(Fraction(1, 10), 0))
+    law = threshold_tables.table(LaplaceBlocks(Fraction(1, 10), 0))
     with pytest.raises(ValueError, match="read-only"):
         law.guide[0] = 1
     with pytest.raises(ValueError, match="read-only"):
@@ -242,21 +242,21 @@ def test_tables_are_read_only() -> None:
 @pytest.mark.parametrize("tails", [LaplaceBlocks(Fraction(1, 10), 0), DiscreteNormal(Fraction(100))])
 @pytest.mark.parametrize("k", [-30, -3, -1, 0, 2, 25])
 def test_bits_on_either_side_of_a_threshold(tails: Tails, k: int) -> None:
-    law = thresholds.table(tails)
-    first, cuts = thresholds.cut(tails, 64)
+    law = threshold_tables.table(tails)
+    first, cuts = threshold_tables.cut(tails, 64)
     t = cuts[k - first]
-    assert thresholds.draw(law, 1, uniform_bits(t - 1, 64))[0] == k
-    assert thresholds.draw(law, 1, uniform_bits(t + 1, 64))[0] == k + 1
+    assert threshold_tables.draw(law, 1, uniform_bits(t - 1, 64))[0] == k
+    assert threshold_tables.draw(law, 1, uniform_bits(t + 1, 64))[0] == k + 1
     # A tie of all 64 bits is decided by the next 64, and a tie of 128 by the next.
-    first128, cuts128 = thresholds.cut(tails, 128)
+    first128, cuts128 = threshold_tables.cut(tails, 128)
     t128 = cuts128[k - first128]
     assert t128 >> 64 == t
-    assert thresholds.draw(law, 1, uniform_bits(t128 - 1, 128))[0] == k
-    assert thresholds.draw(law, 1, uniform_bits(t128 + 1, 128))[0] == k + 1
-    first192, cuts192 = thresholds.cut(tails, 192)
+    assert threshold_tables.draw(law, 1, uniform_bits(t128 - 1, 128))[0] == k
+    assert threshold_tables.draw(law, 1, uniform_bits(t128 + 1, 128))[0] == k + 1
+    first192, cuts192 = threshold_tables.cut(tails, 192)
     t192 = cuts192[k - first192]
-    assert thresholds.draw(law, 1, uniform_bits(t192 - 1, 192))[0] == k
-    assert thresholds.draw(law, 1, uniform_bits(t192 + 1, 192))[0] == k + 1
+    assert threshold_tables.draw(law, 1, uniform_bits(t192 - 1, 192))[0] == k
+    assert threshold_tables.draw(law, 1, uniform_bits(t192 + 1, 192))[0] == k + 1
 
 
 def test_tails_beyond_the_table() -> None:
@@ -273,41 +273,41 @@ def test_tails_beyond_the_table() -> None:
 
 
 def test_every_first_word_agrees_with_the_thresholds() -> None:
-    law = thresholds.table(LaplaceBlocks(Fraction(1, 50), 0))
+    law = threshold_tables.table(LaplaceBlocks(Fraction(1, 50), 0))
     rng = np.random.default_rng(1)
     words = rng.integers(0, 1 << 16, 4000)
     low = rng.integers(0, 1 << 48, 4000)
     cuts = [int(t) for t in law.thresholds]
     for w, v in zip(words.tolist(), low.tolist(), strict=True):
         script = Scripted(w.to_bytes(2, "little"), (v << 16).to_bytes(8, "little"))
-        assert thresholds.draw(law, 1, script)[0] == law.first + bisect_right(cuts, w << 48 | v)
+        assert threshold_tables.draw(law, 1, script)[0] == law.first + bisect_right(cuts, w << 48 | v)
 
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As one that has drawn nothing yet."""
-    monkeypatch.setattr(thresholds, "_asked", 0)
+    monkeypatch.setattr(threshold_tables, "_asked", 0)
     return monkeypatch
 
 
 @pytest.mark.parametrize("tails", [law for law, _ in LAWS], ids=lambda law: f"{type(law).__name__}")
 def test_the_compiled_look_up_is_the_other_one(tails: Tails, process: pytest.MonkeyPatch) -> None:
     """Over all first words; and so are the draws of a source, to the bit."""
-    law, words = thresholds.table(tails), np.arange(1 << 16, dtype=np.uint16)
+    law, words = threshold_tables.table(tails), np.arange(1 << 16, dtype=np.uint16)
     compiled, plain = np.empty(1 << 16, np.int16), np.empty(1 << 16, np.int16)
-    undecided = thresholds._look_up(law.guide, words, plain)
-    drawn = thresholds.draw(law, 60_000, SeededSource(1))
-    process.setattr(thresholds, "_asked", thresholds.COMPILED_FROM)
+    undecided = threshold_tables._look_up(law.guide, words, plain)
+    drawn = threshold_tables.draw(law, 60_000, SeededSource(1))
+    process.setattr(threshold_tables, "_asked", threshold_tables.COMPILED_FROM)
     assert look_up_kernel.kernel() is not None
-    assert np.array_equal(thresholds._look_up(law.guide, words, compiled), undecided)
+    assert np.array_equal(threshold_tables._look_up(law.guide, words, compiled), undecided)
     assert np.array_equal(compiled, plain)
-    assert np.array_equal(thresholds.draw(law, 60_000, SeededSource(1)), drawn)
+    assert np.array_equal(threshold_tables.draw(law, 60_000, SeededSource(1)), drawn)
 
 
 @pytest.mark.parametrize("tails", [law for law, _ in LAWS], ids=lambda law: f"{type(law).__name__}")
 def test_the_compiled_decision_is_the_other_one(tails: Tails, process: pytest.MonkeyPatch) -> None:
     """At every threshold, just before and just after it, and at both ends of its entry, ties among them."""
-    law = thresholds.table(tails)
+    law = threshold_tables.table(tails)
     near = {int(t) + step for t in law.thresholds for step in (-1, 0, 1)}
     near |= {int(t) >> 48 << 48 for t in law.thresholds} | {
         (int(t) >> 48 << 48) + (1 << 48) - 1 for t in law.thresholds
@@ -317,10 +317,10 @@ def test_the_compiled_decision_is_the_other_one(tails: Tails, process: pytest.Mo
     top = np.array([u >> 48 for u in words], np.uint16)
     low = np.array([(u & (1 << 48) - 1) << 16 for u in words], np.uint64)
     found = []
-    for asked in (0, thresholds.COMPILED_FROM):
-        process.setattr(thresholds, "_asked", asked)
+    for asked in (0, threshold_tables.COMPILED_FROM):
+        process.setattr(threshold_tables, "_asked", asked)
         short = np.zeros(len(words), np.int16)
-        tied = list(thresholds._refine(law, top, short, np.arange(len(words)), Scripted(low.tobytes())))
+        tied = list(threshold_tables._refine(law, top, short, np.arange(len(words)), Scripted(low.tobytes())))
         found.append((short.tolist(), tied))
     assert found[0] == found[1]
     cuts, known = law.thresholds.tolist(), set(law.thresholds.tolist())
@@ -349,12 +349,12 @@ def test_a_million_numbers_are_the_same_ones_compiled_or_not(
     calls: list[int] = []
     made = look_up_kernel.kernel()
     assert made is not None
-    process.setattr(thresholds, "kernel", lambda: calls.append(0) or made)
-    large = [law.sample(thresholds.COMPILED_FROM, SeededSource(3), kind) for kind in kinds]
+    process.setattr(threshold_tables, "kernel", lambda: calls.append(0) or made)
+    large = [law.sample(threshold_tables.COMPILED_FROM, SeededSource(3), kind) for kind in kinds]
     assert calls
-    process.setattr(thresholds, "kernel", lambda: None)
+    process.setattr(threshold_tables, "kernel", lambda: None)
     for kind, numbers in zip(kinds, large, strict=True):
-        found = law.sample(thresholds.COMPILED_FROM, SeededSource(3), kind)
+        found = law.sample(threshold_tables.COMPILED_FROM, SeededSource(3), kind)
         assert found.dtype == numbers.dtype
         assert found.tobytes() == numbers.tobytes()
 
@@ -362,7 +362,7 @@ def test_a_million_numbers_are_the_same_ones_compiled_or_not(
 def test_what_is_compiled_is_chosen_by_how_much_is_drawn(process: pytest.MonkeyPatch) -> None:
     """In all, not by whether something else loaded a compiler."""
     asked: list[int] = []
-    process.setattr(thresholds, "kernel", lambda: asked.append(0))
+    process.setattr(threshold_tables, "kernel", lambda: asked.append(0))
     law = DiscreteLaplace(3)
     for _ in range(9):
         law.sample(100_000, SeededSource(1))
@@ -390,7 +390,7 @@ print(*(name in sys.modules for name in ("numba", "llvmlite")))
 def test_where_no_code_can_be_made_the_numbers_are_the_same(process: pytest.MonkeyPatch) -> None:
     law = DiscreteGaussian(5)
     expected = law.sample(1000, SeededSource(1))
-    process.setattr(thresholds, "_asked", thresholds.COMPILED_FROM)
+    process.setattr(threshold_tables, "_asked", threshold_tables.COMPILED_FROM)
     process.setattr(look_up_kernel, "_made", [])
     process.setattr(native, "available_memory", lambda: 1 << 28)
     assert look_up_kernel.kernel() is None
@@ -409,7 +409,7 @@ def test_where_no_code_can_be_made_the_numbers_are_the_same(process: pytest.Monk
 
 def test_arrays_that_the_loops_are_not_for_are_refused() -> None:
     """They would be read as what they are not, or beyond their ends."""
-    law, made = thresholds.table(LAWS[0][0]), look_up_kernel.kernel()
+    law, made = threshold_tables.table(LAWS[0][0]), look_up_kernel.kernel()
     assert made is not None
     top, short = np.zeros(8, np.uint16), np.zeros(8, np.int16)
     wrong: list[tuple[Any, Any, Any]] = [
@@ -431,13 +431,15 @@ def test_arrays_that_the_loops_are_not_for_are_refused() -> None:
 def test_a_draw_that_a_narrow_integer_does_not_hold_is_an_error() -> None:
     for kind, value in ((np.int16, 1 << 15), (np.int16, -(1 << 15) - 1), (np.int32, 1 << 31)):
         with pytest.raises(OverflowError, match=f"does not fit into {np.dtype(kind)}"):
-            thresholds.put(np.zeros(2, kind), slice(0, 1), np.array([value]))
+            threshold_tables.put(np.zeros(2, kind), slice(0, 1), np.array([value]))
     # As where a tie is decided.
     drawn = np.zeros(1, np.int16)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(thresholds, "_decide", lambda *_: -40_000)
+        patch.setattr(threshold_tables, "_decide", lambda *_: -40_000)
         with pytest.raises(OverflowError):
-            thresholds.draw_into(thresholds.table(LaplaceBlocks(Fraction(1, 10), 0)), drawn, Scripted(bytes(300)))
+            threshold_tables.draw_into(
+                threshold_tables.table(LaplaceBlocks(Fraction(1, 10), 0)), drawn, Scripted(bytes(300))
+            )
 
 
 def test_laplace_blocks_and_digits_compose_to_the_law() -> None:
@@ -603,7 +605,7 @@ def test_shapes_sources_and_repeatability() -> None:
 def test_threads_share_the_tables() -> None:
     law = DiscreteGaussian(Fraction(777, 7))
     expected = [law.sample(70_000, SeededSource((9, i))) for i in range(4)]
-    thresholds.table.cache_clear()
+    threshold_tables.table.cache_clear()
     with ThreadPoolExecutor(4) as pool:
         drawn = list(pool.map(lambda i: law.sample(70_000, SeededSource((9, i))), range(4)))
     assert all(np.array_equal(a, b) for a, b in zip(expected, drawn, strict=True))

@@ -18,8 +18,8 @@ from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
 from topdown.noise import KeyedSource, SecureSource, SeededSource, Source
 from topdown.noise.randomness import CHUNK_BYTES, uint16, uint64, uniform
-from topdown.projection.integer_optimum import round_whole_tree
-from topdown.projection.rounding import round_top_down
+from topdown.projection.cells.integer_optimum import round_whole_tree
+from topdown.projection.cells.rounding import round_top_down
 from topdown.research.pmse.generators import numpy_generator
 
 KEY = bytes(range(32))

@@ -18,7 +18,7 @@ from support.places import RUN_TOML, SEVERAL_TOML
 from topdown.config import load_config, load_project, load_study
 from topdown.errors import ConfigError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.project import project_measurements
+from topdown.pipeline.project_measurements import project_measurements
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 
 ALONE = RUN_TOML + '[output]\ntables = ["total"]\n'

@@ -18,9 +18,11 @@ from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.pipeline import leaf_reading, memory_needed, part_plan
+from topdown.pipeline import memory_needed
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.draw import check
+from topdown.pipeline.input import leaf_reading
+from topdown.pipeline.parts import part_plan
 
 BENCHMARK = benchmark_module("memory")
 SHAPES = [*BENCHMARK.FIXED, *BENCHMARK.random_shapes(12, 331_449_281)]
@@ -114,7 +116,7 @@ def test_counts_are_not_read_where_the_run_will_not_fit(toy_run: Path, monkeypat
         read.extend(columns)
         return real(path, columns, **options)
 
-    monkeypatch.setattr("topdown.pipeline.leaf_reading.read_table", watched)
+    monkeypatch.setattr("topdown.pipeline.input.leaf_reading.read_table", watched)
     monkeypatch.setattr("topdown.pipeline.memory_needed.available_memory", lambda: 1 << 20)
     with pytest.raises(
         DataError,

@@ -27,9 +27,9 @@ from topdown.machine.files import file_digest
 from topdown.pipeline import derive as derivation
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.input.reading import read_input
 from topdown.pipeline.made_margins import laws_beforehand, made_margins
-from topdown.pipeline.reading import read_input
-from topdown.projection import cross_checks
+from topdown.projection.check import cross_checks
 from topdown.release import publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.tables.spreadsheet import CSV_TEXT_RULE
@@ -358,7 +358,7 @@ def test_disagreement_with_the_second_solution_releases_nothing(
 ) -> None:
     config = load_config(toy_run)
     with monkeypatch.context() as patch:
-        patch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
+        patch.setattr("topdown.projection.check.cross_checks.TOLERANCE", -1.0)
         patch.setattr(draw, "rehearse", lambda *_: None)
         with pytest.raises(ProjectionError, match=r"unbiased: .* cvxpy with OSQP differ by .*nothing was"):
             pipeline.run(config, workers=workers)

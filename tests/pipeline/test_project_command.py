@@ -20,7 +20,7 @@ from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.machine.files import file_digest
 from topdown.pipeline import derive
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.project import project_measurements
+from topdown.pipeline.project_measurements import project_measurements
 from topdown.release.read import read_measurements
 
 AGAIN = """

@@ -20,7 +20,7 @@ from support import noisy_files as files
 from support.places import REPOSITORY, Command
 from topdown.config import load_project
 from topdown.errors import ConfigError
-from topdown.pipeline.project import project_measurements
+from topdown.pipeline.project_measurements import project_measurements
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import UNITS
 

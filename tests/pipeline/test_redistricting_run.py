@@ -14,9 +14,9 @@ from support.redistricting import BLOCKS, histograms, released
 from topdown.config import load_config
 from topdown.errors import ConfigError, CountsError, DataError
 from topdown.machine.progress import Silent
+from topdown.pipeline.input.reading import input_digest, read_input
+from topdown.pipeline.input.redistricting_reading import counts_of, file_of, units_of
 from topdown.pipeline.memory_needed import of_reading
-from topdown.pipeline.reading import input_digest, read_input
-from topdown.pipeline.redistricting_reading import counts_of, file_of, units_of
 from topdown.pipeline.run import run
 from topdown.workload.redistricting import PERSONS, VOTERS
 

@@ -23,7 +23,7 @@ from topdown.pipeline import draw, rehearsal
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.rehearsal import REHEARSED_WHOLE, stand_ins
 from topdown.privacy.ledger import Ledger
-from topdown.projection.cross_checks import cross_check
+from topdown.projection.check.cross_checks import cross_check
 from topdown.projection.project import project
 from topdown.release.making import round_counts
 
@@ -74,7 +74,7 @@ def test_what_no_solver_can_do_is_refused_before_anything_is_drawn(
         raise AssertionError("noise was drawn")
 
     with monkeypatch.context() as patch:
-        patch.setattr("topdown.projection.cross_checks.TOLERANCE", -1.0)
+        patch.setattr("topdown.projection.check.cross_checks.TOLERANCE", -1.0)
         patch.setattr(draw, "measure", drawn)
         for job in (draw.check, pipeline.run):
             with pytest.raises(

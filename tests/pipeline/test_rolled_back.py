@@ -16,7 +16,7 @@ from topdown.config import load_config, load_project
 from topdown.errors import BudgetError, ConfigError
 from topdown.measurements.journal import Journal
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.project import project_measurements
+from topdown.pipeline.project_measurements import project_measurements
 from topdown.privacy.ledger import Ledger
 
 REFUSED = r"exists, and the record of the noise behind it is not in .*internal, or an older copy of it is; restore the"

@@ -19,10 +19,10 @@ from topdown.config import load_config, load_project
 from topdown.errors import BudgetError, ConfigError, CountsError, DataError, ProjectionError, TopdownError
 from topdown.machine.files import file_digest
 from topdown.pipeline import draw
-from topdown.pipeline import project as derivation
+from topdown.pipeline import project_measurements as derivation
 from topdown.pipeline import run as pipeline
 from topdown.privacy.ledger import Ledger
-from topdown.projection import cross_checks
+from topdown.projection.check import cross_checks
 from topdown.release import partition, publication
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.workload.redistricting import PERSONS
@@ -83,7 +83,7 @@ def test_families_that_are_solved_otherwise_again_release_nothing(
     workers: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_config(configured(folder))
-    monkeypatch.setattr("topdown.projection.cross_checks.FAMILY_TOLERANCE", -1.0)
+    monkeypatch.setattr("topdown.projection.check.cross_checks.FAMILY_TOLERANCE", -1.0)
     monkeypatch.setattr(draw, "rehearse", lambda *_: None)
     with pytest.raises(ProjectionError, match=r"non_negative: .* differ by .*nothing was released"):
         pipeline.run(config, workers=workers)

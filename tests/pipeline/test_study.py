@@ -17,17 +17,17 @@ import pytest
 
 from support.command import topdown_command
 from support.places import REPOSITORY
-from topdown import study as study_module
 from topdown.config import load_any, load_config, load_study
 from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.machine.progress import Silent
 from topdown.pipeline import draw
-from topdown.pipeline.group_columns import read_groupings
-from topdown.report.geometry import read_outlines
-from topdown.simulation import simulate as simulate_module
-from topdown.simulation.errors_table import SCHEMA_VERSION
-from topdown.simulation.followed import Followed
-from topdown.study import study
+from topdown.pipeline import study as study_module
+from topdown.pipeline.input.group_columns import read_groupings
+from topdown.pipeline.study import study
+from topdown.studies import simulate as simulate_module
+from topdown.studies.errors_table import SCHEMA_VERSION
+from topdown.studies.followed import Followed
+from topdown.studies.report.geometry import read_outlines
 
 TABLE = pd.DataFrame(
     [
@@ -497,7 +497,7 @@ def test_an_interrupt_before_the_first_block_writes_nothing(tmp_path: Path, monk
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("topdown.study.simulate", interrupted)
+    monkeypatch.setattr("topdown.pipeline.study.simulate", interrupted)
     stages = _Interrupting()
     with pytest.raises(KeyboardInterrupt):
         study(load_study(write(tmp_path)), stages=stages)

@@ -12,8 +12,8 @@ import pytest
 from topdown.config import load_study
 from topdown.errors import ConfigError, CountsError
 from topdown.machine.progress import Silent
-from topdown.report.groupings import SIZE_OF_PLACE
-from topdown.study import study
+from topdown.pipeline.study import study
+from topdown.studies.report.groupings import SIZE_OF_PLACE
 
 HEAD = """
 [input]

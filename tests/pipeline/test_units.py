@@ -19,7 +19,7 @@ from topdown.machine.files import file_digest
 from topdown.machine.progress import Silent
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 
 WITH_UNITS = RUN_TOML.replace("widths =", 'units = "units.csv"\nwidths =')
 LIST = ["01001", "01003", "01005", "02001", "48301"]

@@ -12,11 +12,11 @@ import pytest
 
 import topdown as td
 from topdown.geography.tree import Tree
-from topdown.planning.allocation import Bound, cheapest, locally_cheapest
+from topdown.planning.budget_allocation import Bound, cheapest, locally_cheapest
 from topdown.planning.expected import planned_covariance
 from topdown.planning.precision import Answered, Precisions, kinds
 from topdown.planning.targets import Target
-from topdown.projection.components import Components
+from topdown.projection.histograms.components import Components
 from topdown.workload import Query
 
 SCHEMA = td.Schema.from_mapping(

@@ -14,7 +14,7 @@ from topdown.config import load_config, load_project
 from topdown.errors import BudgetError
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.project import project_measurements
+from topdown.pipeline.project_measurements import project_measurements
 from topdown.privacy import strength
 
 LEVELS = ["nation", "state"]

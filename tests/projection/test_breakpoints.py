@@ -11,8 +11,8 @@ from support.breakpoints import project_tree_by_breakpoints
 from support.trees import Case, cases, nnls_tree, trees, wide_trees
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Tree
+from topdown.projection.cells.nonnegative import project_tree
 from topdown.projection.invariants import settle
-from topdown.projection.nonnegative import project_tree
 
 
 def test_by_hand() -> None:

@@ -12,7 +12,7 @@ from support.trees import Case, cases, measurements, trees, wide_trees
 from topdown.geography import tree as tree_module
 from topdown.geography.tree import FloatArray, Tree
 from topdown.projection import project
-from topdown.projection.certificate import (
+from topdown.projection.check.certificate import (
     SOLVER_TOLERANCE,
     TOLERANCE,
     Certificate,
@@ -21,9 +21,9 @@ from topdown.projection.certificate import (
     off_sums,
     worst_of,
 )
+from topdown.projection.check.optimality import FINE, family_optimality, tree_optimality
 from topdown.projection.invariants import lower_bounds, settle
 from topdown.projection.method import METHODS as projection_methods
-from topdown.projection.optimality import FINE, family_optimality, tree_optimality
 from topdown.projection.project import certified
 from topdown.projection.solver_inputs import stated
 

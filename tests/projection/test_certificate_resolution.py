@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import topdown as td
 from support.trees import extreme, measurements
 from topdown.geography.tree import FloatArray, Tree
-from topdown.projection.certificate import Certificate
+from topdown.projection.check.certificate import Certificate
 from topdown.projection.method import METHODS as BY_NAME
 from topdown.projection.method import Problem
 from topdown.projection.project import certified

@@ -12,8 +12,8 @@ import topdown as td
 from support.trees import measurements
 from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray, Tree
-from topdown.projection import cross_checks, cvxpy_programs
-from topdown.projection.cross_checks import cross_check
+from topdown.projection.check import cross_checks, cvxpy_programs
+from topdown.projection.check.cross_checks import cross_check
 from topdown.projection.method import CvxpySolver, Problem, Program
 
 

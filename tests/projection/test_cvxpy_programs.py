@@ -10,7 +10,7 @@ import topdown as td
 from support.trees import Case, cases, measurements, trees, wide_trees
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Tree
-from topdown.projection.cvxpy_programs import consistency_matrix
+from topdown.projection.check.cvxpy_programs import consistency_matrix
 
 # Examples are the same in every run: what a solver cannot solve to twelve digits is no property of this package.
 PROGRAMS = [

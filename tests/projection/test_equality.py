@@ -12,8 +12,7 @@ from support.trees import Case, cases, exact_least_squares, exact_variance, tree
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import SeededSource
 from topdown.noise.exact.discrete import DiscreteLaplace
-from topdown.projection.cvxpy_programs import consistency_matrix
-from topdown.projection.equality import (
+from topdown.projection.cells.equality import (
     downward,
     downward_variance,
     family_gains,
@@ -23,6 +22,7 @@ from topdown.projection.equality import (
     upward,
     upward_gains,
 )
+from topdown.projection.check.cvxpy_programs import consistency_matrix
 from topdown.projection.invariants import settle
 
 BINARY = Tree.from_family_sizes([[2], [2, 2]])

@@ -10,13 +10,13 @@ from support.histograms import QUERIES, SCHEMA, RandomTree, random_tree
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection.certificate import certify
-from topdown.projection.families import LEAST_SQUARES, Solved, dense, descend, residuals_of, solve_compiled
+from topdown.projection.check.certificate import certify
+from topdown.projection.histograms.families import LEAST_SQUARES, Solved, dense, descend, residuals_of, solve_compiled
+from topdown.projection.histograms.patterns import Patterns
+from topdown.projection.histograms.precision_matrices import Information, known, own
+from topdown.projection.histograms.whole import histograms_down
 from topdown.projection.method import METHODS
-from topdown.projection.patterns import Patterns
-from topdown.projection.precision_matrices import Information, known, own
 from topdown.projection.solver_inputs import descent_of
-from topdown.projection.whole import histograms_down
 from topdown.workload import Query
 
 METHOD_NAMES = ["top-down", "gls-top-down"]

@@ -12,9 +12,17 @@ import topdown as td
 from support.histograms import random_tree
 from topdown.errors import ProjectionError
 from topdown.geography.tree import FloatArray
-from topdown.projection import cross_checks, cvxpy_programs
-from topdown.projection.cross_checks import cross_check_families
-from topdown.projection.families import LEAST_SQUARES, Descent, Family, Solved, Sparse, descend, solve_compiled
+from topdown.projection.check import cross_checks, cvxpy_programs
+from topdown.projection.check.cross_checks import cross_check_families
+from topdown.projection.histograms.families import (
+    LEAST_SQUARES,
+    Descent,
+    Family,
+    Solved,
+    Sparse,
+    descend,
+    solve_compiled,
+)
 from topdown.projection.method import METHODS, CvxpySolver, Method
 from topdown.projection.solver_inputs import descent_of
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from support.histograms import RandomFamily, random_family
-from topdown.projection import family_kernel
+from topdown.projection.check.cvxpy_programs import solve_family
 from topdown.projection.conditions import Rows
-from topdown.projection.cvxpy_programs import solve_family
-from topdown.projection.families import Family
+from topdown.projection.histograms import family_kernel
+from topdown.projection.histograms.families import Family
+from topdown.projection.histograms.precision_matrices import Gathered
 from topdown.projection.method import CvxpySolver
-from topdown.projection.precision_matrices import Gathered
 
 
 def solve(family: RandomFamily, rows: Rows | None = None) -> tuple[Any, Any, Any, int, int]:

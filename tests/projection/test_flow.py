@@ -11,8 +11,8 @@ import pytest
 import topdown as td
 from support.histograms import SCHEMA
 from topdown.errors import ConfigError
-from topdown.projection.flow import chain, nearest, network, unbiased
-from topdown.projection.flow_kernel import straighten
+from topdown.projection.histograms.flow import chain, nearest, network, unbiased
+from topdown.projection.histograms.flow_kernel import straighten
 from topdown.workload import Query, Schema
 
 BOTH = pytest.mark.parametrize("rounding", [nearest, unbiased])

@@ -14,10 +14,10 @@ import topdown as td
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection.certificate import certify
-from topdown.projection.components import Components
-from topdown.projection.histogram_certificate import histogram_optimality
-from topdown.projection.histograms import solve
+from topdown.projection.check.certificate import certify
+from topdown.projection.check.histogram_certificate import histogram_optimality
+from topdown.projection.histograms.components import Components
+from topdown.projection.histograms.least_squares import solve
 from topdown.workload import Query, Schema
 
 

@@ -13,8 +13,8 @@ import topdown as td
 from support.trees import Case, cases, measurements, membership, trees, wide_trees
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import SecureSource, SeededSource
-from topdown.projection.integer_optimum import round_whole_tree
-from topdown.projection.rounding import round_top_down
+from topdown.projection.cells.integer_optimum import round_whole_tree
+from topdown.projection.cells.rounding import round_top_down
 
 
 def cost(r: np.ndarray, x: FloatArray) -> float:

@@ -13,8 +13,8 @@ import topdown as td
 from support.trees import measurements
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
-from topdown.projection.cvxpy_programs import consistency_matrix
-from topdown.projection.linear import _Constraints, _Program
+from topdown.projection.check.cvxpy_programs import consistency_matrix
+from topdown.projection.linear.project_linear import _Constraints, _Program
 
 FORMS = [np.asarray, sp.csr_array, sp.coo_matrix]
 

@@ -12,7 +12,7 @@ from support.trees import geography
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Measurements
-from topdown.projection import linear_answers
+from topdown.projection.histograms import linear_answers
 from topdown.workload import Query, Schema
 
 

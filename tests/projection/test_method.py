@@ -22,18 +22,18 @@ from topdown.config import StudyConfig, load_any, load_config
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import KeyedSource
-from topdown.parts import steps
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
-from topdown.projection import cross_checks
-from topdown.projection.cross_checks import cross_check
-from topdown.projection.families import Family, Solved, solve_compiled
+from topdown.pipeline.parts import array_steps
+from topdown.pipeline.study import study
+from topdown.projection.check import cross_checks
+from topdown.projection.check.cross_checks import cross_check
+from topdown.projection.histograms.families import Family, Solved, solve_compiled
+from topdown.projection.histograms.subtrees import Roots
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS, Method, Problem
-from topdown.projection.subtrees import Roots
 from topdown.research.theory import topdown_equality_variance
-from topdown.simulation.methods import StudiedMethod, names
-from topdown.study import study
+from topdown.studies.methods import StudiedMethod, names
 
 
 @pytest.fixture
@@ -195,9 +195,9 @@ def test_a_study_is_refused_whose_released_method_has_no_solver(of_cells: Method
 
 def test_parts_are_refused(of_cells: Method) -> None:
     plan = td.Plan("discrete-gaussian", rho=1, shares={"a": {"total": 1}})
-    job = steps.Job(td.Schema.of_cells(["x", "y"]), ("a", "b"), plan, "mine", KeyedSource(bytes(32)))
+    job = array_steps.Job(td.Schema.of_cells(["x", "y"]), ("a", "b"), plan, "mine", KeyedSource(bytes(32)))
     with pytest.raises(ConfigError, match=WITH_LIMITS):
-        steps.top(job, Tree.from_family_sizes([[2]]), [{}], Roots([], {}, {}, np.ones(2, np.int64)))
+        array_steps.top(job, Tree.from_family_sizes([[2]]), [{}], Roots([], {}, {}, np.ones(2, np.int64)))
     with pytest.raises(ConfigError, match="unknown method 'nobody'"):
         _ = dataclasses.replace(job, method="nobody").start
 

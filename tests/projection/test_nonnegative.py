@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.places import GOLDEN
 from support.trees import Case, cases, exact_least_squares, nnls_tree, trees, wide_trees
 from topdown.geography.tree import FloatArray, Tree
+from topdown.projection.cells.nonnegative import downward_nonnegative, project_families, project_tree
 from topdown.projection.invariants import settle
-from topdown.projection.nonnegative import downward_nonnegative, project_families, project_tree
 
 
 def by_sorting(y: FloatArray, total: float) -> FloatArray:

@@ -15,12 +15,12 @@ from support.several_queries import measured
 from support.trees import geography
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import FloatArray, Tree
-from topdown.projection import families
-from topdown.projection.cross_checks import cross_check, cross_check_families
-from topdown.projection.families import LEAST_SQUARES, Family, Solved, Sparse, descend, solve_compiled
+from topdown.projection.check.cross_checks import cross_check, cross_check_families
+from topdown.projection.histograms import families
+from topdown.projection.histograms.families import LEAST_SQUARES, Family, Solved, Sparse, descend, solve_compiled
+from topdown.projection.histograms.passes import in_order
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import METHODS
-from topdown.projection.passes import in_order
 from topdown.projection.solver_inputs import descent_of
 from topdown.workload import Query
 

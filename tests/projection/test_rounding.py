@@ -15,8 +15,8 @@ from topdown.errors import ConfigError
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.machine.parallel import thread_pool
 from topdown.noise import KeyedSource, SecureSource, SeededSource
-from topdown.projection import rounding
-from topdown.projection.rounding import _Floored, round_top_down
+from topdown.projection.cells import rounding
+from topdown.projection.cells.rounding import _Floored, round_top_down
 
 
 def brute_force(x: FloatArray, total: int, lower: IntArray) -> float:

@@ -10,12 +10,12 @@ import pytest
 from support.histograms import SCHEMA, RandomTree, random_tree
 from topdown.geography.tree import Tree
 from topdown.noise import KeyedSource
-from topdown.projection import subtrees
-from topdown.projection.families import LEAST_SQUARES, Sparse, dense, descend
-from topdown.projection.patterns import Patterns
+from topdown.projection.histograms import subtrees
+from topdown.projection.histograms.families import LEAST_SQUARES, Sparse, dense, descend
+from topdown.projection.histograms.patterns import Patterns
+from topdown.projection.histograms.whole import settler
 from topdown.projection.rounding_method import rounding_named
 from topdown.projection.solver_inputs import descent_of_answers
-from topdown.projection.whole import settler
 
 TIES = KeyedSource(bytes(32))
 NEAREST = rounding_named("nearest")

@@ -10,8 +10,8 @@ from support.histograms import SCHEMA, RandomTree
 from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection.components import Components
-from topdown.projection.histograms import covariance, solve
+from topdown.projection.histograms.components import Components
+from topdown.projection.histograms.least_squares import covariance, solve
 from topdown.projection.method import METHODS
 from topdown.projection.upward_start import start_of
 from topdown.workload import Query

@@ -13,9 +13,9 @@ from support.zeros import IMPOSSIBLE, POSSIBLE, SCHEMA, TREE, measured
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
-from topdown.projection import cross_checks
-from topdown.projection.cross_checks import cross_check
-from topdown.projection.linear_answers import linear_answers
+from topdown.projection.check import cross_checks
+from topdown.projection.check.cross_checks import cross_check
+from topdown.projection.histograms.linear_answers import linear_answers
 from topdown.uncertainty.margins import margins_of
 from topdown.workload import Query
 

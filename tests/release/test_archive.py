@@ -11,10 +11,10 @@ import pytest
 
 import topdown as td
 from support.places import Command
+from topdown.analysis.export_formats import export_release
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.export_formats import export_release
 from topdown.release.archive import write_archive
 
 

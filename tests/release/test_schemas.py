@@ -15,7 +15,7 @@ import pytest
 from support.places import REPOSITORY, RUN_TOML
 from topdown.config import load_config, load_project
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.project import project_measurements
+from topdown.pipeline.project_measurements import project_measurements
 from topdown.release.manifest import SCHEMA_VERSION
 
 SCHEMAS = REPOSITORY / "docs" / "schemas"

@@ -22,12 +22,12 @@ from topdown.config import load_config, load_study
 from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.noise import BoundaryInflatedDiscreteLaplace, DiscreteLaplace, TruncatedDiscreteLaplace, calibrate
 from topdown.pipeline.run import run
+from topdown.pipeline.study import study
 from topdown.privacy import LaplaceEvent, PureEvent
 from topdown.privacy.bounds import BOUND_KINDS, BoundKind, LevelBounds
 from topdown.privacy.ledger import Ledger
 from topdown.research.bounded.bounded_loss import calibrated_scale, charged_epsilon, keeps, truncated_loss
-from topdown.simulation.noise_comparison import NoiseVariant, best_noise, by_noise_and_size
-from topdown.study import study
+from topdown.studies.noise_comparison import NoiseVariant, best_noise, by_noise_and_size
 
 LEVELS = ["nation", "county"]
 SHARES = {"nation": Fraction(1, 4), "county": Fraction(3, 4)}

@@ -17,7 +17,7 @@ from topdown.research.pmse import selection
 from topdown.research.pmse.chains import Jumps, metropolis, random_walk
 from topdown.research.pmse.classifiers import CART, Logistic
 from topdown.research.pmse.generators import GaussianRegressions, LogLinear
-from topdown.research.pmse.mechanism import Candidates, ExpectedPMSE, PMSEMechanism
+from topdown.research.pmse.pmse_mechanism import Candidates, ExpectedPMSE, PMSEMechanism
 from topdown.research.pmse.selection import (
     draw_exponential,
     draw_permute_and_flip,
@@ -423,7 +423,7 @@ def test_the_pure_draw_needs_neither_library(tmp_path: Path) -> None:
 
     code = (
         "import sys, numpy as np\n"
-        "from topdown.research.pmse.mechanism import *\nfrom topdown.research.pmse.generators import *\n"
+        "from topdown.research.pmse.pmse_mechanism import *\nfrom topdown.research.pmse.generators import *\n"
         "PMSEMechanism(GaussianRegressions(1), 1, candidates=2).release(np.zeros((5, 1)))\n"
         "assert not {'sklearn', 'arviz'} & set(sys.modules)\n"
     )

@@ -8,7 +8,7 @@ import pytest
 
 import topdown as td
 from topdown.research.sections.record_quality import records_chart, records_summary
-from topdown.simulation.one_release import one_release, records_frame
+from topdown.studies.one_release import one_release, records_frame
 
 METHODS = ["raw", "top-down/equality", "top-down", "top-down/rounded", "joint/rounded"]
 

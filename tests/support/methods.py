@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from topdown.projection.certificate import Residuals
-from topdown.projection.families import Descent, Family, FamilySolver, Solved, residuals_of, solve_compiled
+from topdown.projection.check.certificate import Residuals
+from topdown.projection.histograms.families import Descent, Family, FamilySolver, Solved, residuals_of, solve_compiled
+from topdown.projection.histograms.precision_matrices import Gathered
 from topdown.projection.method import METHODS, HistogramSolver, Method
-from topdown.projection.precision_matrices import Gathered
 
 PROGRAMS = [
     ("top-down", True),

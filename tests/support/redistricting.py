@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 import topdown as td
-from topdown.projection.certificate import Certificate
+from topdown.projection.check.certificate import Certificate
 from topdown.release.whole_counts import SparseCounts
 
 BLOCKS = ["440070001011000", "440070001011001", "440070001021000", "440070002001000", "440090001001000"]

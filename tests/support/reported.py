@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 import topdown as td
-from topdown.report.groupings import SIZE_CLASS, Grouping, by_size, group_means
-from topdown.report.results import StudyResults
-from topdown.report.summary import summarise
-from topdown.simulation.one_release import published_example
+from topdown.studies.one_release import published_example
+from topdown.studies.report.groupings import SIZE_CLASS, Grouping, by_size, group_means
+from topdown.studies.report.results import StudyResults
+from topdown.studies.report.summary import summarise
 
 EVIL = '<b>x</b>&"</script><script>document.title="taken"</script>'
 OBEYED = "=1+1 \x1b]0;taken\x07"
@@ -61,7 +61,7 @@ def studied(plan: td.Plan = PLAN, methods: list[str] = METHODS, replicates: int 
         released="gls-top-down",
         groupings=grouped,
         funds=[fund.label],
-        thresholds=[cut.label],
+        thresholds=[cut],
         outlines=outlines,
         seed=seed,
         wanted=replicates,

@@ -29,7 +29,8 @@ def test_every_linter_runs_and_none_is_excused() -> None:
 def test_a_page_that_could_be_drawn_is_drawn() -> None:
     assert RUN.index("chromium") < RUN.index("TOPDOWN_BROWSER=required") < RUN.index('bash -c "$test_command"')
     tests = REPOSITORY / "tests"
-    pages = [tests / "report" / "test_page.py", tests / "report" / "test_published_margins.py"]
+    report = tests / "studies" / "report"
+    pages = [report / "test_page.py", report / "test_published_margins.py"]
     page = "\n\n\n".join(path.read_text(encoding="utf-8") for path in pages)
     browsing = [test for test in re.split(r"\n\n\n", page) if "def test_" in test and "browsed(" in test]
     assert len(browsing) >= 4

@@ -142,7 +142,7 @@ def test_what_is_copied_is_sent_and_nothing_else_is() -> None:
     table = tomllib.loads((REPOSITORY / PIPELINE).read_text(encoding="utf-8"))["input"]["path"].removeprefix("../")
     assert sent(table)
     assert sent(PIPELINE)
-    assert sent("topdown/report/page.html.jinja")
+    assert sent("topdown/studies/report/page.html.jinja")
     for path in (
         "data/mine.parquet",
         "output/us_counties/internal/a",

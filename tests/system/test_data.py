@@ -21,10 +21,10 @@ import pytest
 
 import topdown as td
 from support.places import REPOSITORY, SMALL_DATA, full_data
-from topdown import study
 from topdown.config import load_config, load_study
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.reading import read_input
+from topdown.pipeline import study
+from topdown.pipeline.input.reading import read_input
 
 COUNTIES = REPOSITORY / "data" / "us_counties_labor_force_2009.parquet"
 

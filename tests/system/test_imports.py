@@ -45,7 +45,7 @@ def loaded_by(program: str) -> set[str]:
         ),
         (RELEASE, set()),
         ("import topdown\nfor name in topdown.__all__: getattr(topdown, name)", set()),
-        ("import topdown.config, topdown.pipeline.reading", set()),
+        ("import topdown.config, topdown.pipeline.input.reading", set()),
     ],
     ids=["import", "command line", "a release", "every public name", "a configuration"],
 )
@@ -54,7 +54,7 @@ def test_what_is_heavy_is_loaded_when_it_is_used(program: str, more: set[str]) -
 
 
 PLAIN = """
-import topdown as td, topdown.pipeline.run, topdown.study
+import topdown as td, topdown.pipeline.run, topdown.pipeline.study
 from topdown.noise import DiscreteLaplace
 td.Plan(epsilon=1, shares={"nation": 1}).charged_total
 """
@@ -68,7 +68,7 @@ td.Plan(epsilon=1, shares={"nation": 1}).charged_total
         (f"{PLAIN}td.noise.TruncatedLaplace", {"topdown.research.bounded"}),
         ("from topdown.noise import TruncatedLaplace", {"topdown.research.bounded"}),
         (
-            "from topdown.report.sections import registry\nregistry.sections()",
+            "from topdown.studies.report.sections import registry\nregistry.sections()",
             {"topdown.research.sections", "topdown.research.pmse.quality"},
         ),
     ],

@@ -12,7 +12,7 @@ from support.places import REPOSITORY
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.projection.method import METHODS
 from topdown.projection.rounding_method import ROUNDINGS
-from topdown.simulation.methods import names as method_labels
+from topdown.studies.methods import names as method_labels
 
 MODULES = sorted((REPOSITORY / "topdown").rglob("*.py"))
 
@@ -81,9 +81,9 @@ def test_the_variance_of_a_family_stands_once() -> None:
         return isinstance(node, ast.BinOp) and ast.unparse(node) in ("1.0 - 1.0 / n", "1.0 - 1.0 / self.n")
 
     # Beside it the kurtosis of the same law, and the limit of a distance, which are no variances.
-    assert places(one_minus_one_by_n).count("topdown/projection/linear_covariance.py") == 1
+    assert places(one_minus_one_by_n).count("topdown/projection/linear/linear_covariance.py") == 1
     assert set(places(one_minus_one_by_n)) == {
-        "topdown/projection/linear_covariance.py",
+        "topdown/projection/linear/linear_covariance.py",
         "topdown/research/theory/projected_laplace.py",
         "topdown/research/sections/wasserstein_curve.py",
     }

@@ -21,9 +21,10 @@ from support.parted import TOML, AtOnce
 from topdown.config import load_config
 from topdown.errors import TopdownError
 from topdown.machine.progress import Silent
-from topdown.pipeline import in_parts, memory_needed
+from topdown.pipeline import memory_needed
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.draw import check
+from topdown.pipeline.parts import in_parts
 from topdown.tables import readers
 
 UNITS = [f"{s:02d}{s:02d}{t:02d}{b:02d}" for s in range(1, 4) for t in range(1, 3) for b in range(1, 7)]

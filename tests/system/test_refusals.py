@@ -29,9 +29,9 @@ from topdown.microdata.leaves import read_leaves
 from topdown.microdata.written_records import synthesize
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.study import study
 from topdown.privacy.ledger import Ledger
 from topdown.privacy.ledger_file import _canonical, _hash, transaction
-from topdown.study import study
 
 # -- settings ---------------------------------------------------------------------------------------------------------
 

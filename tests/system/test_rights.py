@@ -18,8 +18,8 @@ from support.parted import AtOnce, made
 from topdown.config import load_config
 from topdown.machine.parallel import ProcessWorkers
 from topdown.machine.progress import Silent
-from topdown.pipeline import part_commands, part_steps
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.parts import part_commands, part_steps
 from topdown.release import publication
 
 

@@ -32,8 +32,8 @@ from topdown.microdata.written_records import synthesize
 from topdown.noise import KeyedSource, SeededSource
 from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.study import study
 from topdown.release.whole_counts import Release
-from topdown.study import study
 
 LEVELS = ["nation", "state", "county"]
 WIDTHS = {"state": 2, "county": 5}

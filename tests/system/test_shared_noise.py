@@ -15,8 +15,9 @@ from support.parted import TOML, AtOnce, counts_of, made, place_of_the_same_nois
 from support.places import RUN_TOML, SEVERAL_TOML
 from topdown.config import load_config
 from topdown.errors import ConfigError
-from topdown.pipeline import draw, part_steps
+from topdown.pipeline import draw
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.parts import part_steps
 
 COUNTIES = [f"{state:02}{county:03}" for state in range(1, 6) for county in range(1, 13)]
 CHEAP = "\n[projection]\ncross_check = false\n"

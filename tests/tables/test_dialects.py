@@ -16,7 +16,7 @@ import pytest
 from support.places import RUN_TOML
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 from topdown.tables.format import Format
 from topdown.tables.readers import read_table, require_file, row_named, table_columns
 

@@ -13,7 +13,7 @@ import topdown as td
 from topdown.config import load_config
 from topdown.errors import CountsError, DataError
 from topdown.pipeline import run as pipeline
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 from topdown.tables.parquet_folder import parts_of, table_digest
 from topdown.tables.readers import read_table, row_named
 

@@ -17,7 +17,7 @@ from support.places import RUN_TOML
 from topdown.config import load_config
 from topdown.errors import DataError
 from topdown.machine.progress import Silent
-from topdown.pipeline.reading import read_input
+from topdown.pipeline.input.reading import read_input
 from topdown.tables.format import Format
 from topdown.tables.readers import read_table
 

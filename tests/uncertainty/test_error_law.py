@@ -13,7 +13,7 @@ from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
 from topdown.noise.law import pitch_of
-from topdown.projection.equality import least_squares
+from topdown.projection.cells.equality import least_squares
 from topdown.research.posterior import noise_at
 from topdown.uncertainty.laws.error_law import Shape, Term, tail
 from topdown.uncertainty.laws.error_moments import main_terms, moments

@@ -14,7 +14,7 @@ from support.several_queries import SCHEMA, measured
 from support.trees import geography
 from topdown.geography.tree import Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Law
-from topdown.projection.equality import least_squares
+from topdown.projection.cells.equality import least_squares
 from topdown.uncertainty.laws import answer_laws
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
 from topdown.uncertainty.laws.answer_laws import AnswerLaws, alike_nodes

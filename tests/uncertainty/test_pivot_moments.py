@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.trees import trees, wide_trees
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
-from topdown.projection.equality import least_squares, least_squares_variance
+from topdown.projection.cells.equality import least_squares, least_squares_variance
 from topdown.uncertainty.laws.error_moments import main_terms, moments
 from topdown.uncertainty.laws.known_noise import fourth_cumulant
 

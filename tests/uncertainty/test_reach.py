@@ -11,7 +11,7 @@ import topdown as td
 from support.several_queries import measured as several
 from support.trees import geography
 from topdown.geography.tree import Tree
-from topdown.projection.equality import least_squares, least_squares_variance
+from topdown.projection.cells.equality import least_squares, least_squares_variance
 from topdown.uncertainty.laws.answer_laws import sum_of
 from topdown.uncertainty.laws.error_law import Shape
 from topdown.uncertainty.laws.known_noise import answer_noise

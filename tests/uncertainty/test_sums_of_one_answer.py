@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.trees import trees
 from topdown.geography.tree import Tree
 from topdown.noise import DiscreteLaplace
-from topdown.projection.equality import least_squares, least_squares_variance
+from topdown.projection.cells.equality import least_squares, least_squares_variance
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
 from topdown.uncertainty.laws.error_law import Shape
 from topdown.uncertainty.laws.known_noise import AnswerNoise, fourth_cumulant

@@ -1,1 +1,1 @@
-"""Questions to a published release, and the forms of other people's tools that it is written in."""
+"""What is computed from a release or its measurements: sums, shares, other areas, and files for other tools."""

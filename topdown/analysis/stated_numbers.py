@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from topdown.census.layouts.noisy_layout import has_spine_codes
+from topdown.census.tabulated import tabulated_release
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.projection.linear_answers import linear_answers
@@ -23,7 +25,6 @@ from topdown.release.published import PublishedRelease
 from topdown.release.tabulated import tabulated_release
 from topdown.release.whole_counts import Release
 from topdown.tables.geography_table import geography_batches
-from topdown.tables.noisy_measurements import has_spine_codes
 from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import no_margins

@@ -13,7 +13,7 @@ from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import runs
 from topdown.machine.files import whole_file
-from topdown.wording import escaped
+from topdown.tables.excel import text_cell
 
 FILE = "release.xlsx"
 
@@ -44,12 +44,12 @@ def write_workbook(numbers: StatedNumbers, path: Path, about: Sequence[tuple[str
     book = Workbook(write_only=True)
     sheet = book.create_sheet("About")
     for name, text in about:
-        sheet.append([_cell(sheet, name), _cell(sheet, text)])
+        sheet.append([text_cell(sheet, name), text_cell(sheet, text)])
     for number, places in enumerate(runs(slice(0, len(numbers.names)), _COLUMNS_OF_A_SHEET), 1):
         sheet = book.create_sheet("Numbers" if number == 1 else f"Numbers {number}")
         sheet.freeze_panes = "E2"
         for row in _rows(numbers, range(places.start, places.stop)):
-            sheet.append([_cell(sheet, one) for one in row])
+            sheet.append([text_cell(sheet, one) for one in row])
     with whole_file(path) as partial:
         book.save(partial)
     return path
@@ -67,15 +67,3 @@ def _values(column: pa.Array) -> list[Any]:
     """The values of a column; what is not finite is missing."""
     found = column.to_pylist()
     return [None if value in (float("inf"), float("-inf")) else value for value in found]
-
-
-def _cell(sheet: Any, value: Any) -> Any:
-    """A value as a cell, a text as nothing but text."""
-    if not isinstance(value, str):
-        return value
-    from openpyxl.cell import WriteOnlyCell
-
-    cell = WriteOnlyCell(sheet, escaped(value))
-    cell.data_type = "s"
-    cell.number_format = "@"
-    return cell

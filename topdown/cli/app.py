@@ -11,22 +11,22 @@ from typing import Any
 
 import typer
 
-from topdown.cli import ledger as cli_ledger
-from topdown.cli import part as cli_part
-from topdown.cli.aggregate import aggregate
-from topdown.cli.check import check
-from topdown.cli.compare import compare
-from topdown.cli.export import export
-from topdown.cli.init import init
-from topdown.cli.plan import plan
-from topdown.cli.project import project
-from topdown.cli.query import query
-from topdown.cli.run import run
-from topdown.cli.schema import schema
-from topdown.cli.statistic import statistic
-from topdown.cli.study import study
-from topdown.cli.synthesize import synthesize
-from topdown.cli.verify import verify
+from topdown.cli import ledger_command as cli_ledger
+from topdown.cli import part_command as cli_part
+from topdown.cli.aggregate_command import aggregate
+from topdown.cli.check_command import check
+from topdown.cli.compare_command import compare
+from topdown.cli.export_command import export
+from topdown.cli.init_command import init
+from topdown.cli.plan_command import plan
+from topdown.cli.project_command import project
+from topdown.cli.query_command import query
+from topdown.cli.run_command import run
+from topdown.cli.schema_command import schema
+from topdown.cli.statistic_command import statistic
+from topdown.cli.study_command import study
+from topdown.cli.synthesize_command import synthesize
+from topdown.cli.verify_command import verify
 from topdown.errors import ConfigError, DataError, InternalError, TopdownError
 from topdown.machine.allocation import settle_process
 from topdown.machine.interrupts import INTERRUPTED, one_line

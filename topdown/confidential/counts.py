@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, file_of_schema, records
+from topdown.confidential.count_values import refuse_zeros, total_of, whole_numbers
 from topdown.confidential.entries import Entries
-from topdown.confidential.numbers import refuse_zeros, total_of, whole_numbers
 from topdown.confidential.records import batches_of_frame, count_records, held_of_frame
 from topdown.errors import ROW, ConfigError, CountsError, GeographyError, require_known
 from topdown.geography.construction import as_frame, as_strings, code_shown, column
@@ -21,7 +22,6 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.presets import preset as preset_of
-from topdown.tables.ppmf import BLOCK, file_of_columns, file_of_schema, records
 from topdown.tables.readers import read_table, require_file, separated, table_batches, table_columns
 from topdown.wording import listed, shown, shown_path
 from topdown.workload import Query, Schema

@@ -20,8 +20,8 @@ from topdown.measurements.measurements import Answers, Measurements, none_measur
 from topdown.noise import Law, SecureSource, Source
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.noise.key import NoiseKey, NoiseStreams, chunks
-from topdown.privacy.only_child import GIVEN, LevelsArray, groups, law_of, levels_taken, variances
 from topdown.privacy.plan import Plan
+from topdown.privacy.single_child_units import GIVEN, LevelsArray, groups, law_of, levels_taken, variances
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 

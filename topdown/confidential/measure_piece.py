@@ -15,8 +15,8 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Answers
 from topdown.noise.key import NoiseStreams, chunks_of
 from topdown.noise.law import LatticeLaw
-from topdown.privacy.only_child import LevelsArray, groups, law_of
 from topdown.privacy.plan import Plan
+from topdown.privacy.single_child_units import LevelsArray, groups, law_of
 from topdown.workload import Query, Schema
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from topdown.confidential.count_values import whole_numbers
+from topdown.confidential.counting import Dense, Sparse
 from topdown.confidential.entries import Entries
-from topdown.confidential.numbers import whole_numbers
-from topdown.confidential.tally import Dense, Sparse
 from topdown.errors import ROW, CountsError, GeographyError
 from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
 from topdown.geography.geography import Geography

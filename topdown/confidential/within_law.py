@@ -13,7 +13,7 @@ from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import LatticeLaw, Law
 from topdown.noise.key import chunks
 from topdown.privacy.bounds import NONE, LevelBounds
-from topdown.privacy.only_child import LevelsArray, groups
+from topdown.privacy.single_child_units import LevelsArray, groups
 from topdown.wording import shown
 
 _UNBOUNDED = LevelBounds()

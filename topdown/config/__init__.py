@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from topdown.config.derivation import DerivationConfig, Projection
 from topdown.config.load import load_any, load_config, load_project, load_study
-from topdown.config.project import ProjectConfig
+from topdown.config.project_settings import ProjectConfig
 from topdown.config.release import RunConfig
-from topdown.config.study import StudyConfig
-from topdown.config.table import GeographyOptions
+from topdown.config.study_settings import StudyConfig
+from topdown.config.table_settings import GeographyOptions
 
 __all__ = [
     "DerivationConfig",

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from topdown.config.section import Section
+from topdown.config.toml_section import Section
 from topdown.errors import ConfigError, require_known
 from topdown.projection.method import nonnegative_methods
 from topdown.workload import Schema

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from topdown.config.project import ProjectConfig
+from topdown.config.project_settings import ProjectConfig
 from topdown.config.reference import descriptions, sections_of
 from topdown.config.release import RunConfig
-from topdown.config.study import StudyConfig
+from topdown.config.study_settings import StudyConfig
 from topdown.errors import require_known
 
 MODELS: dict[str, type[BaseModel]] = {"release": RunConfig, "study": StudyConfig, "project": ProjectConfig}

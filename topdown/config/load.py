@@ -9,11 +9,11 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from topdown.config.privacy import NoiseOptions, Privacy, budget_errors
-from topdown.config.project import ProjectConfig
+from topdown.config.project_settings import ProjectConfig
 from topdown.config.reference import right_form
 from topdown.config.release import RunConfig, contradictions
-from topdown.config.study import StudyConfig
-from topdown.config.table import GeographyOptions, Input
+from topdown.config.study_settings import StudyConfig
+from topdown.config.table_settings import GeographyOptions, Input
 from topdown.errors import ConfigError, nearest
 from topdown.wording import LONGEST_LIST, may_hold_a_count, reason, shown, shown_path, unquoted
 

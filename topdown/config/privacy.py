@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, StrictInt, model_validator
 
-from topdown.config.section import Exact, Section
+from topdown.config.toml_section import Exact, Section
 from topdown.errors import BudgetError
 from topdown.privacy.bounds import CALIBRATED, NONE
 from topdown.privacy.plan import MEASURE, Plan

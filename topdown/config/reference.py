@@ -43,6 +43,14 @@ EXAMPLES = {
     "study": '[study]\nreplicates = 1000\ngroups = ["region"]',
     "study.groups": '[[study.groups]]\ncolumns = ["region"]\nname = "Region"',
     "study.thresholds": '[[study.thresholds]]\ncell = "unemployed"\nper = ["employed"]\ncutoff = 0.1',
+    "study.rules": (
+        '[[study.rules]]\nname = "many children"\n'
+        'eligible = "children >= 10 and children > 0.02 * (children + adults)"\nlevel = "county"'
+    ),
+    "study.tolerance": "[study.tolerance]\nbias = 0.02\nmoney = 0.005",
+    "study.impossible": (
+        '[study]\nmetrics = "census"\nimpossible = { "all are minors" = "minors == total and total > 0" }'
+    ),
     "study.variant": '[[study.variant]]\nname = "truncated"\nbounds = "truncated"',
     "report": "[report]\ndoubtful = 0.15\nunreliable = 0.3",
 }
@@ -168,4 +176,6 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if value is None or value in ("", [], {}):
         return "none"
+    if isinstance(value, BaseModel):
+        return "below"
     return f"`{json.dumps(value)}`"

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from topdown.census.layouts.redistricting_layout import WIDTHS
 from topdown.config.derivation import DerivationConfig, OutputWithRecords
 from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
-from topdown.config.table import ROWS, BoundsOptions, GeographyOptions, Input, RowKind
+from topdown.config.table_settings import ROWS, BoundsOptions, GeographyOptions, Input, RowKind
 from topdown.errors import BudgetError, ConfigError, PlanError
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
 from topdown.release.manifest import require_nameable
-from topdown.tables.pl94 import WIDTHS
 from topdown.wording import shown
 from topdown.workload import DETAILED, Schema
 from topdown.workload.answer_tables import answer_tables

@@ -19,8 +19,8 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError
 from topdown.machine.files import file_digest, locked, make_folder, whole_folder
 from topdown.machine.progress import Silent, Stages
-from topdown.microdata.earlier import INVENTORY, aside, discard, settle, whole_microdata
 from topdown.microdata.leaves import Leaves, leaves_of, read_leaves
+from topdown.microdata.previous_output import INVENTORY, aside, discard, settle, whole_microdata
 from topdown.microdata.record_blocks import (
     PART,
     Layout,

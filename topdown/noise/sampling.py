@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topdown.errors import ConfigError
-from topdown.noise.exact.thresholds import DRAWS_PER_CHUNK, announce
+from topdown.noise.exact.threshold_tables import DRAWS_PER_CHUNK, announce
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.noise.randomness import Source
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from topdown.errors import DataError
 from topdown.machine.files import make_folder, whole_file
 from topdown.pipeline.confidential_folder import confidential_directory, writing
-from topdown.report.comparison import FILE, compared, read_kept, render_comparison
-from topdown.report.section import Summary
+from topdown.studies.report.comparison import FILE, compared, read_kept, render_comparison
+from topdown.studies.report.section import Summary
 from topdown.wording import reason, shown_path
 
 PAGE = "comparison.html"

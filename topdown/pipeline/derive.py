@@ -23,15 +23,15 @@ from topdown.microdata.written_records import Microdata
 from topdown.noise import KeyedSource, Source
 from topdown.pipeline.made_margins import laws_beforehand, made_margins, table_intervals
 from topdown.privacy.plan import Plan
-from topdown.projection.cross_checks import CrossCheck, families_again, say_agreement, solved_again
+from topdown.projection.check.cross_checks import CrossCheck, families_again, say_agreement, solved_again
 from topdown.projection.estimate import Estimate
+from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.histograms.passes import order_by_level
+from topdown.projection.histograms.whole import Histograms, WholeProjection, histograms_down, require_whole
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.method import method_named
-from topdown.projection.passes import order_by_level
 from topdown.projection.project import project
 from topdown.projection.rounding_method import rounding_named
-from topdown.projection.whole import Histograms, WholeProjection, histograms_down, require_whole
 from topdown.release.answer_files import ESTIMATED, FOLDER
 from topdown.release.making import project_whole, release_of, round_counts
 from topdown.release.manifest import Description, Origin

@@ -20,18 +20,19 @@ from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
 from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal
-from topdown.noise.exact.thresholds import prepare
-from topdown.parts.job import Record
+from topdown.noise.exact.threshold_tables import prepare
 from topdown.pipeline.already_released import released
 from topdown.pipeline.charging import Charged, confirm, reserve
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
-from topdown.pipeline.limit_reading import limits_digest, read_limits, require_kept
+from topdown.pipeline.input.limit_reading import limits_digest, read_limits, require_kept
+from topdown.pipeline.input.reading import input_digest, read_input, units_digest
 from topdown.pipeline.memory_needed import of_parts, require_disk, weigh
-from topdown.pipeline.part_cut import cut
-from topdown.pipeline.part_gather import cut_is_whole
-from topdown.pipeline.part_plan import (
+from topdown.pipeline.parts.part_cut import cut
+from topdown.pipeline.parts.part_gather import cut_is_whole
+from topdown.pipeline.parts.part_job import Record
+from topdown.pipeline.parts.part_plan import (
     Cut,
     folder_of,
     record_of,
@@ -39,19 +40,18 @@ from topdown.pipeline.part_plan import (
     require_parts,
     where_to_cut,
 )
-from topdown.pipeline.reading import input_digest, read_input, units_digest
 from topdown.pipeline.rehearsal import rehearse
 from topdown.planning.expected import expected_errors
 from topdown.privacy import strength
-from topdown.privacy.only_child import largest_gains
 from topdown.privacy.plan import Plan
+from topdown.privacy.single_child_units import largest_gains
+from topdown.projection.histograms.passes import order_of_plan
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named
-from topdown.projection.passes import order_of_plan
 from topdown.projection.upward_start import require_determined, start_of
 from topdown.release.layouts import row_columns
 from topdown.release.manifest import Origin
-from topdown.simulation.methods import StudiedMethod
+from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_geography
 from topdown.tables.readers import changed
 from topdown.wording import joined, shown

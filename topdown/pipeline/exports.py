@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from topdown.analysis.export_formats import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError, DataError, TopdownError, require_known
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.machine.progress import Stages
-from topdown.pipeline.export_formats import EXPORT_FORMATS, ExportFormat, ExportOptions, export_release
 from topdown.release.manifest import MALFORMED, MANIFEST
 from topdown.tables.tidy import named_failures, write_json
 from topdown.wording import listed, reason, shown, shown_path

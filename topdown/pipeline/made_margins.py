@@ -17,7 +17,7 @@ from topdown.errors import ConfigError
 from topdown.machine.parallel import map_ordered
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
-from topdown.projection.linear_answers import LinearAnswers
+from topdown.projection.histograms.linear_answers import LinearAnswers
 from topdown.release.answer_files import Bounded, estimated
 from topdown.release.whole_counts import Release
 from topdown.uncertainty.interval import interval

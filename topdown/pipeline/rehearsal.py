@@ -20,8 +20,8 @@ from topdown.measurements.measurements import Measurements
 from topdown.noise import KeyedSource, SeededSource
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.pipeline.derive import projected
-from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
+from topdown.privacy.single_child_units import variances
 from topdown.projection.limits import AnswerLimits
 from topdown.release.making import project_whole
 from topdown.workload import DETAILED, Query, Schema

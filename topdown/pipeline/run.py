@@ -17,8 +17,8 @@ from topdown.pipeline.already_released import require_no_other
 from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.pipeline.exports import require_exports, write_exports
-from topdown.pipeline.in_parts import derive_in_parts, remove_parts, workers_of
-from topdown.pipeline.part_plan import LEAVES_OF_A_PART, Cut, folder_of
+from topdown.pipeline.parts.in_parts import derive_in_parts, remove_parts, workers_of
+from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, Cut, folder_of
 from topdown.tables.readers import require_encodable
 
 STAGES = 9

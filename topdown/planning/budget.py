@@ -13,13 +13,13 @@ import pandas as pd
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
-from topdown.planning.allocation import Bound, Found, cheapest, locally_cheapest
+from topdown.planning.budget_allocation import Bound, Found, cheapest, locally_cheapest
 from topdown.planning.expected import Expected, deviations_within, expected_errors
 from topdown.planning.precision import Answered, Precisions, kinds
 from topdown.planning.targets import Target
 from topdown.privacy.plan import MEASURE, Plan
 from topdown.privacy.shares import Key, Shares
-from topdown.projection.components import Components
+from topdown.projection.histograms.components import Components
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema
 

@@ -14,11 +14,11 @@ from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.noise import LatticeLaw, Law
-from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
-from topdown.projection.components import Components
-from topdown.projection.histograms import EXACT as NEXT_TO_NOTHING
-from topdown.projection.histograms import Covariance, covariance
+from topdown.privacy.single_child_units import variances
+from topdown.projection.histograms.components import Components
+from topdown.projection.histograms.least_squares import EXACT as NEXT_TO_NOTHING
+from topdown.projection.histograms.least_squares import Covariance, covariance
 from topdown.projection.upward_start import require_determined, start_named
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query, Schema

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
-from topdown.projection.components import AnswerRows, Block, Components
+from topdown.projection.histograms.components import AnswerRows, Block, Components
 from topdown.workload import Query
 
 Measured = tuple[int, Query]

@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self, TypeAlias, assert_never
 
 from topdown.errors import BudgetError, suggest
 from topdown.neighbours import COUNTS_MOVED
+from topdown.privacy.budget_numbers import Number, exact_number
 from topdown.privacy.conversions import group_delta, zcdp_to_epsilon
-from topdown.privacy.numbers import Number, exact_number
 from topdown.wording import LONGEST_LIST, figure, shown, unquoted
 from topdown.workload import DETAILED
 

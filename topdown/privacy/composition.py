@@ -19,7 +19,7 @@ from typing import Self
 
 from topdown.errors import BudgetError, require_known
 from topdown.privacy.accounting import Event, ExactEvent, PureAccountant
-from topdown.privacy.numbers import Number, exact_number
+from topdown.privacy.budget_numbers import Number, exact_number
 
 COMPOSITIONS = ("optimal", "advanced", "sum")
 _MOST_SUMS = 100_000

@@ -23,8 +23,8 @@ from topdown.privacy.accounting import (
     event_to_dict,
     require_events,
 )
+from topdown.privacy.budget_numbers import Number, exact_number
 from topdown.privacy.ledger_file import Record, errors_in_words, read_records, transaction
-from topdown.privacy.numbers import Number, exact_number
 from topdown.wording import figure, shown, shown_path, unquoted
 
 ACCOUNTANTS = {"epsilon": PureAccountant, "rho": ZCDPAccountant}

@@ -14,9 +14,9 @@ from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import Law
 from topdown.privacy.accounting import Event, ExactEvent, PureEvent
 from topdown.privacy.bounds import CALIBRATED, NONE, Bounds
+from topdown.privacy.budget_numbers import Number
 from topdown.privacy.guarantees import Guarantee, guarantee
 from topdown.privacy.mechanism import EPSILON, GEOMETRIC, MECHANISMS, Mechanism
-from topdown.privacy.numbers import Number
 from topdown.privacy.plan_inputs import invariant_queries, level_names, require_no_share, total_budget
 from topdown.privacy.plan_record import arguments_of, record_of
 from topdown.privacy.shares import Shares
@@ -67,7 +67,7 @@ class Plan:
     between
                 them; None or inf for no end. In the place of 0..upper.
     only_child  "measure", or "move-up": a unit that is its parent's only child, and has its counts, is not measured,
-                and its share is its parent's (:mod:`topdown.privacy.only_child`).
+                and its share is its parent's (:mod:`topdown.privacy.single_child_units`).
     calibration "true-epsilon": conditioned noise gets the scale that keeps its level's budget. "uncorrected": the
                 textbook scale; the level is then charged its true loss, up to twice its budget.
 

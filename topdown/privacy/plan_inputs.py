@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from topdown.errors import BudgetError, PlanError
+from topdown.privacy.budget_numbers import Number, exact_number
 from topdown.privacy.conversions import conservative_rho
 from topdown.privacy.mechanism import EPSILON, Mechanism
-from topdown.privacy.numbers import Number, exact_number
 from topdown.privacy.shares import Shares
 from topdown.wording import figure, shown
 from topdown.workload import DETAILED, normal_name

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from topdown.errors import BudgetError, PlanError
-from topdown.privacy.numbers import exact_number
+from topdown.privacy.budget_numbers import exact_number
 from topdown.wording import figure, joined, shown
 from topdown.workload import DETAILED, normal_name
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
-from topdown.projection.certificate import Certificate
-from topdown.projection.histograms import Covariance
+from topdown.projection.check.certificate import Certificate
+from topdown.projection.histograms.least_squares import Covariance
 from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame
 from topdown.workload import Query, Schema
 

@@ -13,9 +13,7 @@ import numpy.typing as npt
 
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, Tree
-from topdown.projection.certificate import Residuals
-from topdown.projection.components import Components
-from topdown.projection.equality import (
+from topdown.projection.cells.equality import (
     downward,
     downward_variance,
     family_gains,
@@ -26,11 +24,13 @@ from topdown.projection.equality import (
     upward,
     upward_gains,
 )
-from topdown.projection.families import LEAST_SQUARES, FamilySolver
-from topdown.projection.histogram_certificate import histogram_optimality
-from topdown.projection.histograms import Covariance, Measured, covariance, solve
-from topdown.projection.nonnegative import downward_nonnegative, project_tree
-from topdown.projection.optimality import family_optimality, tree_optimality
+from topdown.projection.cells.nonnegative import downward_nonnegative, project_tree
+from topdown.projection.check.certificate import Residuals
+from topdown.projection.check.histogram_certificate import histogram_optimality
+from topdown.projection.check.optimality import family_optimality, tree_optimality
+from topdown.projection.histograms.components import Components
+from topdown.projection.histograms.families import LEAST_SQUARES, FamilySolver
+from topdown.projection.histograms.least_squares import Covariance, Measured, covariance, solve
 from topdown.workload import Query
 
 

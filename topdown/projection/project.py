@@ -12,7 +12,7 @@ import numpy.typing as npt
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
-from topdown.projection.certificate import (
+from topdown.projection.check.certificate import (
     FAMILY_TOLERANCE,
     SOLVER_TOLERANCE,
     TOLERANCE,
@@ -21,18 +21,18 @@ from topdown.projection.certificate import (
     require_certificate,
     worst_of,
 )
-from topdown.projection.components import Components
+from topdown.projection.check.optimality import FINE
 from topdown.projection.estimate import Estimate
-from topdown.projection.families import dense
-from topdown.projection.histograms import EXACT, Covariance, queries_of, variances_of
-from topdown.projection.histograms import covariance as least_squares
+from topdown.projection.histograms.components import Components
+from topdown.projection.histograms.families import dense
+from topdown.projection.histograms.least_squares import EXACT, Covariance, queries_of, variances_of
+from topdown.projection.histograms.least_squares import covariance as least_squares
+from topdown.projection.histograms.passes import Order, order_by_level
+from topdown.projection.histograms.whole import histograms_down
 from topdown.projection.invariants import Contradiction, require_zeros
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import CellSolver, CvxpySolver, Method, Problem, method_named, nonnegative_methods
-from topdown.projection.optimality import FINE
-from topdown.projection.passes import Order, order_by_level
 from topdown.projection.solver_inputs import answers_by_level, are_one, in_words, of_cells, stated
-from topdown.projection.whole import histograms_down
 from topdown.wording import shown
 from topdown.workload import DETAILED, Query
 
@@ -157,7 +157,7 @@ def _of_cells(asked: _Asked) -> _Solution:
     for cells in blocks:
         problem = stated(measurements, asked.weights, nonnegative=asked.nonnegative, cells=cells)
         if asked.engine == "cvxpy":
-            from topdown.projection.cvxpy_programs import solve_cells
+            from topdown.projection.check.cvxpy_programs import solve_cells
 
             x = solve_cells(asked.method.stated(own.program, problem), asked.solver)
         else:
@@ -189,7 +189,7 @@ def _of_histograms(asked: _Asked) -> _Solution:
     components = Components(schema, queries_of(measured))
     x, covariance = own.solve(tree, components, weighted)
     if asked.engine == "cvxpy":
-        from topdown.projection.cvxpy_programs import solve_histograms
+        from topdown.projection.check.cvxpy_programs import solve_histograms
 
         x = solve_histograms(tree, schema, asked.method.stated(own.program, weighted), asked.solver)
     residuals = own.residuals(x, weighted, components, tree)
@@ -213,7 +213,7 @@ def _of_families(asked: _Asked, limits: AnswerLimits | None, upward: str | None,
     own, measurements, method = asked.method.for_families(), asked.measurements, asked.method
     program = own.program
     if asked.engine == "cvxpy":
-        from topdown.projection.cvxpy_programs import solve_family
+        from topdown.projection.check.cvxpy_programs import solve_family
 
         own = replace(own, solve=lambda family: solve_family(method.stated(program, family), asked.solver))
     tolerance = asked.tolerance(FAMILY_TOLERANCE)

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from topdown.errors import ConfigError, require_known
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.noise.randomness import Source
-from topdown.projection.flow import Network, nearest, unbiased
-from topdown.projection.integer_optimum import round_whole_tree
+from topdown.projection.cells.integer_optimum import round_whole_tree
+from topdown.projection.cells.rounding import round_top_down
+from topdown.projection.histograms.flow import Network, nearest, unbiased
 from topdown.projection.invariants import lower_bounds
-from topdown.projection.rounding import round_top_down
 
 Exact: TypeAlias = npt.NDArray[np.bool_] | None
 OfCells: TypeAlias = Callable[[FloatArray, Tree, Source, Exact, Executor | None], IntArray]

@@ -12,15 +12,15 @@ from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, Tree
 from topdown.measurements.measurements import Answers, Measurements
-from topdown.projection import precision_matrices
 from topdown.projection.conditions import Conditions
-from topdown.projection.families import Descent
-from topdown.projection.histograms import queries_of
+from topdown.projection.histograms import precision_matrices
+from topdown.projection.histograms.families import Descent
+from topdown.projection.histograms.least_squares import queries_of
+from topdown.projection.histograms.passes import Order, order_of
+from topdown.projection.histograms.patterns import Patterns
 from topdown.projection.invariants import Contradiction, lower_bounds, settle
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method, Problem
-from topdown.projection.passes import Order, order_of
-from topdown.projection.patterns import Patterns
 from topdown.projection.upward_start import require_determined, start_of
 from topdown.wording import shown
 from topdown.workload import Query

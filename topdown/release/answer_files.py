@@ -16,7 +16,7 @@ import pyarrow as pa
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, runs
 from topdown.projection.estimate import Estimate
-from topdown.projection.linear_answers import LinearAnswers
+from topdown.projection.histograms.linear_answers import LinearAnswers
 from topdown.release.whole_counts import Release
 from topdown.tables.count_reliability import reliability_of
 from topdown.tables.tidy import levels_of, text_of

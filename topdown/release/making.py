@@ -10,15 +10,15 @@ import numpy.typing as npt
 from topdown.errors import ProjectionError, require_known
 from topdown.measurements.measurements import Measurements
 from topdown.noise import SecureSource, Source
-from topdown.projection.certificate import require_certificate
+from topdown.projection.check.certificate import require_certificate
 from topdown.projection.conditions import Conditions
 from topdown.projection.estimate import Estimate
+from topdown.projection.histograms.passes import Order
+from topdown.projection.histograms.whole import Histograms, histograms_down, require_whole
 from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import method_named, nonnegative_methods
-from topdown.projection.passes import Order
 from topdown.projection.project import WEIGHTS
 from topdown.projection.rounding_method import rounding_named
-from topdown.projection.whole import Histograms, histograms_down, require_whole
 from topdown.release.whole_counts import Release, SparseCounts
 from topdown.wording import shown
 

@@ -15,10 +15,10 @@ from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
-from topdown.projection.cross_checks import CrossCheck
+from topdown.projection.check.cross_checks import CrossCheck
 from topdown.projection.estimate import Estimate
-from topdown.projection.linear_answers import LinearAnswers
-from topdown.projection.whole import WholeProjection
+from topdown.projection.histograms.linear_answers import LinearAnswers
+from topdown.projection.histograms.whole import WholeProjection
 from topdown.release.answer_files import paths_of
 from topdown.release.known_variances import STATEMENT, exact_in_words, privacy_record
 from topdown.release.layouts import EVERY_CELL, LAYOUTS, Layout

@@ -20,8 +20,8 @@ from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
 from topdown.projection.estimate import Estimate
+from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.limits import AnswerLimits
-from topdown.projection.whole import WholeProjection
 from topdown.release.answer_files import (
     ESTIMATED,
     Bounded,

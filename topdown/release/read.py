@@ -25,8 +25,8 @@ from topdown.machine.memory import most_at_once, too_large
 from topdown.measurements.filed_values import FiledValues
 from topdown.measurements.measurements import Answers, Measurements, none_measured
 from topdown.privacy.mechanism import MECHANISMS
-from topdown.privacy.only_child import variances
 from topdown.privacy.plan import Plan
+from topdown.privacy.single_child_units import variances
 from topdown.projection.limits import AnswerLimits
 from topdown.release.manifest import LIMITS_STATEMENT, MALFORMED, MANIFEST, DerivedFrom, LedgerEntry, Origin
 from topdown.release.partition import GEOGRAPHY, LIMITS, MEASUREMENTS

@@ -16,7 +16,7 @@ from topdown.errors import DataError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.machine.memory import gibibytes, most_at_once
-from topdown.projection.certificate import Certificate
+from topdown.projection.check.certificate import Certificate
 from topdown.release.layouts import EVERY_CELL, WITH_RECORDS, Layout, wide_batches
 from topdown.tables.tidy import ArrowTable, to_arrow, to_frame
 from topdown.wording import shown

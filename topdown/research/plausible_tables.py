@@ -13,7 +13,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.noise.randomness import Source, read_exactly
-from topdown.projection.equality import least_squares
+from topdown.projection.cells.equality import least_squares
 from topdown.projection.solver_inputs import stated
 from topdown.research.posterior import Likelihood, Posterior
 from topdown.tables.tidy import tidy_batches, to_frame

@@ -6,19 +6,21 @@ codes are expected, as a column of numbers is.
 
 from __future__ import annotations
 
+import math
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 
 from topdown.errors import DataError
 from topdown.machine.memory import most_at_once, too_large
 from topdown.tables.format import Extent, FileKind, Format
-from topdown.wording import listed, shown, shown_path
+from topdown.wording import escaped, listed, shown, shown_path
 
 _PER_BYTE = 3
 """Bytes in this process for one of the unpacked workbook: a number of some letters is an object."""
@@ -153,3 +155,29 @@ WORKBOOK = FileKind(
     lambda _, row, __: f"row {row + 2:,} of the sheet",
     unreadable=(zipfile.BadZipFile, KeyError, ValueError, TypeError, SyntaxError),
 )
+
+
+def write_sheets(path: Path, sheets: Mapping[str, pd.DataFrame]) -> None:
+    """Write a workbook with a sheet for each of ``sheets``, its header first; what is not a finite number is empty."""
+    from openpyxl import Workbook
+
+    book = Workbook(write_only=True)
+    for title, frame in sheets.items():
+        sheet = book.create_sheet(title)
+        sheet.freeze_panes = "A2"
+        for row in [list(frame.columns), *frame.itertuples(index=False)]:
+            sheet.append([text_cell(sheet, one) for one in row])
+    book.save(path)
+
+
+def text_cell(sheet: Any, value: Any) -> Any:
+    """A value as a cell of ``sheet``: a text as nothing but text, whatever it begins with; a number that is not finite
+    as none."""
+    if not isinstance(value, str):
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+    from openpyxl.cell import WriteOnlyCell
+
+    cell = WriteOnlyCell(sheet, escaped(value))
+    cell.data_type = "s"
+    cell.number_format = "@"
+    return cell

@@ -21,9 +21,9 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
-from topdown.projection.equality import least_squares
+from topdown.projection.cells.equality import least_squares
 from topdown.projection.estimate import Estimate
-from topdown.projection.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.solver_inputs import stated
 from topdown.tables.tidy import levels_of, tidy_batches, to_frame
 from topdown.uncertainty.intervals import intervals

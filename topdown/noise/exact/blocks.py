@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topdown.noise.exact.tails import DiscreteNormal, GeometricDigit, LaplaceBlocks
-from topdown.noise.exact.thresholds import draw, draw_into, put, table
+from topdown.noise.exact.threshold_tables import draw, draw_into, put, table
 from topdown.noise.exact_numbers import enclose_exp
 from topdown.noise.randomness import Source, read_exactly
 

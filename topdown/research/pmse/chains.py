@@ -20,10 +20,10 @@ from scipy.special import gammaln, logsumexp
 
 from topdown.errors import ConfigError
 from topdown.noise import ExactNumber, Source
-from topdown.privacy.numbers import exact_number
+from topdown.privacy.budget_numbers import exact_number
 from topdown.research.pmse.columns import FloatArray, as_frame
 from topdown.research.pmse.generators import Generator, numpy_generator
-from topdown.research.pmse.mechanism import ExpectedPMSE
+from topdown.research.pmse.pmse_mechanism import ExpectedPMSE
 
 APPROXIMATE = (
     "Approximate: epsilon-differential privacy would hold for a draw from the chains' limit. A chain of finite length, "

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from topdown.geography.tree import FloatArray
-from topdown.report.chart_parts import INK
-from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
 from topdown.research.pmse.quality import PMSE, pmse_of_counts
-from topdown.simulation.errors_table import ErrorTable
+from topdown.studies.errors_table import ErrorTable
+from topdown.studies.report.chart_parts import INK
+from topdown.studies.report.results import StudyResults
+from topdown.studies.report.section import Chart, Section, Summary, fragment
 
 SHOWN = 10
 """How many of the cells with the largest contributions are drawn, method by method."""
@@ -26,7 +26,7 @@ def record_numbers(results: StudyResults) -> Summary:
     """``records``: of `records_summary`; ``unit``: what a record is of; nothing where no release was made."""
     if results.records is None:
         return {}
-    return {"unit": results.plan.unit, "records": records_summary(results.table, results.records)}
+    return {"records": records_summary(results.table, results.records)}
 
 
 def records_summary(table: ErrorTable, frame: pd.DataFrame) -> dict[str, Any] | None:
@@ -94,6 +94,7 @@ SECTION = Section(
     name="records",
     template=fragment("record_quality", __package__),
     numbers=record_numbers,
-    charts={"records": records_chart},
+    charts={"records": Chart("Largest contributions to the pMSE, by method", records_chart)},
+    appendix=True,
     link="Records",
 )

@@ -11,7 +11,10 @@ import pandas as pd
 
 from topdown.noise import DiscreteLaplace, Gaussian, Laplace
 from topdown.privacy.plan import Plan
-from topdown.report.chart_parts import (
+from topdown.research.theory.wasserstein import wasserstein_to_noise
+from topdown.studies.errors_table import ErrorTable
+from topdown.studies.methods import RAW
+from topdown.studies.report.chart_parts import (
     GREY,
     INK,
     LIGHTNESS,
@@ -23,12 +26,8 @@ from topdown.report.chart_parts import (
     symlog,
     telling_apart,
 )
-from topdown.report.results import StudyResults
-from topdown.report.section import Section, Summary, fragment
-from topdown.report.words import BELOW_FLOOR
-from topdown.research.theory.wasserstein import wasserstein_to_noise
-from topdown.simulation.errors_table import ErrorTable
-from topdown.simulation.methods import RAW
+from topdown.studies.report.results import StudyResults
+from topdown.studies.report.section import Chart, Section, Summary, fragment
 from topdown.workload import DETAILED
 
 _LARGEST_LATTICE = 20_000
@@ -103,7 +102,7 @@ def wasserstein_against_dimension(summary: Summary) -> alt.TopLevelMixin | None:
     """Distance of the leaves' residuals from the noise law against family size; floor and theory beside it."""
     rows = leaf_families(summary)
     curve = summary["wasserstein"]
-    if rows.empty or rows["wasserstein"].isna().all():
+    if rows.empty or rows["wasserstein_low"].isna().all():
         return None
     methods = list(
         dict.fromkeys([m for m in ("top-down/equality",) if m in summary["methods"]] + shown_methods(summary))
@@ -111,28 +110,24 @@ def wasserstein_against_dimension(summary: Summary) -> alt.TopLevelMixin | None:
     rows = (
         rows[rows["method"].isin(methods)]
         .groupby(["method", "geoid", "name", "family_size"], dropna=False, as_index=False)
-        .agg(
-            wasserstein=("wasserstein", "mean"),
-            error=("wasserstein_se", lambda e: float(np.sqrt((e**2).sum()) / len(e))),
-        )
+        .agg(low=("wasserstein_low", "mean"), high=("wasserstein_high", "mean"))
     )
-    # Where there is no distance, the corrected one scatters about 0; nothing below the floor is a distance.
-    rows["seen"] = rows["wasserstein"] > 1.96 * rows["error"]
-    rows["distance"] = rows["wasserstein"].where(rows["seen"], 0.0)
-    rows["found"] = np.where(rows["seen"], "a distance", BELOW_FLOOR)
+    rows["middle"] = (rows["low"] + rows["high"]) / 2.0
     x = alt.X("family_size:Q", title="family size n (log scale)", scale=log())
+    color = alt.Color("method:N", title="method", scale=telling_apart(methods, LIGHTNESS), legend=above())
+    y = alt.Y("low:Q", title="distance to the noise (counts, symlog scale)", scale=symlog())
+    told = ["name:N", "geoid:N", "family_size:Q", "method:N", "low:Q", "high:Q"]
     layers: list[Any] = [
+        alt.Chart(rows).mark_rule(strokeWidth=1.5).encode(x=x, y=y, y2="high:Q", color=color, tooltip=told),
         alt.Chart(rows)
-        .mark_point(filled=True, size=42, strokeWidth=1)
+        .mark_point(filled=True, size=30)
         .encode(
             x=x,
-            y=alt.Y("distance:Q", title="distance to the noise (counts, symlog scale)", scale=symlog()),
-            fillOpacity=alt.condition("datum.seen", alt.value(0.9), alt.value(0.0)),
-            color=alt.Color("method:N", title="method", scale=telling_apart(methods, LIGHTNESS), legend=above()),
-            stroke=alt.Stroke("method:N", title="method", scale=telling_apart(methods, LIGHTNESS)),
+            y=alt.Y("middle:Q", scale=symlog()),
+            color=color,
             shape=alt.Shape("method:N", title="method", scale=telling_apart(methods, SHAPES)),
-            tooltip=["name:N", "geoid:N", "family_size:Q", "method:N", "distance:Q", "found:N"],
-        )
+            tooltip=told,
+        ),
     ]
     if curve["theory"]:
         theory = pd.DataFrame([point for point in curve["theory"] if point["family_size"] > 1])
@@ -156,6 +151,9 @@ SECTION = Section(
     name="wasserstein",
     template=fragment("wasserstein_curve", __package__),
     numbers=wasserstein_numbers,
-    charts={"wasserstein": wasserstein_against_dimension},
+    charts={
+        "wasserstein": Chart("Distance to the noise against family size, with theory", wasserstein_against_dimension)
+    },
+    appendix=True,
     link="Distance",
 )

@@ -9,7 +9,7 @@ Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in 
 
 from __future__ import annotations
 
-from topdown.projection.linear_covariance import linear_projection_covariance, linear_projection_matrix
+from topdown.projection.linear.linear_covariance import linear_projection_covariance, linear_projection_matrix
 from topdown.research.theory.bias_bounds import (
     BiasBound,
     bias_bound,

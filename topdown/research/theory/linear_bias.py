@@ -1,6 +1,6 @@
 """The paper's own setting, any linear constraints A v = b: where (P+) is (P), Lemma 3; a bound on its bias, Theorem 4.
 
-The projection's matrix and covariance are in :mod:`topdown.projection.linear_covariance`.
+The projection's matrix and covariance are in :mod:`topdown.projection.linear.linear_covariance`.
 
 Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy".
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
-from topdown.projection.linear_covariance import Array, checked_constraints
+from topdown.projection.linear.linear_covariance import Array, checked_constraints
 from topdown.research.theory.bias_bounds import BiasBound, l1_ball_tail
 from topdown.research.theory.noise_laws import NoiseLaw, Scale
 

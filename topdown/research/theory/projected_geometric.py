@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
-from topdown.projection.linear_covariance import family_variance
+from topdown.projection.linear.linear_covariance import family_variance
 from topdown.research.theory.noise_laws import Scale, checked_count, checked_scale, noise_variance, shaped
 
 Array = NDArray[np.float64]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from topdown.errors import ConfigError
-from topdown.projection.linear_covariance import family_variance, linear_projection_covariance
+from topdown.projection.linear.linear_covariance import family_variance, linear_projection_covariance
 from topdown.research.theory.noise_laws import NoiseLaw, Scale, checked_count, noise_variance
 
 Array = NDArray[np.float64]

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree, runs
-from topdown.projection import vector_least_squares
-from topdown.projection.components import Block, Component, Components
-from topdown.projection.equality import all_shares, open_leaves, upward_gains
-from topdown.projection.histograms import EXACT, BlockCovariance, Covariance
+from topdown.projection.cells.equality import all_shares, open_leaves, upward_gains
+from topdown.projection.histograms import vector_least_squares
+from topdown.projection.histograms.components import Block, Component, Components
+from topdown.projection.histograms.least_squares import EXACT, BlockCovariance, Covariance
 from topdown.uncertainty.laws.answer_forms import answer_forms
 from topdown.uncertainty.laws.error_law import NORMAL, Shape
 from topdown.uncertainty.laws.error_moments import Upward, upward_moments

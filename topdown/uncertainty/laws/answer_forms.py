@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from topdown.geography.tree import FloatArray, IntArray
-from topdown.projection.components import Components
+from topdown.projection.histograms.components import Components
 from topdown.workload import Query
 from topdown.workload.query import design
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
-from topdown.projection import vector_least_squares
+from topdown.projection.histograms import vector_least_squares
 from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
 from topdown.uncertainty.laws.error_law import Shape
 from topdown.uncertainty.laws.error_moments import NO_NOISE, laws_of_nodes

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
-from topdown.projection.equality import open_leaves, upward_gains
+from topdown.projection.cells.equality import open_leaves, upward_gains
 from topdown.uncertainty.laws.known_noise import AnswerNoise, KindArray
 from topdown.uncertainty.laws.shared_laws import FEW_NODES, Groups, groups
 

@@ -14,7 +14,7 @@ from topdown.geography.tree import FloatArray, IntArray, Tree
 from topdown.measurements.measurements import Measurements
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
 from topdown.privacy.mechanism import MECHANISMS
-from topdown.privacy.only_child import groups, law_of, levels_taken
+from topdown.privacy.single_child_units import groups, law_of, levels_taken
 from topdown.projection.solver_inputs import answers_by_level
 from topdown.uncertainty.laws.shared_laws import Alike
 from topdown.wording import shown

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, IntArray, Tree
-from topdown.projection.histograms import BlockCovariance
-from topdown.projection.vector_least_squares import Spread
+from topdown.projection.histograms.least_squares import BlockCovariance
+from topdown.projection.histograms.vector_least_squares import Spread
 
 
 class Weighted(NamedTuple):

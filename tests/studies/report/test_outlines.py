@@ -1,0 +1,160 @@
+"""Outlines of a map: GeoJSON and TopoJSON, matched to the leaves; what is none is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.reported import nation, outline_file
+from topdown.errors import ConfigError
+from topdown.studies.report.geometry import read_outlines
+
+
+def test_outlines_are_matched_by_property_and_wound_for_the_map(tmp_path: Path) -> None:
+    geography, _, _ = nation()
+    found = read_outlines(outline_file(tmp_path), geography)
+    assert found.leaves.tolist() == list(range(17))
+    assert found.projection == "mercator"
+    for k, geometry in enumerate(found.geometries):
+        ring = np.array(geometry["coordinates"][0][0])
+        np.testing.assert_allclose([ring.min(axis=0), ring.max(axis=0)], [[k, 0], [k + 1, 1]], atol=1e-2)
+        area = np.sum(ring[:-1, 0] * ring[1:, 1] - ring[1:, 0] * ring[:-1, 1]) / 2
+        assert area == pytest.approx(-1, abs=0.05)  # clockwise: counterclockwise, d3 would fill the rest of the globe
+
+
+def test_topojson_gives_the_same_outlines(tmp_path: Path) -> None:
+    geography, _, _ = nation()
+    codes = geography.identifiers[geography.tree.leaves.start :].to_pylist()[:2]
+    # Two squares that share the arc x = 1; quantised by 0.5 and shifted by 10.
+    arcs = [[[2, 0], [0, 2]], [[2, 2], [-2, 0], [0, -2], [2, 0]], [[2, 0], [2, 0], [0, 2], [-2, 0]]]
+    topology = {
+        "type": "Topology",
+        "transform": {"scale": [0.5, 0.5], "translate": [10, 0]},
+        "arcs": arcs,
+        "objects": {
+            "nation": {"type": "GeometryCollection", "geometries": [{"type": "MultiPolygon", "arcs": []}]},
+            "counties": {
+                "type": "GeometryCollection",
+                "geometries": [
+                    {"type": "Polygon", "id": codes[0], "arcs": [[0, 1]]},
+                    {"type": "MultiPolygon", "id": codes[1], "arcs": [[[2, -1]]]},
+                ],
+            },
+        },
+    }
+    path = tmp_path / "counties.topojson"
+    path.write_text(json.dumps(topology))
+    found = read_outlines(path, geography)
+    assert found.leaves.tolist() == [0, 1]
+    for k, geometry in enumerate(found.geometries):
+        ring = np.array(geometry["coordinates"][0][0])
+        np.testing.assert_allclose([ring.min(axis=0), ring.max(axis=0)], [[10 + k, 0], [11 + k, 1]], atol=1e-3)
+        np.testing.assert_array_equal(ring[0], ring[-1])
+        area = np.sum(ring[:-1, 0] * ring[1:, 1] - ring[1:, 0] * ring[:-1, 1]) / 2
+        assert area == pytest.approx(-1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("{", "cannot be read as JSON"),
+        ('{"type": "Feature"}', "give a GeoJSON FeatureCollection or a TopoJSON"),
+        ('{"type": "FeatureCollection", "features": []}', "no feature's id or property"),
+        ('{"type": "FeatureCollection"}', "malformed"),
+        (
+            '{"type": "Topology", "arcs": [], "objects": {"a": {"geometries": [{"type": "Polygon", "arcs": [[3]]}]}}}',
+            "malformed",
+        ),
+        ("[]", "give a GeoJSON"),
+        ("", "cannot be read as JSON"),
+        ("\ud800", "not UTF-8"),
+        ("1" * 5000, "cannot be read as JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ('{"type": ["FeatureCollection"]}', "give a GeoJSON"),
+        ('{"type": "FeatureCollection", "features": 3}', "malformed"),
+        ('{"type": "FeatureCollection", "features": [3]}', "malformed"),
+        ('{"type": "FeatureCollection", "features": [{"geometry": 3}]}', "malformed"),
+        ('{"type": "FeatureCollection", "features": [{"geometry": null, "properties": 3}]}', "malformed"),
+        ('{"type": "Topology"}', "malformed"),
+        ('{"type": "Topology", "arcs": [], "objects": {}}', "malformed"),
+        ('{"type": "Topology", "arcs": [], "objects": []}', "malformed"),
+        ('{"type": "Topology", "arcs": [3], "objects": {"a": {"geometries": []}}}', "malformed"),
+        ('{"type": "Topology", "arcs": [], "transform": 3, "objects": {"a": {"geometries": []}}}', "malformed"),
+        ('{"type": "Topology", "arcs": [], "transform": {"scale": [1], "translate": [1]}, "objects": {}}', "malformed"),
+        ('{"type": "Topology", "arcs": [], "objects": {"a": {"geometries": [{"type": ["Polygon"]}]}}}', "malformed"),
+    ],
+)
+def test_what_is_no_geometry_is_refused(tmp_path: Path, text: str, match: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ConfigError, match=match):
+        read_outlines(path, nation()[0])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_outlines(tmp_path / "absent.json", nation()[0])
+
+
+SQUARE = [[0, 0], [0, 1], [1, 1], [1, 0], [0, 0]]
+
+
+def feature_file(folder: Path, coordinates: str, kind: str = "Polygon") -> Path:
+    """One feature that is drawn, and beside it one of ``coordinates``; both are leaves."""
+    codes = nation()[0].identifiers[-2:].to_pylist()
+    sound = json.dumps({"type": "Feature", "id": codes[0], "geometry": {"type": "Polygon", "coordinates": [SQUARE]}})
+    other = f'{{"type": "Feature", "id": "{codes[1]}", "geometry": {{"type": "{kind}", "coordinates": {coordinates}}}}}'
+    path = folder / "map.json"
+    path.write_text(f'{{"type": "FeatureCollection", "features": [{sound}, {other}]}}')
+    return path
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "kind"),
+    [
+        ("[]", "Polygon"),
+        ("[[]]", "Polygon"),
+        ("[[], [[0, 0], [1, 1], [0, 1], [0, 0]]]", "Polygon"),
+        ("[]", "MultiPolygon"),
+        ("[[]]", "MultiPolygon"),
+        ("[[[]]]", "MultiPolygon"),
+        ("[1, 2]", "Point"),
+        ("[[1, 2], [3, 4]]", "LineString"),
+    ],
+)
+def test_parts_without_an_area_are_not_drawn(tmp_path: Path, coordinates: str, kind: str) -> None:
+    found = read_outlines(feature_file(tmp_path, coordinates, kind), nation()[0])
+    assert len(found.geometries) == 1
+    assert found.leaves.tolist() == [nation()[0].n_leaves - 2]
+
+
+@pytest.mark.parametrize("kind", ["GeometryCollection", "polygon", "Circle"])
+def test_an_outline_of_a_type_that_is_not_known_is_not_left_out(tmp_path: Path, kind: str) -> None:
+    """The map would lack a unit, and nobody would know."""
+    with pytest.raises(ConfigError, match=f"has an outline of type '{kind}'; give Polygon or MultiPolygon"):
+        read_outlines(feature_file(tmp_path, "[[[0, 0], [0, 1], [1, 1], [0, 0]]]", kind), nation()[0])
+
+
+@pytest.mark.parametrize(
+    "coordinates",
+    ["[[[1, 2, 3]]]", "[[[0, 0]]]", "[[[0, 0], [0, 0]]]", "[[[1e-300, 0], [0, 1e-300], [0, 0]]]",
+     "[[[1e8, 0], [0, 1e8], [0, 0]]]"],
+)  # fmt: skip
+def test_small_and_large_rings_are_drawn(tmp_path: Path, coordinates: str) -> None:
+    found = read_outlines(feature_file(tmp_path, coordinates), nation()[0])
+    assert len(found.geometries) == 2
+    assert np.isfinite([point for g in found.geometries for p in g["coordinates"] for r in p for point in r]).all()
+
+
+@pytest.mark.parametrize(
+    "coordinates",
+    ["3", "null", '"x"', "{}", "[3]", "[null]", "[[3]]", "[[[]]]", "[[[1]]]", "[[[1, 2], [3]]]", '[[["1", "2"]]]',
+     "[[[1, null]]]", "[[[1, [2]]]]", "[[[1, NaN]]]", "[[[1, Infinity]]]", "[[[1, 1e999]]]", "[[[1, 1e300]]]",
+     f"[[[1, {10**400}]]]", "[" * 500 + "]" * 500, '[[{"0": 1, "1": 2}]]'],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["Polygon", "MultiPolygon"])
+def test_rings_that_are_none_are_refused(tmp_path: Path, coordinates: str, kind: str) -> None:
+    text = coordinates if kind == "Polygon" else f"[{coordinates}]"
+    with pytest.raises(ConfigError, match=r"map.json: study.geometry (is malformed|cannot be read)"):
+        read_outlines(feature_file(tmp_path, text, kind), nation()[0])

@@ -1,0 +1,334 @@
+"""td.region(): a sum over any nodes, a difference, a share, each with its margin of error.
+
+A sum of an answer to a query is a sum of independent errors of one kind, so many ``copies`` of them: one, or where the
+cells alone were measured as many as cells are summed, of which each has noise of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.analysis.sum_intervals import Ratio, Region, fieller, sum_margin
+from topdown.errors import ConfigError, DataError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, IntArray, runs
+from topdown.measurements.measurements import Measurements
+from topdown.projection.cells.equality import least_squares
+from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.solver_inputs import stated
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.laws.answer_forms import answer_rows
+from topdown.uncertainty.laws.error_law import Shape, quantile
+from topdown.uncertainty.laws.known_noise import answer_noise
+from topdown.uncertainty.laws.sum_errors import Weighted
+from topdown.uncertainty.margins import require_confidence
+from topdown.wording import shown
+from topdown.workload import Query, Schema
+from topdown.workload.answer_tables import Column, answer_column
+
+Weights = Mapping[str, float]
+Sum = tuple[IntArray, FloatArray]
+"""Nodes, each once, and their amounts."""
+
+_LEAST_WEIGHT = 1e-50
+_NUMBERS_AT_ONCE = 1 << 22
+
+
+def region(
+    measurements: Measurements,
+    weights: Weights,
+    *,
+    query: str = "total",
+    cell: str | None = None,
+    minus: Weights | None = None,
+    share_of: Weights | str | None = None,
+    confidence: float = 0.9,
+) -> Region:
+    """A weighted sum over any nodes, at mixed levels, with a margin of error: {GEOID: weight}.
+
+    ``query`` and ``cell``: which answer is summed, by default all that is counted; also a field of the redistricting
+    file by its name ("P0010003"), or a table ("P1") with its field as the cell. ``minus``: nodes whose sum is taken
+    away. ``share_of``: nodes, or a query of one answer, of which the sum is a part; the share's margin is Fieller's
+    set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
+    exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
+    ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval covers with probability
+    ``confidence``. A share is of the same answer at other units, or of an answer that holds it at the same units.
+    Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that are not there.
+
+    Source: docs/margins.md; Fieller 1954 for shares.
+    """
+    return Regions(measurements.kept).region(
+        weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence
+    )
+
+
+class Part(NamedTuple):
+    """The sum of one answer to a query: ``sum``, its nodes and amounts."""
+
+    sum: Sum
+    query: Query
+    answer: int
+
+
+class _Kind(NamedTuple):
+    """The errors of an answer: so many independent ``copies`` of those of ``answer`` to ``query`` in `AnswerErrors`."""
+
+    query: Query
+    answer: int
+    copies: int
+
+
+class Sums(NamedTuple):
+    """Of sums the ``values`` of one answer by least squares, the ``variance`` of their errors, inf where they are not
+    determined, both (sums,), and the ``shapes`` of the laws of these."""
+
+    values: FloatArray
+    variance: FloatArray
+    shapes: list[Shape]
+
+    def row(self, number: int) -> tuple[float, float, Shape]:
+        """Those of one sum."""
+        return float(self.values[number]), float(self.variance[number]), self.shapes[number]
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """Many regions of the same measurements: what all have in common is computed once.
+
+    Raises `ConfigError` as `answer_noise` does.
+    """
+
+    measurements: Measurements
+    _columns: dict[tuple[str, str | None], Column] = field(default_factory=dict, repr=False)
+    _of_cells: dict[tuple[int, ...], FloatArray] = field(default_factory=dict, repr=False)
+    _of_queries: dict[Query, LinearAnswers] = field(default_factory=dict, repr=False)
+
+    @property
+    def geography(self) -> Geography:
+        """The units."""
+        return self.measurements.geography
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells."""
+        return self.measurements.schema
+
+    @cached_property
+    def errors(self) -> AnswerErrors:
+        """The errors of least squares."""
+        return AnswerErrors(answer_noise(self.measurements))
+
+    def region(
+        self,
+        weights: Weights,
+        *,
+        query: str = "total",
+        cell: str | None = None,
+        minus: Weights | None = None,
+        share_of: Weights | str | None = None,
+        confidence: float = 0.9,
+    ) -> Region:
+        """As the function `region`."""
+        alpha = 1.0 - require_confidence(confidence)
+        column = self.column(query, cell)
+        whole = dict(weights)
+        for geoid, weight in ({} if minus is None else minus).items():
+            whole[geoid] = _number(geoid, whole.get(geoid, 0.0)) - _number(geoid, weight)
+        asked = self._nodes(whole)
+        if share_of is None:
+            found = self.answers([asked], column.query, [column.answer])[column.answer]
+            return sum_margin(*found.row(0), asked[1], alpha, signed=minus is not None)
+        own = Part(asked, column.query, column.answer)
+        if isinstance(share_of, str):
+            of = self.column(share_of, None)
+            ratio, shapes = self.share(own, Part(asked, of.query, of.answer))
+        else:
+            ratio, shapes = self.share(own, own._replace(sum=self._whole_of(share_of)))
+        return fieller(ratio, lambda shares: [quantile(shape, alpha / 2.0) for shape in shapes(shares)])
+
+    def sums(
+        self,
+        sums: Sequence[Sum],
+        *,
+        query: str = "total",
+        cells: Sequence[str | None] = (None,),
+        confidence: float = 0.9,
+    ) -> list[list[Region]]:
+        """Of every one of ``sums``, each over some nodes with their amounts, the `region` of every cell."""
+        alpha = 1.0 - require_confidence(confidence)
+        columns = [self.column(query, cell) for cell in cells]
+        known = {
+            asked: self.answers(sums, asked, [column.answer for column in columns if column.query == asked])
+            for asked in dict.fromkeys(column.query for column in columns)
+        }
+        return [
+            [sum_margin(*known[one.query][one.answer].row(row), amounts, alpha, signed=False) for one in columns]
+            for row, (_, amounts) in enumerate(sums)
+        ]
+
+    def answers(self, sums: Sequence[Sum], query: Query, answers: Sequence[int]) -> dict[int, Sums]:
+        """Some ``answers`` to ``query`` of all ``sums``."""
+        asked, errors = Weighted.many(sums), self.errors
+        kinds = {answer: self._kind(query, answer) for answer in answers}
+        values, variances = self._values(asked, query, [*kinds]), self._variances(asked, [*kinds.values()])
+        alike: dict[tuple[int, int], int] = {}
+        of_class = [
+            alike.setdefault((int(errors.components.classes(kind.query).place[kind.answer]), kind.copies), place)
+            for place, kind in enumerate(kinds.values())
+        ]
+        first = [[*kinds.values()][place] for place in alike.values()]
+        mixes = [Mix.of(kind.query, kind.answer) for kind in first]
+        shapes = errors.shapes(asked, mixes, variances[:, [*alike.values()]].T, [kind.copies for kind in first])
+        known = dict(zip(alike.values(), shapes, strict=True))
+        return {
+            answer: Sums(values[:, place], variances[:, place], known[of_class[place]])
+            for place, answer in enumerate(kinds)
+        }
+
+    def share(self, part: Part, whole: Part) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
+        """``part`` beside ``whole``: two sums of answers, by least squares, with their variances and covariance; and,
+        of shares, the shapes of the laws of the errors of the part less these shares of the whole.
+
+        Raises `ConfigError` unless both are of one answer of one query, or over the same nodes with the part's answer
+        within the whole's.
+        """
+        same = (part.query, part.answer) == (whole.query, whole.answer)
+        if not same and not (np.array_equal(whole.sum[0], part.sum[0]) and self._is_within(part, whole)):
+            raise ConfigError(
+                f"query {shown(part.query.name)}: a share is of the same answer at other units, or of the total, or of "
+                f"another answer that holds it, at the same units; ask for the two sums"
+            )
+        errors, mine, theirs = self.errors, *(self._kind(one.query, one.answer) for one in (part, whole))
+        a, b = (float(self._values(Weighted.many([one.sum]), one.query, [one.answer])[0, 0]) for one in (part, whole))
+        of_a, of_b = (self._variance(one.sum, kind) for one, kind in ((part, mine), (whole, theirs)))
+        if same:
+            more, less = (self._variance(_combined(part.sum, whole.sum, sign), mine) for sign in (1.0, -1.0))
+            of_both = 0.25 * (more - less)
+        else:
+            of_both = mine.copies * errors.covariance(Weighted.many([part.sum]), mine[:2], theirs[:2])
+
+        def shapes(shares: FloatArray) -> list[Shape]:
+            variance, mix = of_a - 2.0 * shares * of_both + shares**2 * of_b, Mix.of(*mine[:2])
+            if not same and mine[:2] != theirs[:2]:
+                mixes = [Mix([*mix.answers, theirs[:2]], np.array([1.0, -share])) for share in shares]
+                found = errors.made(Weighted.many([part.sum]), mixes)
+                return [errors.shapes_of(one, variance[k : k + 1])[0] for k, one in enumerate(found)]
+            # Of the whole's copies the part has some, each less that share of it; of the others there is the share.
+            nodes, amounts = part.sum
+            less = [_combined(part.sum, whole.sum, -s) if same else (nodes, (1.0 - s) * amounts) for s in shares]
+            made = next(errors.made(Weighted.many(less), [mix])).times(mine.copies)
+            if not same:
+                beside = next(errors.made(Weighted.many([(nodes, share * amounts) for share in shares]), [mix]))
+                made = made.and_also(beside.times(theirs.copies - mine.copies))
+            return errors.shapes_of(made, variance)
+
+        return Ratio(a, b, of_a, of_b, of_both), shapes
+
+    def _is_within(self, part: Part, whole: Part) -> bool:
+        """Whether whoever is counted in the part's answer is in the whole's."""
+        if not self.measurements.others:
+            cells = [self._cells(one.query, one.answer) for one in (part, whole)]
+            return bool(np.isin(cells[0], cells[1]).all())
+        mine, theirs = (answer_rows(self.errors.components, one.query, one.answer) for one in (part, whole))
+        return all((a <= b).all() for a, b in zip(mine, theirs, strict=True))
+
+    def column(self, query: str, cell: str | None) -> Column:
+        """The answer that ``query`` and ``cell`` mean. Raises `ConfigError` as `answer_column` does."""
+        if (query, cell) not in self._columns:
+            self._columns[query, cell] = answer_column(query, cell, self.measurements.schema)
+        return self._columns[query, cell]
+
+    def _cells(self, query: Query, answer: int) -> IntArray:
+        """The possible cells that an answer is the sum of."""
+        possible = self.measurements.schema.possible_cells()
+        return np.asarray(possible[query.answers_of(possible) == answer])
+
+    def _kind(self, query: Query, answer: int) -> _Kind:
+        if self.measurements.others:
+            return _Kind(query, answer, 1)
+        return _Kind(self.errors.noise.queries[0], 0, len(self._cells(query, answer)))
+
+    def _variance(self, one: Sum, kind: _Kind) -> float:
+        """The variance of a sum."""
+        return float(self._variances(Weighted.many([one]), [kind])[0, 0])
+
+    def _variances(self, asked: Weighted, kinds: Sequence[_Kind]) -> FloatArray:
+        """The variances (sums x kinds) of sums; 0 of what no cell is summed of, even where nothing determines one."""
+        known = {query: self.errors.variances(asked, query) for query in dict.fromkeys(kind.query for kind in kinds)}
+        found = np.zeros((asked.number, len(kinds)))
+        for k, kind in enumerate(kinds):
+            if kind.copies:
+                found[:, k] = kind.copies * known[kind.query][:, kind.answer]
+        return found
+
+    def _values(self, asked: Weighted, query: Query, answers: Sequence[int]) -> FloatArray:
+        """Least squares of the sums (sums x answers) of some answers to a query."""
+        self.errors  # noqa: B018 # refuses what has no margin
+        found = np.zeros((asked.number, len(answers)))
+        if not self.measurements.others:
+            for k, answer in enumerate(answers):
+                x = self._of_one(self._cells(query, answer))
+                found[:, k] = np.bincount(asked.of, asked.amount * x[asked.node], asked.number)
+            return found
+        if query not in self._of_queries:
+            self._of_queries[query] = linear_answers(self.measurements, [query])
+        order = np.argsort(asked.node, kind="stable")
+        nodes = asked.node[order]
+        step = max(1, _NUMBERS_AT_ONCE // query.n_answers)
+        for here in runs(slice(0, self.measurements.geography.n_nodes), step):
+            part = order[slice(*np.searchsorted(nodes, [here.start, here.stop]))]
+            if len(part):
+                values = self._of_queries[query].answers_of(here, query).values[asked.node[part] - here.start]
+                np.add.at(found, asked.of[part], asked.amount[part, None] * values[:, list(answers)])
+        return found
+
+    def _of_one(self, cells: IntArray) -> FloatArray:
+        """Least squares of the sum over ``cells`` at every node (nodes,), where the cells alone were measured."""
+        key = tuple(cells.tolist())
+        if key not in self._of_cells:
+            problem = stated(self.measurements, "variance", nonnegative=False, cells=cells)
+            self._of_cells[key] = least_squares(problem.values.sum(axis=0), problem.variance, problem.tree)
+        return self._of_cells[key]
+
+    def _nodes(self, weights: Mapping[str, float]) -> Sum:
+        geography = self.measurements.geography
+        nodes = geography.index_of(list(weights))
+        missing = [geoid for geoid, node in zip(weights, nodes.tolist(), strict=True) if node < 0]
+        if missing or not len(nodes):
+            raise DataError(
+                f"no unit {shown(missing[0])} in this geography; give GEOIDs as text, with their leading zeros"
+                if missing
+                else "a region without units; give at least one GEOID"
+            )
+        amounts = np.array([_number(geoid, weight) for geoid, weight in weights.items()])
+        return nodes, amounts
+
+    def _whole_of(self, weights: Weights) -> Sum:
+        """The nodes and amounts of what a share is of."""
+        nodes, amounts = self._nodes(weights)
+        if (amounts < 0).any() or not amounts.any():
+            raise DataError("a share is of a sum of counts; give its units weights of 0 or more, not all of them 0")
+        return nodes, amounts
+
+
+def _combined(one: Sum, other: Sum, sign: float) -> Sum:
+    """One sum and ``sign`` times the other, each node once."""
+    nodes, place = np.unique(np.concatenate([one[0], other[0]]), return_inverse=True)
+    amounts = np.zeros(len(nodes))
+    np.add.at(amounts, place.reshape(-1), np.concatenate([one[1], sign * other[1]]))
+    return nodes, amounts
+
+
+def _number(geoid: str, weight: object) -> float:
+    """A weight; raises `DataError` for what is none, and for one whose fourth power float64 does not hold."""
+    known = isinstance(weight, int | float | np.integer | np.floating)
+    if not known or not (weight == 0 or _LEAST_WEIGHT <= abs(weight) <= 1.0 / _LEAST_WEIGHT):  # type: ignore[arg-type]
+        raise DataError(
+            f"unit {shown(geoid)}: weight {shown(weight)}; give every unit a number, 0 or from 1e-50 to 1e50 in size"
+        )
+    return float(weight)  # type: ignore[arg-type]

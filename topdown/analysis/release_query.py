@@ -1,0 +1,210 @@
+"""Questions to a published release: sums, differences and shares of its units, and of districts, with their margins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from topdown.analysis.assignments import assigned_units
+from topdown.analysis.regions import Regions, Weights
+from topdown.analysis.sum_intervals import Region
+from topdown.errors import ConfigError, DataError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray, runs
+from topdown.pipeline.assignments import assigned_units
+from topdown.release.partition import RELEASE
+from topdown.release.read import measurements_of
+from topdown.release.released_counts import as_described, read_counts
+from topdown.release.verified import verify_files
+from topdown.release.whole_counts import Release
+from topdown.uncertainty.margins import require_confidence
+from topdown.wording import shown, shown_path
+from topdown.workload import Query, Schema
+from topdown.workload.answer_tables import Column, answer_column, answer_columns
+
+QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", "note")
+_NAMED = 4
+"""Regions of no more units are called by these."""
+_NUMBERS_AT_ONCE = 1 << 22
+
+
+def query_release(
+    public: Path,
+    *,
+    units: Sequence[str] = (),
+    districts: Path | None = None,
+    query: str = "total",
+    cells: Sequence[str] = (),
+    minus: Sequence[str] = (),
+    share_of: str | None = None,
+    confidence: float = 0.9,
+) -> pd.DataFrame:
+    """One row per region and cell, as `QUERY_COLUMNS`: of the sum of ``units``, and of every district of ``districts``.
+    ``region`` says in full what the number is of: "48+06 - 36", "01 of US".
+
+    ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
+    block assignment files have them. ``share_of``: units separated by commas, or a query. Of units whose measurements a
+    very large release has not kept the estimates are released counts, without margins, which the note says. Raises
+    `ConfigError` and `DataError` as `td.region` does, and where neither units nor districts are given.
+    """
+    asked = dict(_asked(units, districts))
+    manifest = verify_files(public)
+    measured = measurements_of(public, manifest).measurements
+    known, counts = Regions(measured.kept), cache(partial(_counts, public, manifest))
+    rows = []
+    less = f" - {_named(minus)}" if minus else ""
+    part = "" if share_of is None else f" of {_named(share_of.split(','))}"
+    whole = _whole(share_of, measured.schema)
+    for name, weights in asked.items():
+        every = [*weights, *minus, *(() if whole is None or isinstance(whole, str) else whole)]
+        why = measured.reason_against(_levels_of(every, measured.geography))
+        note = "" if why is None else f"released count, no margin: {why}"
+        regions: Regions | _Released = known if why is None else _Released(counts(), note)
+        for cell in cells or (None,):
+            found = regions.region(
+                weights,
+                query=query,
+                cell=cell,
+                minus=_each_once(minus) if minus else None,
+                share_of=whole,
+                confidence=confidence,
+            )
+            twice = _counted_twice(weights, measured.geography)
+            if twice and found.note in ("", note):
+                found = found._replace(note="; ".join(filter(None, (found.note, twice))))
+            rows.append((f"{name}{less}{part}", query, cell if cell is not None else query, *found))
+    return pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
+
+
+@dataclass(frozen=True, eq=False)
+class _Released:
+    """Sums of the counts of a ``release``, without margins, as its measurements were not kept: which ``note`` says."""
+
+    release: Release
+    note: str
+    _counts: dict[tuple[Query, int], IntArray] = field(default_factory=dict, repr=False)
+
+    @property
+    def geography(self) -> Geography:
+        """The units."""
+        return self.release.geography
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the cells."""
+        return self.release.schema
+
+    def region(
+        self,
+        weights: Weights,
+        *,
+        query: str = "total",
+        cell: str | None = None,
+        minus: Weights | None = None,
+        share_of: Weights | str | None = None,
+        confidence: float = 0.9,
+    ) -> Region:
+        """As `topdown.region`, of released counts; what has no whole to be a share of is not a number."""
+        require_confidence(confidence)
+        column, own = answer_column(query, cell, self.schema), dict(weights)
+        for unit, weight in (minus or {}).items():
+            own[unit] = own.get(unit, 0.0) - weight
+        found = self._sum(own, column)
+        if isinstance(share_of, str):
+            found = _ratio(found, self._sum(own, answer_column(share_of, None, self.schema)))
+        elif share_of is not None:
+            found = _ratio(found, self._sum(share_of, column))
+        return Region(found, np.nan, np.nan, np.nan, self.note)
+
+    def _sum(self, weights: Weights, column: Column) -> float:
+        nodes = self.geography.index_of(list(weights))
+        missing = [unit for unit, node in zip(weights, nodes.tolist(), strict=True) if node < 0]
+        if missing:
+            raise DataError(
+                f"no unit {shown(missing[0])} in this geography; give GEOIDs as text, with their leading zeros"
+            )
+        known = self._counts.get((column.query, column.answer))
+        if known is None:
+            every = runs(slice(0, self.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // column.query.n_answers))
+            some = [self.release.answers_of(here, column.query)[:, column.answer] for here in every]
+            known = self._counts[column.query, column.answer] = np.concatenate(some)
+        return float(np.array(list(weights.values())) @ known[nodes])
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else np.nan
+
+
+def _counts(public: Path, manifest: dict[str, Any]) -> Release:
+    with as_described(public / RELEASE):
+        return read_counts(public, manifest)
+
+
+def _levels_of(units: Sequence[str], geography: Geography) -> set[str]:
+    """The levels of some units, as far as they are there."""
+    nodes = geography.index_of(list(units))
+    levels = np.searchsorted(geography.level_offsets, nodes[nodes >= 0], side="right") - 1
+    return {geography.levels[int(level)] for level in levels}
+
+
+def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:
+    if not units and districts is None:
+        raise ConfigError("nothing is asked: give units with --sum, or a table of units and districts with --regions")
+    if units:
+        yield _named(units), _each_once(units)
+    if districts is not None:
+        yield from _assigned(districts)
+
+
+def _named(units: Sequence[str]) -> str:
+    """The units added up, or how many there are."""
+    return "+".join(units) if len(units) <= _NAMED else f"{len(units):,} units"
+
+
+def _each_once(units: Sequence[str]) -> dict[str, float]:
+    if len(set(units)) < len(units):
+        repeated = next(unit for unit in units if units.count(unit) > 1)
+        raise ConfigError(f"unit {shown(repeated)} is given twice; give it once")
+    return dict.fromkeys(units, 1.0)
+
+
+def _counted_twice(weights: Weights, geography: Geography) -> str:
+    """Which unit lies in another one of the same sum, in words; empty where none does."""
+    nodes = geography.index_of(list(weights))
+    if len(np.unique(np.searchsorted(geography.level_offsets, nodes, side="right"))) < 2:
+        return ""
+    above, parent = nodes, geography.tree.parent
+    for _ in range(len(geography.levels) - 1):
+        above = np.where(above > 0, parent[above], -1)
+        inside = np.flatnonzero(np.isin(above, nodes))
+        if len(inside):
+            unit, within = nodes[inside[0]], above[inside[0]]
+            names = (shown(str(geography.identifiers[int(node)])) for node in (unit, within))
+            return "unit {} lies in {}, and counts twice".format(*names)
+    return ""
+
+
+def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
+    """The districts of an assignment, in the order of their names. A unit without a district is in none."""
+    frame = assigned_units(path)
+    if not (frame["district"] != "").any():
+        raise DataError(f"{shown_path(path)}: has no unit with a district; give a row for every unit")
+    for district, members in frame[frame["district"] != ""].groupby("district", sort=True)["unit"]:
+        yield str(district), dict.fromkeys(members.tolist(), 1.0)
+
+
+def _whole(share_of: str | None, schema: Schema) -> Weights | str | None:
+    """What a share is of: a query that the release knows, or else units."""
+    if share_of is None:
+        return None
+    try:
+        answer_columns(share_of, schema)
+        return share_of
+    except ConfigError:
+        return _each_once(share_of.split(","))

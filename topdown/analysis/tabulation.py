@@ -1,0 +1,67 @@
+"""td.tabulate(): the units that people know, from measurements of the spine's own: sums of its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from topdown.analysis.regions import Regions
+from topdown.census.layouts.noisy_layout import tabulation_units
+from topdown.geography.tree import IntArray
+from topdown.measurements.measurements import Measurements
+from topdown.workload.answer_tables import answer_columns
+
+TABULATION_COLUMNS = ("geoid", "blocks", "spine", "query", "cell", "estimate", "sd", "lower", "upper", "note")
+
+
+def tabulate(
+    measurements: Measurements,
+    level: str,
+    *,
+    query: str = "total",
+    cells: Sequence[str] = (),
+    confidence: float = 0.9,
+) -> pd.DataFrame:
+    """States, counties, tracts or block groups by GEOID, of measurements of noisy measurement files' units.
+
+    A row per unit and answer to ``query`` (or to those of ``cells``), units by GEOID: how many ``blocks`` it has; the
+    code of the ``spine``'s unit that is the same, empty where it is a sum of others; the ``estimate`` by least squares
+    over the whole tree, with its exact standard deviation and its margin as `region` has them, in counts. Raises
+    `ConfigError` and `DataError` as `region` does, and for a geography that does not end with the spine's blocks.
+    """
+    geography = measurements.geography
+    lies_in = tabulation_units(geography, level)
+    names, place = np.unique(np.array(list(lies_in.values())), return_inverse=True)
+    covers = _covers(measurements, place, len(names))
+    answers = answer_columns(query, measurements.schema)
+    wanted: list[str | None] = list(cells) or ([one.name for one in answers] if len(answers) > 1 else [None])
+    sums = [(nodes, np.ones(len(nodes))) for nodes in covers]
+    found = Regions(measurements).sums(sums, query=query, cells=wanted, confidence=confidence)
+    blocks = np.bincount(place, minlength=len(names))
+    rows = []
+    for unit, regions in enumerate(found):
+        nodes = covers[unit]
+        same = geography.identifiers[int(nodes[0])].as_py() if len(nodes) == 1 else ""
+        for cell, region in zip(wanted, regions, strict=True):
+            answer = cell if cell is not None else query
+            rows.append((str(names[unit]), int(blocks[unit]), same, query, answer, *region))
+    return pd.DataFrame(rows, columns=list(TABULATION_COLUMNS))
+
+
+def _covers(measurements: Measurements, place: IntArray, count: int) -> list[IntArray]:
+    """The fewest nodes whose leaves are those of every unit; ``place`` (leaves,): the unit that every leaf lies in."""
+    tree = measurements.geography.tree
+    unit = np.full(tree.n_nodes, -1, np.int64)
+    unit[tree.leaves] = place
+    for families in tree.families_up():
+        below = unit[families.children]
+        same = families.smallest(below) == families.largest(below)
+        unit[families.parents] = np.where(same, families.smallest(below), -1)
+    alone = unit >= 0
+    # The uppermost nodes of which all leaves lie in one unit.
+    alone[1:] &= unit[tree.parent[1:]] < 0
+    chosen = np.flatnonzero(alone)
+    order = chosen[np.argsort(unit[chosen], kind="stable")]
+    return np.split(order, np.searchsorted(unit[order], np.arange(1, count)))

@@ -1,0 +1,1 @@
+"""The Census Bureau's file formats: redistricting files, privacy-protected microdata, noisy measurement files."""

@@ -1,0 +1,1 @@
+"""What the Census Bureau's files look like: their members, columns and codes."""

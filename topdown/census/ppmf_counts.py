@@ -1,0 +1,50 @@
+"""Privacy-protected microdata files as counts: tabulated, they are the release that they were made of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, records
+from topdown.confidential.counts import Counts
+from topdown.errors import DataError
+from topdown.geography.geography import DEFAULT_ROOT, Geography
+from topdown.privacy.presets import PRESETS
+from topdown.tables.readers import require_file, separated, table_batches, table_columns
+from topdown.wording import shown_path
+
+_WIDTHS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
+
+
+def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
+    """The counts of a privacy-protected microdata file of 2020, of persons (2,016 cells) or of housing units (2).
+
+    ``path``: comma- or "|"-separated text with a header, or Parquet. ``geography``: its leaves are blocks of 15 digits;
+    without, that of the blocks which have a record, from the state (of several states from the nation) down. A block
+    without a record has 0. Raises `DataError` naming row and column of what is not of the layout, `CountsError` for a
+    block that the geography does not have.
+    """
+    path = require_file(path)
+    form = separated(path)
+    file = file_of_columns(table_columns(path, form), shown_path(path))
+    preset = next(name for name, one in PRESETS.items() if one.schema.attributes == file.schema.attributes)
+    there = _geography(path) if geography is None else geography
+    return Counts.from_records(path, there, preset=preset)
+
+
+def _geography(path: Path) -> Geography:
+    """The geography of the blocks that have a record."""
+    form = separated(path)
+    file = file_of_columns(table_columns(path, form), shown_path(path))
+    batches = table_batches(path, [name for name in file.columns if name != "EPNUM"], form=form, kept=False)
+    found: pa.Array = pa.array([], pa.string())
+    for batch in records(file, batches, shown_path(path)):
+        found = pc.unique(pa.concat_arrays([found, pc.unique(batch[BLOCK])]))
+    if not len(found):
+        raise DataError(f"{shown_path(path)}: has no records, and so no blocks; give the geography")
+    columns = {level: pc.utf8_slice_codeunits(found, 0, width) for level, width in _WIDTHS.items()}
+    if len(pc.unique(columns["state"])) == 1:
+        return Geography.from_table(pa.table(columns), list(_WIDTHS))
+    return Geography.from_table(pa.table(columns), ["us", *_WIDTHS], root=DEFAULT_ROOT)

@@ -1,0 +1,42 @@
+"""`topdown study`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from topdown.cli.options import Output, Quiet, Verbose, set_logging
+from topdown.machine.interrupts import INTERRUPTED
+from topdown.machine.streams import OUTLIVES_OUTPUT
+from topdown.machine.terminal import Terminal
+
+
+def study(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The TOML file that describes the study.")],
+    output: Output = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes, instead of the file's study.workers.")] = None,
+    replicates: Annotated[
+        int | None, typer.Option(min=1, help="Replicates, instead of the file's study.replicates.")
+    ] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> object:
+    """Simulate the errors of the release that FILE describes, against the true counts.
+
+    FILE is a file for `run` with a section \\[study]. Writes a directory internal/ with report.html,
+    errors.parquet, rules.parquet, coverage.parquet, densities.parquet and summary.json, which are as confidential as
+    the table. Ctrl-C keeps the finished replicates and ends with exit code 130.
+    """
+    from topdown.config import load_study
+    from topdown.machine.progress import Shown, Silent
+    from topdown.pipeline import study as job
+
+    set_logging(verbose)
+    with Shown(Terminal(quiet=quiet), job.STAGES) as stages:
+        chosen = Silent() if quiet else stages
+        outcome = job.study(load_study(file), output, chosen, workers=workers, replicates=replicates)
+    if outcome.stopped:
+        raise typer.Exit(INTERRUPTED)
+    return OUTLIVES_OUTPUT

@@ -1,0 +1,164 @@
+"""Cells that are counted twice: columns that are sums of others, and units that are sums of their siblings.
+
+A plan says what it costs to publish counts of which one record moves only one (or two, where records are replaced).
+Where ``pop`` stands beside ``male`` and ``female``, or a row "Total" among the counties, a record moves more of them,
+and the stated budget is too small. What the columns mean nobody can read from them, but sums that hold in every unit
+are seen.
+
+A coincidence is told from a sum by how unlikely it is. Two counts near v that have nothing to do with each other agree
+with a probability of about 1/sqrt(v) (Poisson), a unit's count and the sum of its siblings', which differ by their
+whole size, of about 1/v. The logarithms add up over units and cells; from these bits go those of the choice among all
+the sums that could have held, and what is left must pass 15: one table in 30,000.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from topdown.confidential.cell_columns import Columns, columns_of
+from topdown.confidential.counts import Counts
+from topdown.errors import CountsError
+from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.wording import listed, unquoted
+
+MOST_COMPARED = 2_000
+"""Of more cells than this only one that is the sum of all the others is looked for: the others take too long."""
+
+_BITS = 15.0
+_SPARE_ROWS = 64
+_DEPENDENT = 1e-9
+_WHOLE = 1e-3
+_UNITS_AT_ONCE = 1 << 16
+
+_REMEDY = (
+    "the budget is for counts of which a record is in one: leave out what is a sum of others ([schema] and shares by "
+    "query measure sums of cells), or, where these are different records in spite of that, say input.assume_disjoint = "
+    "true, which the manifest then states"
+)
+
+
+def require_disjoint(counts: Counts) -> None:
+    """Refuse cells that are sums of other cells, and units that are sums of their siblings, unless by coincidence.
+
+    Looked for are equations between cells that hold in every unit, with every cell on one side at most once, and units
+    whose count is half of their parent's in every cell. Columns of zeros are nobody's sum. Raises `CountsError` with
+    the names of the cells, or of the units; no message depends on how large a count is.
+    """
+    columns = columns_of(counts)
+    found = _summed_cells(columns)
+    if found is not None:
+        left, right = _named(counts, columns, found)
+        raise CountsError(
+            f"cell{'s' if len(left) > 1 else ''} {_plus(left)} equal{'' if len(left) > 1 else 's'} {_plus(right)} in "
+            f"every unit, as if they overlapped: {_REMEDY}"
+        )
+    units = _summed_units(counts.geography.tree, columns)
+    if len(units):
+        geography = counts.geography
+        some = ", ".join(geography.describe(int(node)) for node in units[:2])
+        raise CountsError(
+            f"{some}{' and others' if len(units) > 2 else ''}: equal to the sum of the other units "
+            "of the same parent in every cell, as a row of totals among the units would be: leave such rows out "
+            "(input.where chooses rows), or, where they are units, say input.assume_disjoint = true, which the "
+            "manifest then states"
+        )
+
+
+def _plus(cells: tuple[str, ...]) -> str:
+    return unquoted(cells[0]) if len(cells) == 1 else f"the sum of {listed(cells)}"
+
+
+# -- cells ----------------------------------------------------------------------------------------------------------
+
+
+def summed_cells(counts: Counts) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Two sets of cells whose sums are equal in every unit, the first of one cell where one is a sum; None if none is.
+
+    Columns are taken in the order of their totals, so that sums come after what they are sums of; each that depends
+    linearly on those before it is solved for, by orthogonal factors of the columns summed over groups of leaves. What
+    comes out as a sum is then compared exactly, in every leaf.
+    """
+    columns = columns_of(counts)
+    found = _summed_cells(columns)
+    return None if found is None else _named(counts, columns, found)
+
+
+def _named(
+    counts: Counts, columns: Columns, found: tuple[IntArray, IntArray]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    left, right = (tuple(counts.cells[cell] for cell in columns.cells[side]) for side in found)
+    return left, right
+
+
+def _summed_cells(columns: Columns) -> tuple[IntArray, IntArray] | None:
+    totals = columns.totals
+    order = np.flatnonzero(totals)[np.argsort(totals[totals > 0], kind="stable")]
+    candidates = _one_and_all_others(order) if len(order) > MOST_COMPARED else _dependent(columns, order)
+    for left, right in candidates:
+        side = columns.sum(left)
+        if np.array_equal(side, columns.sum(right)) and _unlikely(side, len(order)):
+            return left, right
+    return None
+
+
+def _unlikely(side: IntArray, cells: int) -> bool:
+    """Whether it is no coincidence that a sum ``side`` of some of so many ``cells`` equals that of others."""
+    return 0.5 * float(np.log2(1.0 + side).sum()) - cells * math.log2(3) > _BITS
+
+
+def _one_and_all_others(order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    yield order[-1:], order[:-1]
+
+
+def _dependent(held: Columns, order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+    """Candidates: sets of columns whose sums are equal as far as floating-point numbers tell."""
+    if len(order) < 2:
+        return
+    columns = _in_groups(held, order, len(order) + _SPARE_ROWS)
+    norms = np.linalg.norm(columns, axis=0)
+    columns /= norms
+    left_over = np.zeros(len(order))
+    diagonal = np.abs(np.diag(np.linalg.qr(columns, mode="r")))
+    left_over[: len(diagonal)] = diagonal
+    free = left_over < _DEPENDENT
+    if not free.any():
+        return
+    solved = np.linalg.lstsq(columns[:, ~free], columns[:, free], rcond=None)[0]
+    weights = solved * norms[free] / norms[~free][:, None]
+    for column, weight in zip(order[free], weights.T, strict=True):
+        whole = np.rint(weight)
+        if np.abs(weight - whole).max() < _WHOLE and np.abs(whole).max() == 1:
+            yield np.concatenate([[column], order[~free][whole < 0]]), order[~free][whole > 0]
+
+
+def _in_groups(held: Columns, cells: IntArray, groups: int) -> FloatArray:
+    """Sums of the columns over about so many groups of leaves; (groups x cells)."""
+    starts = np.unique(np.linspace(0, held.n_leaves, min(groups, held.n_leaves), endpoint=False).astype(np.int64))
+    return held.in_groups(cells, starts).T.astype(np.float64)
+
+
+# -- units ----------------------------------------------------------------------------------------------------------
+
+
+def _summed_units(tree: Tree, columns: Columns) -> IntArray:
+    """Units of the highest level at which units are the sums of their siblings in every cell; empty if none is."""
+    for families in tree.families_down():
+        found = [columns.halves(part) for part in families.parts(_UNITS_AT_ONCE)]
+        nodes, bits = (np.concatenate(one) for one in zip(*found, strict=True))
+        if len(nodes) and _more_than_chance(bits, len(families.sizes)):
+            return nodes
+    return np.empty(0, np.int64)
+
+
+def _more_than_chance(bits: FloatArray, families: int) -> bool:
+    """Whether some of the ``families`` hold with more ``bits`` than the choice of just these among all."""
+    said = np.cumsum(np.sort(bits)[::-1])
+    chosen = np.arange(1, len(said) + 1)
+    log_factorial = np.vectorize(math.lgamma)
+    choice = (math.lgamma(families + 1) - log_factorial(chosen + 1) - log_factorial(families - chosen + 1)) / math.log(
+        2
+    )
+    return bool((said - choice > _BITS).any())

@@ -1,0 +1,55 @@
+"""A release that is derived from measurements alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from topdown.config.derivation import DerivationConfig
+from topdown.config.toml_section import Section
+
+
+class MeasurementsOptions(Section):
+    """Where the measurements are."""
+
+    path: str
+    """The public directory of a release, or with ``product`` the folder of the Census Bureau's noisy measurement
+    files."""
+    product: str | None = None
+    """The product of the noisy measurement files, such as "pl94-2020-us"."""
+    state: str | None = None
+    """Of noisy measurement files: the state, by its two digits."""
+    levels: list[str] | None = None
+    """Of noisy measurement files: the levels to read."""
+    total: int | None = Field(default=None, ge=0)
+    """Of noisy measurement files: the state's total, where it was published exactly elsewhere."""
+    incomplete: bool = False
+    """Of noisy measurement files: take files in which measurements are missing, too."""
+
+    @model_validator(mode="after")
+    def _alone(self) -> Self:
+        given = [
+            name for name in ("state", "levels", "total", "incomplete") if getattr(self, name) not in (None, False)
+        ]
+        if self.product is None and given:
+            raise ValueError(f"{given[0]} is of noisy measurement files; give product too, or take it out")
+        return self
+
+
+class ProjectConfig(DerivationConfig):
+    """A release from measurements that were drawn before: another projection of the same noise, at no budget."""
+
+    not_in_fingerprint: ClassVar[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+        {**DerivationConfig.not_in_fingerprint, "measurements are known by their digest": ("measurements",)}
+    )
+
+    measurements: MeasurementsOptions
+
+    @property
+    def measurements_path(self) -> Path:
+        """The measurements' path."""
+        return self.path_of(self.measurements.path)

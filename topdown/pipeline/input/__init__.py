@@ -1,0 +1,1 @@
+"""From the tables that a configuration names to units, confidential counts and limits."""

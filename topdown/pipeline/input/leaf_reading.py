@@ -1,0 +1,94 @@
+"""From a table with a row per leaf to units and confidential counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from topdown.confidential.counts import Counts
+from topdown.config import RunConfig
+from topdown.errors import DataError
+from topdown.geography.construction import in_one_piece, with_rows
+from topdown.machine.progress import Stages
+from topdown.pipeline.input.filling import filled
+from topdown.pipeline.input.unit_reading import (
+    InputShape,
+    Units,
+    file_or_folder_digest,
+    geography_of,
+    identifier_columns,
+    name_columns,
+    path_columns,
+    present,
+    require_input_columns,
+    require_memory_for_units_of,
+    root_column,
+    rows_by_line,
+    rows_chosen,
+)
+from topdown.tables.readers import changed, read_table
+from topdown.wording import shown, shown_path, unquoted
+
+
+def _units(config: RunConfig, _: None) -> Units:
+    require_memory_for_units_of(config.input_path, config)
+    options = config.geography
+    wanted = [root_column(config), *identifier_columns(config), *name_columns(options), *config.input.where]
+    table = _in_one_piece(_input_table(config, wanted))
+    with rows_by_line(config):
+        table = filled(table, config)
+        geography = geography_of(table, config)
+    path = path_columns(config, table.column_names)
+    kept = [] if options.fill is not None else [name for name in path if name not in config.input.where]
+    return Units(geography, path, table.select(kept))
+
+
+def _counts(config: RunConfig, units: Units, _: None, stages: Stages) -> Counts:
+    options, (geography, path, read) = config.geography, units
+    identifiers = path if options.fill is None else identifier_columns(config)
+    wanted = [*identifiers, *config.input.cells, *config.input.where]
+    table = _input_table(config, [name for name in wanted if name not in read.column_names])
+    if read.num_columns and read.num_rows != table.num_rows:
+        raise changed(config.input_path)
+    if config.units_path is None:
+        chosen = ", as input.where chooses" if config.input.where else ""
+        stages.say(f"rows      {table.num_rows:,} of {shown_path(config.input_path)}{chosen}")
+    for name in read.column_names:
+        table = table.append_column(name, read[name])
+    return Counts.from_table(
+        filled(table, config),
+        geography,
+        geoid=path if len(path) > 1 else path[0],
+        cells=config.input.cells,
+        separator=options.separator or "/",
+        absent="refuse" if config.units_path is None else "zero",
+        schema=config.schema_of_cells if config.has_schema else None,
+    )
+
+
+def _in_one_piece(table: pa.Table) -> pa.Table:
+    """``table`` with every text column in one piece: of one in several each of its readers would make a copy."""
+    columns = {name: table[name] for name in table.column_names}
+    for name, column in columns.items():
+        if pa.types.is_string(column.type) and column.nbytes <= np.iinfo(np.int32).max:
+            columns[name] = in_one_piece(column.chunks)
+    return pa.table(columns)
+
+
+def _input_table(config: RunConfig, wanted: Sequence[str]) -> pa.Table:
+    """The columns ``wanted`` of the confidential table, as far as it may not lack them; the rows that are chosen."""
+    path = config.input_path
+    table = read_table(path, present(config, path, wanted), form=config.input.form)
+    for name, value in config.input.where.items():
+        if name not in table.column_names:
+            raise DataError(f"{shown_path(path)}: no column {shown(name)}, by which input.where chooses rows")
+        table = with_rows(table, rows_chosen(table, name, value))
+        if table.num_rows == 0:
+            raise DataError(f"{shown_path(path)}: no row has {unquoted(name)} = {shown(value)}; correct input.where")
+    return table
+
+
+LEAVES = InputShape(require_input_columns, _units, _counts, file_or_folder_digest)
+"""A row for every unit of the lowest level, with a column for every cell."""

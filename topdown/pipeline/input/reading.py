@@ -1,0 +1,83 @@
+"""From the configuration's table to a geography and confidential counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from topdown.confidential.counts import Counts
+from topdown.confidential.double_counting import require_disjoint
+from topdown.config import RunConfig
+from topdown.errors import DataError
+from topdown.geography.geography import Geography
+from topdown.machine.progress import Silent, Stages
+from topdown.pipeline.input.leaf_reading import LEAVES
+from topdown.pipeline.input.record_reading import RECORDS
+from topdown.pipeline.input.redistricting_reading import REDISTRICTING
+from topdown.pipeline.input.unit_reading import (
+    Units,
+    file_or_folder_digest,
+    identifier_columns,
+    listed_units,
+    path_columns,
+    rows_by_line,
+)
+from topdown.wording import reason, shown_path
+
+SHAPES = {"leaves": LEAVES, "records": RECORDS, "long": RECORDS, "pl94": REDISTRICTING}
+"""How tables are read, by what their rows are (`topdown.config.table_settings.ROWS`)."""
+
+
+def read_input(
+    config: RunConfig,
+    stages: Stages | None = None,
+    *,
+    before_counts: Callable[[Geography, int], object] | None = None,
+) -> tuple[Geography, Counts]:
+    """The geography and the confidential counts of ``config``'s table.
+
+    Where there is a public list of units the geography is that list's, and a unit without a row in the table has counts
+    of 0. Units are read first. ``before_counts``: what is called then, before a count is read, with the geography and
+    the bytes that are held until the counts are read; it may refuse. Cells that are sums of other cells, and units that
+    are sums of their siblings, are refused unless ``config`` calls them disjoint. How many rows were read is said of
+    tables with a row for every unit that is published, and of no other: of records, and of a table that may lack units
+    of a list, it is confidential. Raises `DataError` (`GeographyError`, `CountsError`) with the node, the level, the
+    value and the remedy.
+    """
+    stages, shape = stages or Silent(), SHAPES[config.input.rows]
+    opened = shape.opened(config, stages)
+    if config.units_path is None:
+        units = shape.units(config, opened)
+    else:
+        geography = listed_units(config.units_path, config, stages)
+        units = Units(geography, path_columns(config, identifier_columns(config)), pa.table({}))
+    if before_counts is not None:
+        before_counts(units.geography, units.read.nbytes)
+    with rows_by_line(config, of_file=not config.input.kind.known_layout):
+        counts = shape.counts(config, units, opened, stages)
+    if config.input.kind.may_overlap and not config.input.assume_disjoint:
+        require_disjoint(counts)
+    return units.geography, counts
+
+
+def input_digest(config: RunConfig) -> str:
+    """SHA-256 of the input file. Raises `DataError` where it cannot be read."""
+    try:
+        return SHAPES[config.input.rows].digest(config.input_path)
+    except OSError as error:
+        raise DataError(
+            f"{shown_path(config.input_path)}: cannot be read: {reason(error)}; correct input.path"
+        ) from None
+
+
+def units_digest(config: RunConfig) -> str | None:
+    """SHA-256 of the public list of units, None where there is none. Raises `DataError` where it cannot be read."""
+    if config.units_path is None:
+        return None
+    try:
+        return file_or_folder_digest(config.units_path)
+    except OSError as error:
+        raise DataError(
+            f"{shown_path(config.units_path)}: cannot be read: {reason(error)}; correct geography.units"
+        ) from None

@@ -1,0 +1,116 @@
+"""From a table with many rows per leaf, records or long, to units and confidential counts: its batches read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.confidential.counts import Counts
+from topdown.confidential.records import count_records
+from topdown.config import RunConfig
+from topdown.errors import DataError, GeographyError
+from topdown.geography.construction import as_strings, as_text, plain, with_rows
+from topdown.machine.progress import Stages
+from topdown.pipeline.input.unit_reading import (
+    InputShape,
+    Units,
+    file_or_folder_digest,
+    geography_of,
+    identifier_columns,
+    name_columns,
+    path_columns,
+    present,
+    require_input_columns,
+    require_memory_for_units_of,
+    root_column,
+    rows_by_line,
+)
+from topdown.tables.readers import require_file, table_batches
+from topdown.wording import listed, shown, shown_path, unquoted
+
+_UNITS_AT_ONCE = 1 << 20
+
+
+def unit_rows(config: RunConfig, identifiers: Sequence[str], names: Sequence[str]) -> pa.Table:
+    """One row for every unit of the table: its ``identifiers`` and ``names``.
+
+    Raises `GeographyError` for a unit that rows call by two names.
+    """
+    wanted = list(dict.fromkeys([*identifiers, *names]))
+    others = [name for name in wanted if name not in identifiers]
+    held: list[pa.Table] = []
+    most = _UNITS_AT_ONCE
+    for batch in chosen_batches(config, wanted):
+        texts = {name: as_text if name in others else plain for name in wanted}
+        held.append(
+            _each_once(pa.table({name: read(batch[name], f"column {shown(name)}") for name, read in texts.items()}))
+        )
+        if sum(one.num_rows for one in held) > most:
+            held = [_each_once(pa.concat_tables(held))]
+            most = max(_UNITS_AT_ONCE, 2 * held[0].num_rows)  # of many units each is so taken up few times
+    found = _each_once(pa.concat_tables(held))
+    units = found.group_by(list(identifiers)).aggregate([(name, how) for name in others for how in ("min", "max")])
+    for name in others:
+        if not pc.all(pc.fill_null(pc.equal(units[f"{name}_min"], units[f"{name}_max"]), True)).as_py():
+            raise GeographyError(f"column {shown(name)} calls one unit by two names; give it one in all of its rows")
+    columns = [*(units[name] for name in identifiers), *(units[f"{name}_min"] for name in others)]
+    return pa.table(columns, [*identifiers, *others])
+
+
+def _each_once(table: pa.Table) -> pa.Table:
+    """The rows of ``table``, each once. Raises `GeographyError` naming a column of what Arrow cannot compare."""
+    try:
+        return table.group_by(table.column_names).aggregate([])
+    except pa.ArrowNotImplementedError:
+        pass
+    for name in table.column_names:
+        as_strings(table[name], f"column {shown(name)}")
+    raise GeographyError(f"columns {listed(table.column_names)} cannot be compared; give text")
+
+
+def _units(config: RunConfig, _: None) -> Units:
+    require_memory_for_units_of(config.input_path, config)
+    units = present(config, config.input_path, [root_column(config), *identifier_columns(config)])
+    table = unit_rows(config, units, name_columns(config.geography))
+    with rows_by_line(config, of_file=False):
+        geography = geography_of(table, config)
+    return Units(geography, path_columns(config, table.column_names), pa.table({}))
+
+
+def _counts(config: RunConfig, units: Units, _: None, __: Stages) -> Counts:
+    geography, path, _ = units
+    wanted = list(dict.fromkeys([*path, *config.counted_columns]))
+    schema = config.schema_of_cells if config.has_schema else None
+    held = count_records(
+        chosen_batches(config, wanted),
+        geography,
+        geoid=path,
+        cells=config.input.cells,
+        schema=schema,
+        count=config.input.count,
+        separator=config.geography.separator or "/",
+    )
+    return Counts(geography, tuple(config.input.cells), held, schema)
+
+
+def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns ``wanted`` of the rows that input.where chooses, batch by batch, which nobody keeps."""
+    path, where = require_file(config.input_path), config.input.where
+    columns = list(dict.fromkeys([*wanted, *where]))
+    rows = 0
+    for batch in table_batches(path, columns, form=config.input.form, kept=False):
+        table = pa.Table.from_batches([batch])
+        for name, value in where.items():
+            table = with_rows(table, pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value))
+        rows += table.num_rows
+        chosen = table.select(list(wanted))
+        yield from chosen.to_batches() or [pa.RecordBatch.from_pylist([], chosen.schema)]
+    if where and not rows:
+        said = " and ".join(f"{unquoted(name)} = {shown(value)}" for name, value in where.items())
+        raise DataError(f"{shown_path(path)}: no row has {said}; correct input.where")
+
+
+RECORDS = InputShape(require_input_columns, _units, _counts, file_or_folder_digest)
+"""A row for every record, or, with a column of counts, for every unit and category; its batches read twice."""

@@ -1,0 +1,215 @@
+"""From a table's columns to the units of a geography, for every kind of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.confidential.counts import Counts
+from topdown.config import GeographyOptions, RunConfig
+from topdown.errors import ConfigError, DataError, GeographyError
+from topdown.geography.construction import as_text
+from topdown.geography.geography import DEFAULT_ROOT, Geography
+from topdown.machine.progress import Stages
+from topdown.pipeline.input.filling import filled
+from topdown.pipeline.memory_needed import require_memory_for_units
+from topdown.tables.format import PLAIN
+from topdown.tables.parquet_folder import table_digest
+from topdown.tables.readers import (
+    UNREADABLE,
+    extent_of,
+    read_table,
+    require_columns,
+    require_file,
+    row_named,
+    table_columns,
+)
+from topdown.wording import shown, shown_path
+
+
+class Units(NamedTuple):
+    """The units of a run: their ``geography``, and the ``path``, the columns that identify a row's leaf; ``read``: what
+    of these was read already and is held until the counts are."""
+
+    geography: Geography
+    path: Sequence[str]
+    read: pa.Table
+
+
+class InputShape(NamedTuple):
+    """How tables are read whose rows are of one kind.
+
+    ``opened``: looks into the file and refuses what it cannot be, before anything is read; what it returns the others
+    are given. ``units``: those of the table itself, where there is no public list of them. ``counts``: the counts of
+    these, or of listed ones. ``digest``: of the file's content.
+    """
+
+    opened: Callable[[RunConfig, Stages], Any]
+    units: Callable[[RunConfig, Any], Units]
+    counts: Callable[[RunConfig, Units, Any, Stages], Counts]
+    digest: Callable[[Path], str]
+
+
+def file_or_folder_digest(path: Path) -> str:
+    """SHA-256 of the table at ``path``, a file or a folder of Parquet files. Raises `DataError`, `OSError`."""
+    return table_digest(require_file(path))
+
+
+def require_input_columns(config: RunConfig, _: Stages | None = None) -> None:
+    """Refuse a table that lacks a column that is counted, or by which rows are chosen. Raises `DataError`."""
+    wanted = present(config, config.input_path, [*config.counted_columns, *config.input.where])
+    require_columns(config.input_path, wanted, config.input.form)
+
+
+def geography_of(table: pa.Table, config: RunConfig) -> Geography:
+    """The geography of ``table``'s units."""
+    options, root = config.geography, _root(table, config)
+    if options.fill is not None and options.widths is not None:
+        return Geography.from_table(table, options.level_names, root=root or DEFAULT_ROOT, name=options.names)
+    if options.levels is not None:
+        return Geography.from_table(table, options.levels, root=root, name=options.names, separator=options.separator)
+    names = name_columns(options)
+    return Geography.from_geoids(
+        table[identifier_columns(config)[0]],
+        options.widths or {},
+        root=root or DEFAULT_ROOT,
+        root_level=options.root_level,
+        names=table[names[0]] if names else None,
+    )
+
+
+def _root(table: pa.Table, config: RunConfig) -> str | None:
+    """What the root is called: by the configuration, or by a column of its level, which it may not contradict."""
+    options = config.geography
+    level = root_column(config)
+    if level not in table.column_names:
+        if options.levels is not None and options.root is None:
+            raise GeographyError(
+                f"no column {shown(level)}, which geography.levels names for the root; correct the name, or where the "
+                f'table has no such column, give the root\'s own name, as geography.root = "{DEFAULT_ROOT}"'
+            )
+        return options.root
+    if options.levels is not None:
+        return options.root
+    said = pc.unique(as_text(table[level], f"column {shown(level)}"))
+    if not len(said):
+        return options.root
+    if len(said) != 1 or not said[0].is_valid:
+        if options.root is not None:
+            return options.root
+        raise GeographyError(
+            f"column {shown(level)} is of the root's level and has {len(said):,} values; give the root's name in "
+            "geography.root, and where the column is something else, its level another name in geography.root_level"
+        )
+    name = str(said[0].as_py())
+    if options.root not in (None, name):
+        raise GeographyError(
+            f"geography.root is {shown(options.root)}, and column {shown(level)} says otherwise; leave geography.root "
+            "out, or correct one of them"
+        )
+    return name
+
+
+def listed_units(path: Path, config: RunConfig, stages: Stages) -> Geography:
+    """The geography of the public list of units at ``path``, which has the columns that identify and name them."""
+    options = config.geography
+    require_memory_for_units_of(path, config)
+    wanted = [root_column(config), *identifier_columns(config), *name_columns(options)]
+    table = read_table(path, present(config, path, wanted))
+    stages.say(f"rows      {table.num_rows:,} of {shown_path(path)}")
+    try:
+        return geography_of(filled(table, config), config)
+    except GeographyError as error:
+        said = error if error.row is None else error.at(row_named(path, error.row))
+        raise GeographyError(f"{shown_path(path)}: {said}") from None
+
+
+def name_columns(options: GeographyOptions) -> list[str]:
+    """The columns that hold names."""
+    if isinstance(options.names, dict):
+        return list(options.names.values())
+    return [] if options.names is None else [options.names]
+
+
+def path_columns(config: RunConfig, known: Sequence[str]) -> list[str]:
+    """The columns whose values, joined where there are several, identify a row's leaf."""
+    identifiers = identifier_columns(config)
+    if config.geography.fill is not None:
+        identifiers = config.geography.level_names
+    if config.geography.separator is None:
+        return identifiers[-1:]
+    return [name for name in identifiers[1:] if name in known] or identifiers[-1:]
+
+
+def identifier_columns(config: RunConfig) -> list[str]:
+    """The columns that identify a row's unit: all the levels', or the one with codes."""
+    if config.geography.levels is not None:
+        if config.input.geoid not in (None, config.geography.levels[-1]):
+            raise ConfigError(
+                f"input.geoid is {shown(config.input.geoid)}, and with geography.levels the leaves are identified by "
+                f"their column {shown(config.geography.levels[-1])}; leave input.geoid out"
+            )
+        return config.geography.levels
+    if config.input.geoid is None:
+        raise ConfigError("input.geoid is missing: with widths, name the column that holds the codes")
+    return [config.input.geoid]
+
+
+def present(config: RunConfig, path: Path, wanted: Sequence[str]) -> list[str]:
+    """``wanted``, each once, without what the table may lack: the root's column; those of ``input.where`` are missed
+    later.
+    """
+    known = set(table_columns(path, config.input.form if path == config.input_path else PLAIN))
+    dispensable = {root_column(config), *config.input.where}
+    return [name for name in dict.fromkeys(wanted) if name in known or name not in dispensable]
+
+
+def root_column(config: RunConfig) -> str:
+    """The column that may say what the root is called."""
+    options = config.geography
+    return options.root_level if options.levels is None else options.levels[0]
+
+
+def rows_chosen(table: pa.Table, name: str, value: str) -> pa.Array:
+    return pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value)
+
+
+@contextmanager
+def rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
+    """Errors about a row of the confidential table name its line in the file, whichever rows were chosen; where the
+    rows are not ``of_file`` but of units that were gathered from it, none.
+    """
+    try:
+        yield
+        return
+    except DataError as error:
+        if error.row is None:
+            raise
+        if not of_file:
+            raise error.at("a row") from None
+        found, row = error, error.row
+    path, form = config.input_path, config.input.form
+    if config.input.where:
+        table = read_table(path, list(config.input.where), form=form)
+        chosen = [np.asarray(pc.fill_null(rows_chosen(table, *one), False)) for one in config.input.where.items()]
+        row = int(np.flatnonzero(np.all(chosen, axis=0))[row])
+    raise found.at(row_named(path, row, form))
+
+
+def require_memory_for_units_of(path: Path, config: RunConfig) -> None:
+    """Refuse a table whose units alone, however short their names, need more memory than there is."""
+    require_file(path)
+    # Of rows that are chosen, and of units that have many, nobody knows how many there will be.
+    by_row = path == config.units_path or (config.input.rows == "leaves" and not config.input.where)
+    if by_row:
+        try:
+            rows = extent_of(path, [], config.input.form if path == config.input_path else PLAIN).rows
+        except UNREADABLE:
+            return  # what is wrong with the file is for the reader to say
+        require_memory_for_units(config, rows, len(identifier_columns(config)))

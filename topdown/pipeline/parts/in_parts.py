@@ -1,0 +1,135 @@
+"""The second half of a release in parts: every step given to workers, until the release has its name.
+
+Whatever is done stays done: who runs again goes on where this was stopped, with the same bytes in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, TypeVar
+
+from topdown.config import RunConfig
+from topdown.errors import DataError
+from topdown.machine.parallel import ProcessWorkers, checked_count
+from topdown.machine.progress import Stages
+from topdown.machine.tasks import TRIES, Submits, each_done
+from topdown.pipeline.charging import confirm
+from topdown.pipeline.draw import charged_to
+from topdown.pipeline.part_files import Written, write
+from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publish_parts
+from topdown.pipeline.part_plan import Cut
+from topdown.pipeline.part_steps import At
+from topdown.release.manifest import Origin
+from topdown.release.partition import is_part
+from topdown.wording import FAILED, reason, shown_path
+
+Task = TypeVar("Task")
+
+_SAID_EVERY = 60.0
+"""Seconds between two lines that say how far a step is."""
+
+_MORE = 2
+"""So many tasks a worker are with the executor: one is at hand when one is done."""
+
+
+@contextmanager
+def workers_of(executor: Submits | None, workers: int | None) -> Iterator[tuple[Submits, int]]:
+    """``executor``, or without one processes of this computer, and how many workers there are: by default one per
+    processor of this computer, or as many as the executor says that it has (``count``)."""
+    known = getattr(executor, "count", None) if workers is None else None
+    count = checked_count(workers if known is None else known)
+    if executor is not None:
+        yield executor, count
+        return
+    pool = ProcessWorkers(count, fresh=True)
+    try:
+        yield pool, count
+    finally:
+        pool.shutdown()
+
+
+def derive_in_parts(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int) -> None:
+    """Measure, project, round and write the parts of a release, and publish them in ``public``, complete or not at all.
+
+    ``executor``: whose ``count`` workers do it. The files of the parts stay (`remove_parts`). Raises `ProjectionError`,
+    and `DataError` where something cannot be written or a worker is lost again and again.
+    """
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            _derive(config, cut, public, stages, executor, count)
+            break
+        except Torn:
+            # Every step looks for what is not whole of the steps before it; what was cut only a draw makes again.
+            if not left or not cut_is_whole(cut.folder, cut.record, cut.begun.key):
+                raise
+
+
+def remove_parts(folder: Folder) -> None:
+    """Take away the files of a release's parts, as confidential as the table, when the release is made: also those that
+    a run left which was killed meanwhile. Raises `DataError`."""
+    try:
+        if os.path.lexists(folder.root):
+            shutil.rmtree(folder.root)
+    except OSError as error:
+        raise DataError(
+            f"{shown_path(folder.root)}: cannot be removed: {reason(error, FAILED)}; it holds confidential counts: "
+            "correct the permissions and run again, which removes it: the release is made"
+        ) from None
+
+
+def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int) -> None:
+    folder, record = cut.folder, cut.record
+    work = Work(executor, count, stages)
+    up = missing(record, lambda part: take(folder.up(part)) is not None)
+    down = missing(record, partial(part_steps.is_down, folder, record))
+    with stages.stage("measuring and going up"):
+        work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
+    with stages.stage("projecting above the parts"):
+        measured = part_steps.top(folder.root)
+    entry = confirm(charged_to(config), cut.journal, measured)
+    name = cut.journal.release_name()
+    origin = Origin(cut.units, entry, notices=cut.notices, limits=cut.limits_digest, noise=name)
+    with stages.stage("projecting and rounding"):
+        work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
+    part_steps.keep_below(folder.root)
+    with stages.stage("writing the parts"):
+        names = files_of(record, finished(cut))
+        # What is of all units takes longest: where it comes last, one worker is at it and the others at nothing.
+        longest_first = sorted(names, key=is_part)
+        work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
+    publish_parts(config, cut, names, public, origin, stages, workers=count)
+
+
+def missing(record: Record, done: Callable[[int], bool]) -> list[int]:
+    """The parts that are not ``done``."""
+    return [part for part in range(record.n_parts) if not done(part)]
+
+
+def _part(at: At) -> str:
+    return f"part {named(at.part)}"
+
+
+class Work:
+    """Tasks on an executor, whose progress is shown."""
+
+    def __init__(self, executor: Submits, count: int, stages: Stages) -> None:
+        self._executor, self._count, self._stages = executor, count, stages
+
+    def all(
+        self, step: Callable[[Task], Any], tasks: Sequence[Task], total: int, called: Callable[[Task], str]
+    ) -> None:
+        """Let ``step`` be done of all ``tasks``."""
+        began = said = perf_counter()
+        for done, _ in enumerate(each_done(step, tasks, self._executor, _MORE * self._count, called), 1):
+            self._stages.count(done, total)
+            now = perf_counter()
+            if now - said > _SAID_EVERY and done < total:
+                said = now
+                minutes = (now - began) / done * (total - done) / 60
+                self._stages.say(f"parts     {done:,} of {total:,}, about {minutes:.0f} min left")

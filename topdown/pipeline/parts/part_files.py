@@ -1,0 +1,74 @@
+"""The files of a release in parts, each written by one worker from those of its parts."""
+
+from __future__ import annotations
+
+import secrets
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from topdown.machine.files import file_digest, make_folder
+from topdown.pipeline.parts.filed_release import filed_release
+from topdown.pipeline.parts.part_job import Folder, Record
+from topdown.pipeline.parts.part_store import put_durably, take, unwritable
+from topdown.release.answer_files import FOLDER, paths_of, table_batches
+from topdown.release.partition import RELEASE_CSV, nodes_of_files
+from topdown.release.whole_counts import Release
+from topdown.tables.geography_table import read_geography
+from topdown.tables.tidy import write_csv, write_parquet
+from topdown.workload.answer_tables import answer_tables
+
+
+class Written(NamedTuple):
+    """A file that is published: the folder of the release's parts, and its path in the public directory."""
+
+    root: Path
+    name: str
+
+
+def write(asked: Written) -> None:
+    """A file of the release, from those of its parts, which is there when it is whole."""
+    path, digest = Folder(asked.root).public / asked.name, Folder(asked.root).digest(asked.name)
+    done = take(digest)
+    if done is not None and path.exists() and file_digest(path) == str(done["sha256"]):
+        return
+    # Two may write the same file: each under a name of its own.
+    own = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
+    try:
+        make_folder(path.parent, private=True)
+        _write(asked, own)
+        put_durably(digest, {"sha256": np.array(file_digest(own))})
+        own.replace(path)
+    except (OSError, pa.ArrowException) as error:
+        raise unwritable(path, error) from None
+    finally:
+        own.unlink(missing_ok=True)
+
+
+def _write(asked: Written, path: Path) -> None:
+    folder = Folder(asked.root)
+    record = Record.whole(folder)
+    # What lies in a folder may be another release by now, than the one that this process wrote files of.
+    release = _release(asked.root, file_digest(folder.job) + file_digest(folder.starts))
+    if asked.name == RELEASE_CSV:
+        batches = release.batches()
+    elif asked.name.startswith(f"{FOLDER}/"):
+        tables = answer_tables(list(record.tables), record.its_schema)
+        table = next(one for one in tables if Path(paths_of(one)[0]).name == Path(asked.name).stem)
+        batches = table_batches(table, release)
+    else:
+        batches = release.batches(nodes_of_files(release)[asked.name])
+    if path.suffix == ".csv":
+        write_csv(path, batches, private=True)
+    else:
+        write_parquet(path, batches, record.marks, private=True)
+
+
+@lru_cache(maxsize=1)
+def _release(root: Path, name: str) -> Release:
+    """A release, known by ``name``, whose parts are all made: who writes several of its files reads its units once."""
+    folder = Folder(root)
+    return filed_release(folder, Record.whole(folder), read_geography(folder.geography))

@@ -1,0 +1,120 @@
+"""The files of a release in parts become one public directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from topdown.config import RunConfig
+from topdown.machine.files import file_digest
+from topdown.machine.parallel import started, thread_pool
+from topdown.machine.progress import Stages
+from topdown.machine.system import open_to_others
+from topdown.noise.key import NoiseKey
+from topdown.parts.filed import filed_measurements, filed_release, write_starts
+from topdown.parts.job import Folder, Record, held, take_bound
+from topdown.pipeline.derive import Drawn, Projected, estimated, write_made
+from topdown.pipeline.part_plan import Cut
+from topdown.projection.certificate import Certificate, worst_of
+from topdown.projection.cross_checks import CrossCheck, say_agreement, solved_again
+from topdown.projection.estimate import Estimate
+from topdown.projection.families import Programs
+from topdown.projection.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.method import method_named
+from topdown.release.answer_files import paths_of
+from topdown.release.manifest import Origin
+from topdown.release.partition import RELEASE_CSV, nodes_of_files
+from topdown.release.publication import begun
+from topdown.release.whole_counts import Release
+from topdown.workload.answer_tables import answer_tables, queries_of
+
+
+def cut_is_whole(folder: Folder, record: Record, key: NoiseKey) -> bool:
+    """Whether everything that the parts start from is what was written, and of one release of this ``key``."""
+    streams = key.streams(record.counts)
+    counts = [folder.counts_above, *(folder.counts(part) for part in range(record.n_parts))]
+    geography = folder.geography.exists() and file_digest(folder.geography) == record.geography
+    return geography and all(take_bound(path, streams) is not None for path in counts)
+
+
+def finished(cut: Cut) -> Release:
+    """The release, all of whose parts are made. Raises `Torn`."""
+    write_starts(cut.folder, cut.record)
+    return filed_release(cut.folder, cut.record, cut.geography)
+
+
+def files_of(record: Record, release: Release) -> list[str]:
+    """The paths in the public directory of what is written from the parts: the counts, and the tables of answers."""
+    found = list(nodes_of_files(release)) + ([RELEASE_CSV] if record.csv else [])
+    for table in answer_tables(list(record.tables), record.its_schema):
+        path, _ = paths_of(table)
+        found += [f"{path}.parquet", *([f"{path}.csv"] if record.csv else [])]
+    return found
+
+
+def publish_parts(
+    config: RunConfig,
+    cut: Cut,
+    names: Sequence[str],
+    public: Path,
+    origin: Origin,
+    stages: Stages,
+    *,
+    workers: int | None = None,
+) -> None:
+    """Give the written files ``names``, with all that is made of what was measured, the name ``public``.
+
+    Raises `ProjectionError` where an estimate is not certified, `DataError` where something cannot be written.
+    """
+    folder, record, tables = cut.folder, cut.record, answer_tables(config.output.tables, cut.record.its_schema)
+    measurements = filed_measurements(folder, record, cut.geography)
+    drawn = Drawn(measurements, cut.begun.ties, record.its_plan, origin, cut.limits)
+    with thread_pool(workers) as pool, ExitStack() as open_until:
+        into = open_until.enter_context(begun(public, measurements, fit_for_release=True, executor=pool))
+        estimates: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
+        whole, checks = _solved(record, folder)
+        again = started(lambda: checks, None)
+        with stages.stage("estimating"):
+            if config.output.estimates:
+                all_read = measurements.in_memory()
+                of_cells = estimated(config, all_read, None, cut.limits)
+                again = started(lambda: solved_again(all_read, of_cells, record.solver, drawn.ties, cut.limits), pool)
+                estimates |= of_cells
+            elif tables:
+                estimates["unbiased"] = linear_answers(measurements.kept, queries_of(tables))
+        estimates.setdefault("non_negative", whole)
+        made = Projected(estimates, again, finished(cut))
+        written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
+        write_made(config, drawn, made, into, stages, written=written, workers=workers)
+        for name in names:
+            (folder.public / name).unlink()  # below internal/ nothing is open to others
+            open_to_others(into.staging / name)
+        open_until.close()  # the release has its name
+    say_agreement(stages, again.result())
+    stages.say(f"wrote     {public}")
+
+
+def _solved(record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, CrossCheck]]:
+    """How the histograms of all pieces were made, and the second solutions of some of them, from their files."""
+    files = [held(folder.top), *(held(folder.down(part)) for part in range(record.n_parts))]
+    certificate = worst_of([Certificate(**json.loads(str(one["certificate"]))) for one in files])
+    programs = Programs.together([Programs(*one["programs"].tolist()) for one in files])
+    method = method_named(record.method)
+    settled = order_of_plan(record.its_plan, record.levels, record.its_schema, method, record.order)
+    order = order_by_level(record.levels, settled)
+    again = [CrossCheck(**said) for one in files if (said := json.loads(str(one["cross check"]))) is not None]
+    checks = {"non_negative": CrossCheck.together(again)} if again else {}
+    return WholeProjection(record.method, record.weights, certificate, programs=programs, order=order), checks
+
+
+def _link(source: Path, name: Path) -> None:
+    """Give a file another name, beside the first where the system can: what is stopped here need not be made again."""
+    try:
+        os.link(source, name)
+    except OSError:
+        shutil.copyfile(source, name)

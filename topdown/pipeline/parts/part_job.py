@@ -1,0 +1,309 @@
+"""What all steps of one release in parts start from, written once when the tree is cut, and where their files lie.
+
+No key is in it and no count: who works on a part reads the key from the release's own folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import DataError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import Tree
+from topdown.noise.key import NoiseStreams
+from topdown.pipeline.parts.array_steps import Part
+from topdown.pipeline.parts.cut_points import parts_of
+from topdown.pipeline.parts.part_store import put, take
+from topdown.privacy.plan import Plan
+from topdown.projection.histograms.passes import Order
+from topdown.wording import shown_path
+from topdown.workload import Schema
+
+
+class Torn(DataError):
+    """A file between two steps is not what was written: the step that writes it has to be done again."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: is not what was written; run again: it is made again, with the same noise")
+        self.path = path
+
+    def __reduce__(self) -> tuple[type[Torn], tuple[str]]:
+        return Torn, (self.path,)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where the files of a release in parts are while it is made: all below ``root``, closed to others."""
+
+    root: Path
+
+    @property
+    def job(self) -> Path:
+        """The `Job` record."""
+        return self.root / "job"
+
+    @property
+    def geography(self) -> Path:
+        """The table of units, as it is published."""
+        return self.root / "geography.parquet"
+
+    @property
+    def taken(self) -> Path:
+        """How many levels' shares every unit took."""
+        return self.root / "cut" / "taken"
+
+    def limits(self, part: int) -> Path:
+        """The public limits of a part's units."""
+        return self.root / "limits" / named(part)
+
+    @property
+    def limits_above(self) -> Path:
+        """Those of the units down to the parts' uppermost."""
+        return self.root / "limits" / "above"
+
+    @property
+    def counts_above(self) -> Path:
+        """The confidential entries of the units down to the parts' uppermost."""
+        return self.root / "cut" / "above"
+
+    def counts(self, part: int) -> Path:
+        """A part's confidential entries."""
+        return self.root / "cut" / named(part)
+
+    def up(self, part: int) -> Path:
+        """What a part says of its uppermost units."""
+        return self.root / "up" / named(part)
+
+    @property
+    def top(self) -> Path:
+        """The release down to the parts' uppermost units, and its certificate: the step is done when it is there."""
+        return self.root / "top" / "above"
+
+    def roots(self, part: int) -> Path:
+        """The released histograms of a part's uppermost units."""
+        return self.root / "top" / named(part)
+
+    @property
+    def measured_above(self) -> Path:
+        """What was measured of the units above the parts' uppermost."""
+        return self.root / "measured" / "above"
+
+    def measured(self, part: int) -> Path:
+        """What was measured of a part."""
+        return self.root / "measured" / named(part)
+
+    def down(self, part: int) -> Path:
+        """The release of the units below these, and its certificate."""
+        return self.root / "down" / named(part)
+
+    @property
+    def starts(self) -> Path:
+        """The number of every unit's first entry."""
+        return self.root / "starts"
+
+    @property
+    def public(self) -> Path:
+        """Files that are published as they are."""
+        return self.root / "public"
+
+    def digest(self, name: str) -> Path:
+        """The digest of such a file."""
+        return self.root / "written" / name.replace("/", " ")
+
+
+def named(part: int) -> str:
+    """A part's name."""
+    return f"{part:04d}"
+
+
+def held(path: Path) -> dict[str, Any]:
+    """What a step wrote to ``path``. Raises `Torn`."""
+    found = take(path)
+    if found is None:
+        raise Torn(shown_path(path))
+    return found
+
+
+def put_bound(path: Path, arrays: Mapping[str, npt.NDArray[Any]], streams: NoiseStreams) -> None:
+    """Write confidential entries to ``path`` with a code of them under what their noise is drawn from. `OSError`."""
+    put(path, {**arrays, "code": np.array(_code(path, arrays, streams))})
+
+
+def take_bound(path: Path, streams: NoiseStreams) -> dict[str, Any] | None:
+    """What `put_bound` wrote to ``path``; None where there is nothing, or what is of other counts or another place."""
+    found = take(path)
+    code = None if found is None else found.pop("code", None)
+    return found if found is not None and str(code) == _code(path, found, streams) else None
+
+
+def held_bound(path: Path, streams: NoiseStreams) -> dict[str, Any]:
+    """As `take_bound`. Raises `Torn`."""
+    found = take_bound(path, streams)
+    if found is None:
+        raise Torn(shown_path(path))
+    return found
+
+
+def _code(path: Path, arrays: Mapping[str, npt.NDArray[Any]], streams: NoiseStreams) -> str:
+    return streams.code(f"entries {path.name}", arrays.items())
+
+
+@dataclass(frozen=True)
+class Record:
+    """A release in parts.
+
+    ``configuration`` and ``input``: the digests that name it. ``counts``: the code of the whole counts, to which the
+    noise is bound. ``sizes``: the number of nodes of every level. ``level``:
+    the number of the level where the tree is cut, ``leaves``: how many a part may have where it has several siblings,
+    ``siblings``: the first and the last but one of every part's uppermost nodes. ``tables``: of answers, that are
+    written beside the release; ``csv``: whether they are text, too.
+    ``solver``: who solves some families again, None where nobody does. ``marks``: what every table says of itself.
+    ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
+    ``order``: the queries that are settled first, None for what is usual. ``keeps``: of how many levels, root first,
+    what is measured is kept, for the release has it. ``weights``: of measurements against each other. ``limited``:
+    whether there are limits.
+    """
+
+    configuration: str
+    input: str = field(repr=False)
+    levels: tuple[str, ...]
+    sizes: tuple[int, ...]
+    schema: dict[str, Any]
+    plan: dict[str, Any]
+    method: str
+    level: int
+    leaves: int
+    siblings: tuple[tuple[int, int], ...]
+    tables: tuple[str, ...]
+    csv: bool
+    solver: str | None
+    marks: dict[str, str]
+    geography: str = ""
+    upward: str | None = None
+    order: Order | None = None
+    keeps: int = 1
+    weights: str = "variance"
+    limited: bool = False
+    counts: str = field(default="", repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        geography: Geography,
+        schema: Schema,
+        plan: Plan,
+        *,
+        method: str,
+        name: tuple[str, str],
+        cut: tuple[int, int],
+        tables: Sequence[str],
+        csv: bool,
+        solver: str | None,
+        marks: dict[str, str],
+        upward: str | None = None,
+        order: Order | None = None,
+        keeps: int = 1,
+        weights: str = "variance",
+        limited: bool = False,
+    ) -> Record:
+        """The record of a release called ``name``, by its configuration and its input, that is ``cut`` at a level into
+        parts of so many leaves."""
+        tree = geography.tree
+        return cls(
+            *name,
+            geography.levels,
+            tuple(int(size) for size in np.diff(tree.level_offsets)),
+            schema.to_mappings(),
+            plan.to_dict(),
+            method,
+            *cut,
+            tuple((one.start, one.stop) for one in parts_of(tree, *cut)),
+            tuple(tables),
+            csv,
+            solver,
+            marks,
+            upward=upward,
+            order=order,
+            keeps=keeps,
+            weights=weights,
+            limited=limited,
+        )
+
+    @classmethod
+    def read(cls, folder: Folder) -> Record | None:
+        """The record in ``folder``; None where there is none that is whole."""
+        found = take(folder.job)
+        if found is None:
+            return None
+        said = json.loads(found["json"].tobytes())
+        for name in ("levels", "sizes", "tables"):
+            said[name] = tuple(said[name])
+        said["siblings"] = tuple((first, stop) for first, stop in said["siblings"])
+        return cls(**said)
+
+    @classmethod
+    def whole(cls, folder: Folder) -> Record:
+        """The record in ``folder``. Raises `Torn`."""
+        found = cls.read(folder)
+        if found is None:
+            raise Torn(shown_path(folder.job))
+        return found
+
+    def write(self, folder: Folder) -> None:
+        """Keep it in ``folder``. Raises `OSError`."""
+        put(folder.job, {"json": np.frombuffer(json.dumps(asdict(self)).encode(), np.uint8)})
+
+    @property
+    def parts_keep(self) -> bool:
+        """Whether parts keep what is measured, and not only what is above them."""
+        return self.keeps > self.level
+
+    @property
+    def n_parts(self) -> int:
+        """How many parts there are."""
+        return len(self.siblings)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """The number of every level's first node, and that of all nodes."""
+        return tuple(int(one) for one in np.concatenate([[0], np.cumsum(self.sizes)]))
+
+    @cached_property
+    def its_schema(self) -> Schema:
+        """The schema of the cells."""
+        return Schema.from_mapping(**self.schema)
+
+    @cached_property
+    def its_plan(self) -> Plan:
+        """The plan by which parts are measured."""
+        return Plan.from_dict(self.plan).for_levels(self.levels).for_schema(self.its_schema)
+
+    def node(self, part: Part, number: int) -> int:
+        """The node of the whole tree that is ``number`` of a part's tree."""
+        k = part.tree.level_of(number)
+        first: int = part.tree.level(k).start
+        return self.offsets[part.top + k] + part.firsts[k] + number - first
+
+
+def part_as_arrays(tree: Tree, siblings: slice) -> dict[str, Any]:
+    """A part of ``tree`` as arrays by name."""
+    piece, nodes = tree.part(siblings)
+    top = tree.level_of(siblings.start) - 1
+    firsts = [int(nodes[piece.level(k).start]) - tree.level(top + k).start for k in range(piece.n_levels)]
+    sizes = {f"families {k}": piece.families(k).sizes for k in range(piece.n_levels - 1)}
+    return {"top": np.array(top), "firsts": np.array(firsts), **sizes}
+
+
+def part_of_arrays(found: dict[str, Any]) -> Part:
+    """What `part_as_arrays` made."""
+    firsts = tuple(int(one) for one in found["firsts"])
+    sizes = [found[f"families {k}"] for k in range(len(firsts) - 1)]
+    return Part(Tree.from_family_sizes(sizes), int(found["top"]), firsts)

@@ -1,0 +1,330 @@
+"""The study, readable as prose: what a release's projection would do to the noise, simulated against the truth.
+
+Everything it writes compares with the true counts, so it goes to ``internal/`` and is confidential unless the
+configuration declares the input public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from topdown.confidential.counts import Counts
+from topdown.confidential.measure import measurable, require_room
+from topdown.config import StudyConfig
+from topdown.errors import ConfigError
+from topdown.geography.geography import Geography
+from topdown.geography.tree import IntArray
+from topdown.machine.files import make_folder, whole_file
+from topdown.machine.progress import Silent, Stages
+from topdown.pipeline.confidential_folder import confidential_directory, writing
+from topdown.pipeline.input.group_columns import read_groupings
+from topdown.pipeline.input.limit_reading import read_limits, require_kept
+from topdown.pipeline.input.reading import read_input
+from topdown.pipeline.input.rule_reading import read_fund, read_rules, read_thresholds
+from topdown.pipeline.memory_needed import weigh
+from topdown.privacy.plan import Plan
+from topdown.projection.limits import AnswerLimits
+from topdown.studies.census_metrics import census_metrics, conditions_on, impossible_results
+from topdown.studies.decisions.expression_rules import Rule
+from topdown.studies.decisions.rules import Decision, FundShare, GroupMean, Threshold
+from topdown.studies.errors_table import ErrorTable
+from topdown.studies.followed import Followed
+from topdown.studies.interval_coverage import CoverageOptions, no_coverage
+from topdown.studies.noise_comparison import UNBOUNDED, NoiseVariant, errors_by_noise
+from topdown.studies.one_release import one_release, published_example, records_frame
+from topdown.studies.report.comparison import FILE as SUMMARY
+from topdown.studies.report.comparison import kept
+from topdown.studies.report.geometry import read_outlines
+from topdown.studies.report.groupings import SIZE_CLASS, Groupings, group_means
+from topdown.studies.report.page import render
+from topdown.studies.report.results import StudyResults
+from topdown.studies.report.sections.residuals import residual_rows
+from topdown.studies.report.summary import summarise
+from topdown.studies.report.words import many
+from topdown.studies.simulate import simulate
+from topdown.tables.excel import write_sheets
+from topdown.tables.tidy import write_parquet
+from topdown.wording import joined
+
+STAGES = 4
+"""How many stages `study` has, for a progress bar."""
+
+
+@dataclass(frozen=True)
+class StudyOutcome:
+    """What a study left: its directory, the page to open, how many of the replicates were finished.
+
+    ``stopped``: whether an interrupt ended it before all replicates of all kinds of noise were.
+    """
+
+    directory: Path
+    report: Path
+    replicates: int
+    wanted: int
+    stopped: bool = False
+
+
+def study(
+    config: StudyConfig,
+    output: Path | None = None,
+    stages: Stages | None = None,
+    *,
+    workers: int | None = None,
+    replicates: int | None = None,
+) -> StudyOutcome:
+    """Read, simulate and write the study that ``config`` describes to ``output``/internal.
+
+    Leaves errors.parquet (every node, cell and method), rules.parquet (decisions by leaf), densities.parquet (residuals
+    of the units that the report shows), records.parquet (one release by every non-negative method, with which the true
+    records are compared), coverage.parquet (how often published intervals hold the truth, where the release has them),
+    report.html, summary.json (its numbers, for `topdown compare`) and, where the study has variants of the noise,
+    errors_by_noise.parquet. ``workers`` and ``replicates`` stand in for the configuration's. An interrupt keeps the
+    replicates that are finished.
+
+    Raises `ConfigError` for an output directory that is public, a group or cell that is not there; `DataError` and
+    `BudgetError`, also for whatever a release of the same plan would be refused for; all before the first replicate.
+    """
+    stages = stages or Silent()
+    directory = confidential_directory(config.output_path if output is None else output)
+    with stages.stage("reading the table"):
+        geography, counts = read_input(config, before_counts=partial(weigh, config, stages))
+        plan = measurable(config.plan(), geography.levels, counts.schema)
+        plans = {
+            v.name: measurable(config.variant_plan(v), geography.levels, counts.schema) for v in config.study.variant
+        }
+        for one in (plan, *plans.values()):
+            require_room(counts, one)
+        limits = read_limits(config, geography, counts.schema)
+        if limits is not None:
+            require_kept(counts, limits)
+        queries = config.studied_queries(counts.schema, plan)
+        followed = Followed.of(counts.schema, counts.cells, queries)
+        leaves = counts.values[geography.tree.leaves]
+        groupings = read_groupings(
+            config,
+            geography,
+            followed.labels,
+            followed.answers(leaves.T).T,
+            None if followed.are_cells else leaves.sum(axis=1),
+        )
+        outlines = None if config.geometry_path is None else read_outlines(config.geometry_path, geography)
+    fund, thresholds, rules, means = _decisions(config, geography, followed, groupings)
+    coverage = _followed_margins(config, geography, followed, groupings, plan)
+    _require_metrics(config, followed, coverage)
+    wanted = config.study.replicates if replicates is None else replicates
+    stages.say(f"read      {geography!r} x {len(counts.cells)} cells ({joined(counts.cells)})")
+    if queries is not None:
+        stages.say(f"studies   {many(len(followed.labels), 'answer')} to {', '.join(queries)}")
+    with stages.stage(f"simulating {wanted:,} replicates of {len(config.methods)} methods"):
+        try:
+            table = simulate(
+                counts,
+                plan,
+                config.methods,
+                wanted,
+                config.study.seed,
+                reference=config.study.reference,
+                rules=[fund, *thresholds, *rules, *means],
+                workers=config.study.workers if workers is None else workers,
+                public_input=config.study.public_input,
+                progress=stages.count,
+                queries=queries,
+                limits=limits,
+                coverage=coverage,
+            )
+        except KeyboardInterrupt:
+            stages.say("stopped   before the first block of replicates was finished: nothing was written")
+            raise
+    variants = [NoiseVariant(_noise_name(plan), plan, table)]
+    if table.replicates == wanted:
+        variants += _variants(config, counts, plans, wanted, workers, stages, queries, limits)
+    if table.replicates < wanted:
+        stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates, which are kept")
+    with stages.stage("summing up"):
+        # Records are of cells.
+        releases = one_release(counts, plan, table.methods, config.study.seed, limits) if followed.are_cells else {}
+        records = records_frame(table, releases) if releases else None
+        published = (
+            None
+            if coverage is None
+            else published_example(
+                counts, plan, config.projection.method, config.study.seed, coverage.confidence, followed, limits
+            )
+        )
+        released = releases.get(config.projection.method) if published is None else published.values
+        results = StudyResults(
+            table,
+            plan,
+            title=config.title or config.input_path.name,
+            released=config.projection.method,
+            groupings=groupings,
+            funds=[fund.label, *(rule.label for rule in rules if rule.kind == "fund")],
+            thresholds=[*thresholds, *(rule for rule in rules if rule.kind == "decision")],
+            figures=[rule.label for rule in rules if rule.kind == "figure"],
+            outlines=outlines,
+            seed=config.study.seed,
+            wanted=wanted,
+            variants=variants,
+            records=records,
+            shaded_above=(config.report.doubtful, config.report.unreliable),
+            tolerance=config.study.tolerance,
+            published=published,
+            census=_census(config, table, released),
+        )
+        summary = summarise(results)
+    with stages.stage("writing"), writing(directory):
+        report = _write(directory, results, summary)
+        if records is not None:
+            batches = pa.Table.from_pandas(records, preserve_index=False).to_batches()
+            write_parquet(directory / _RECORDS, iter(batches), table.marks, private=True)
+        if len(variants) > 1:
+            write_parquet(directory / _BY_NOISE, errors_by_noise(variants), table.marks, private=True)
+    for path in sorted(directory.glob("*")):
+        if path.name in _FILES:
+            stages.say(f"wrote     {path}")  # its size would follow the true counts
+    stages.say(
+        f"next      open {report}; {'it is a' if config.study.public_input else 'keep it, it is a'} {table.notice}"
+    )
+    finished = [variant.table.replicates == wanted for variant in variants]
+    stopped = not all(finished) or len(finished) <= len(config.study.variant)
+    return StudyOutcome(directory, report, table.replicates, wanted, stopped)
+
+
+_COVERAGE = "coverage.parquet"
+_BY_NOISE = "errors_by_noise.parquet"
+_RECORDS = "records.parquet"
+_CENSUS = "census_metrics.xlsx"
+_TABLES = ("errors.parquet", _BY_NOISE, _COVERAGE, _RECORDS, "rules.parquet", "densities.parquet")
+_FILES = (*_TABLES, _CENSUS, SUMMARY, "report.html")
+
+
+def _noise_name(plan: Plan) -> str:
+    return "as released" if plan.bounds.any else UNBOUNDED
+
+
+def _variants(
+    config: StudyConfig,
+    counts: Counts,
+    plans: Mapping[str, Plan],
+    wanted: int,
+    workers: int | None,
+    stages: Stages,
+    queries: list[str] | None,
+    limits: AnswerLimits | None,
+) -> list[NoiseVariant]:
+    """The same study under the other kinds of noise that the configuration names (``plans``), up to an interrupt."""
+    found = []
+    for variant in config.study.variant:
+        plan = plans[variant.name]
+        stages.say(f"noise     {variant.name}: epsilon {float(plan.charged_total):.6g}")
+        try:
+            table = simulate(
+                counts,
+                plan,
+                variant.methods or config.methods,
+                wanted,
+                config.study.seed,
+                reference=config.study.reference,
+                workers=config.study.workers if workers is None else workers,
+                public_input=config.study.public_input,
+                progress=stages.count,
+                queries=queries,
+                limits=limits,
+            )
+        except KeyboardInterrupt:
+            stages.say(f"stopped   before any replicate under noise {variant.name}, which is left out")
+            break
+        found.append(NoiseVariant(variant.name, plan, table))
+        if table.replicates < wanted:
+            stages.say(f"stopped   after {table.replicates:,} of {wanted:,} replicates under noise {variant.name}")
+            break
+    return found
+
+
+def _followed_margins(
+    config: StudyConfig,
+    geography: Geography,
+    followed: Followed,
+    groupings: Groupings,
+    plan: Plan,
+) -> CoverageOptions | None:
+    """The intervals of the release that ``config`` describes, told apart by the study's size classes and groups.
+
+    None where noise has a law that no margins are known for.
+    """
+    if no_coverage(plan, geography, followed.queries[0].schema) is not None:
+        return None
+    grouped = {name: one for name, one in groupings.items() if name != SIZE_CLASS}
+    return CoverageOptions(
+        config.projection.method,
+        config.output.confidence,
+        tuple(config.study.size_classes),
+        group_means(grouped, followed.labels, []),
+    )
+
+
+def _census(
+    config: StudyConfig, table: ErrorTable, released: IntArray | None
+) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """The Bureau's metrics of one release, and results that cannot be, where they are asked for."""
+    if config.study.metrics is None or released is None:
+        return None
+    compared = table.geography, table.cells, table.truth, released
+    return census_metrics(*compared), impossible_results(*compared, config.study.impossible)
+
+
+def _require_metrics(config: StudyConfig, followed: Followed, coverage: CoverageOptions | None) -> None:
+    """Refuse what no metrics of one release could be computed of. Raises `ConfigError`."""
+    if config.study.metrics is None:
+        return
+    if coverage is None and not followed.are_cells:
+        raise ConfigError(
+            'study.metrics = "census" needs one release of the answers that are studied, which a study makes with its '
+            "margins, and of this noise none are known; leave metrics out"
+        )
+    conditions_on(followed.labels, config.study.impossible)
+
+
+def _decisions(
+    config: StudyConfig, geography: Geography, followed: Followed, groupings: Groupings
+) -> tuple[FundShare, list[Threshold], list[Rule], list[GroupMean]]:
+    """The fund, the thresholds and the rules that the study follows, and the group means that give what they decide for
+    leaves its exact simulation error."""
+    fund, thresholds = read_fund(config, followed), read_thresholds(config, geography, followed)
+    rules = read_rules(config, geography, followed)
+    on_levels: list[Decision] = [fund, *thresholds, *(rule for rule in rules if rule.areas is None)]
+    below = [one for one in on_levels if one.nodes(geography.tree) == geography.tree.leaves]
+    return fund, thresholds, rules, group_means(groupings, followed.labels, below)
+
+
+def _write(directory: Path, results: StudyResults, summary: dict[str, Any]) -> Path:
+    table, report = results.table, directory / "report.html"
+    make_folder(directory, private=True)
+    table.write(directory / "errors.parquet")
+    write_parquet(directory / "rules.parquet", _batch(table.rules_frame(), table), table.marks, private=True)
+    densities = residual_rows(table, results.plan, results.released)
+    write_parquet(directory / "densities.parquet", _batch(densities, table), table.marks, private=True)
+    if table.coverage is not None:
+        write_parquet(directory / _COVERAGE, _batch(table.coverage, table), table.marks, private=True)
+    if results.census is not None:
+        sheets = dict(zip(("metrics", "impossible results"), results.census, strict=True))
+        with whole_file(directory / _CENSUS, private=True) as partial:
+            write_sheets(partial, {name: frame.assign(notice=table.notice) for name, frame in sheets.items()})
+    with whole_file(directory / SUMMARY, private=True) as partial:
+        partial.write_text(kept(summary), encoding="utf-8")
+    with whole_file(report, private=True) as partial:
+        partial.write_text(render(summary), encoding="utf-8")
+    return report
+
+
+def _batch(frame: pd.DataFrame, table: ErrorTable) -> Iterator[pa.RecordBatch]:
+    marked = frame.assign(replicates=np.full(len(frame), table.replicates), notice=table.notice)
+    yield from pa.Table.from_pandas(marked, preserve_index=False).combine_chunks().to_batches()

@@ -1,0 +1,1 @@
+"""The solvers where only the cells are measured: scalars on a tree."""

@@ -1,0 +1,177 @@
+"""From consistent fractions to consistent whole numbers, family by family, exactly.
+
+The integer nearest to a family's fractional values with the sum that its parent got is: move the values onto the sum
+(x >= 0 kept), take the floors, and give the units that are left to the largest remainders. Integer noise makes many
+remainders tie, so fresh randomness breaks ties, never position.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.machine.parallel import do_all, map_ordered
+from topdown.noise.randomness import Source, read_exactly
+from topdown.projection.cells.nonnegative import project_families
+
+SNAP = 1e-6
+"""Fractions closer than this to a whole number, or to each other, differ by rounding of float64 and by nothing else."""
+
+_REMAINDER_BITS = 20
+_RANDOM_BITS = 20
+_CHILDREN_AT_ONCE = 1 << 19
+
+
+def round_top_down(
+    values: FloatArray,
+    tree: Tree,
+    source: Source,
+    lower: FloatArray | None,
+    exact: npt.NDArray[np.bool_] | None,
+    executor: Executor | None = None,
+) -> IntArray:
+    """Whole numbers (cells, nodes) near ``values`` with which every family adds up and none is below ``lower`` (0).
+
+    The root is rounded to the nearest; then, family by family, argmin sum (r_c - x_c)^2 over whole r_c >= lower_c whose
+    sum is the parent's. ``exact`` (cells, nodes): values that are whole already and stay as they are. ``executor``:
+    threads that work on some families each; the numbers do not depend on them.
+    """
+    result = np.empty(values.shape, np.int64)
+    for cell in range(len(values)):
+        _round_cell(
+            result[cell],
+            values[cell],
+            tree,
+            source,
+            None if lower is None else lower[cell],
+            None if exact is None else exact[cell],
+            executor,
+        )
+    return result
+
+
+def _round_cell(
+    whole: IntArray,
+    x: FloatArray,
+    tree: Tree,
+    source: Source,
+    lower: FloatArray | None,
+    exact: npt.NDArray[np.bool_] | None,
+    executor: Executor | None,
+) -> None:
+    """The ``whole`` numbers (nodes,) of one cell, in place."""
+    whole[0] = _nearest(float(x[0]), source)
+
+    def floored(families: Families) -> _Floored:
+        children = families.children
+        y, totals = x[children], whole[families.parents]
+        floor = None if lower is None else np.rint(lower[children]).astype(np.int64)
+        if floor is not None:
+            y, totals = y - floor, totals - families.total(floor)
+        slope = None if exact is None else np.where(exact[children], 0.0, 1.0)
+        moved = project_families(y, totals.astype(np.float64), families.sizes, slope)
+        return _Floored.of(families, floor, moved, totals, None if exact is None else ~exact[children])
+
+    def given(task: tuple[_Floored, bytes]) -> None:
+        found, coins = task
+        found.give_units(np.frombuffer(coins, np.uint32))
+        whole[found.families.children] = found.base if found.floor is None else found.base + found.floor
+
+    for families in tree.families_down():
+        # Families in groups: the sort keys stay in the cache and the temporary memory stays small. Their coins are read
+        # in the order of the families, whoever works on them.
+        groups = map_ordered(floored, families.parts(_CHILDREN_AT_ONCE), executor)
+        do_all(given, ((found, read_exactly(source, 4 * found.n_coins)) for found in groups), executor)
+
+
+def _nearest(x: float, source: Source) -> int:
+    below = int(np.floor(x))
+    beyond = x - below - 0.5
+    if abs(beyond) > SNAP:
+        return below + (beyond > 0)
+    return below + (read_exactly(source, 1)[0] & 1)
+
+
+class _Floored(NamedTuple):
+    """Some families' values ``x``, the floors of these (``base``), and of how many children of each family the largest
+    remainders get one more (``left``), so that it adds up. ``free``: the children that are not exact; None where all
+    are. ``floor``: what was taken off before, to be added again.
+    """
+
+    families: Families
+    floor: IntArray | None
+    x: FloatArray
+    base: IntArray
+    left: IntArray
+    free: npt.NDArray[np.bool_] | None
+
+    @classmethod
+    def of(
+        cls,
+        families: Families,
+        floor: IntArray | None,
+        x: FloatArray,
+        totals: IntArray,
+        free: npt.NDArray[np.bool_] | None,
+    ) -> _Floored:
+        """``x`` (children,) floored, with what the families lack of their ``totals``."""
+        sizes, starts = families.sizes, families.starts
+        base = np.floor(x + SNAP).astype(np.int64)
+        left = totals - np.add.reduceat(base, starts)
+        if (left < 0).any():
+            # So many children a hair below a whole number that their hairs add up to units: floors without the snap.
+            over = np.repeat(left < 0, sizes)
+            base[over] = np.floor(x[over]).astype(np.int64)
+            left = totals - np.add.reduceat(base, starts)
+        # Where float64 tells no fractions apart any more, floors may be more units off than remainders can settle.
+        room = sizes if free is None else np.add.reduceat(free.astype(np.int64), starts)
+        for family in np.flatnonzero((left < 0) | (left > room)):
+            wanted = min(left[family], 0) + max(left[family] - room[family], 0)
+            left[family] -= _settle_units(base, starts[family], sizes[family], int(wanted), free)
+        return cls(families, floor, x, base, left, free)
+
+    @property
+    def n_coins(self) -> int:
+        """How many children the families have in which some get one more: each tosses a coin."""
+        return int(self.families.sizes[self.left > 0].sum())
+
+    def give_units(self, coins: npt.NDArray[np.uint32]) -> None:
+        """Add one, in place, to the ``left`` largest remainders of every family, ties broken by ``coins``."""
+        chosen = np.flatnonzero(self.left > 0)
+        if len(chosen) == 0:
+            return
+        size, units, starts = self.families.sizes[chosen], self.left[chosen], self.families.starts[chosen]
+        first = np.cumsum(size) - size
+        family = np.repeat(np.arange(len(chosen)), size)
+        child = np.arange(len(family)) + np.repeat(starts - first, size)
+        remainder = np.clip(self.x[child] - self.base[child], 0.0, 1.0)
+        # One sortable number: the family, then the larger remainder, then a coin.
+        key = family.astype(np.uint64) << np.uint64(_REMAINDER_BITS + 1 + _RANDOM_BITS)
+        place = np.rint((1.0 - remainder) * (1 << _REMAINDER_BITS)).astype(np.uint64)
+        if self.free is not None:
+            place[~self.free[child]] = (1 << _REMAINDER_BITS) + 1  # what is exact comes last, and never gets one
+        key |= place << np.uint64(_RANDOM_BITS)
+        key |= (coins >> np.uint32(32 - _RANDOM_BITS)).astype(np.uint64)
+        order = np.argsort(key)
+        rank = np.arange(len(family)) - np.repeat(first, size)
+        self.base[child[order[rank < np.repeat(units, size)]]] += 1
+
+
+def _settle_units(base: IntArray, start: int, size: int, wanted: int, free: npt.NDArray[np.bool_] | None) -> int:
+    """Give a family ``wanted`` units, or take them, in place: to the largest of its children, by which units are least
+    felt. Returns how many were given.
+    """
+    missing = wanted
+    family = base[start : start + size]
+    for child in np.argsort(-family, kind="stable"):
+        if free is None or free[start + child]:
+            change = max(missing, -int(family[child]))
+            family[child] += change
+            missing -= change
+        if missing == 0:
+            break
+    return wanted - missing

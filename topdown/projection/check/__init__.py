@@ -1,0 +1,1 @@
+"""Certificates of optimality, and second solutions by cvxpy."""

@@ -1,0 +1,492 @@
+"""The same programs stated in cvxpy, for any solver: what the tree engine is compared with.
+
+Every program is the least sum of squares |D x - a|^2 where equations, bounds and limits hold: of the cells alone, over
+the whole tree or level by level; of histograms of which queries were measured; of one family of non-negative ones. The
+unknowns are steps from a place to start, the cells' in units of their standard deviations, so that all numbers that a
+solver sees are of the size of the noise whatever the counts are; what sums lack is added up exactly before it is
+rounded. What a solver finds is moved onto its sums and bounds, which solvers meet to a tolerance only. Where unmeasured
+nodes leave the minimiser open, it is moved to the one that the tree engine takes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import cvxpy
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.linalg import qr
+from scipy.optimize import lsq_linear
+from scipy.sparse.linalg import lsmr
+
+from topdown.errors import ProjectionError
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.measurements.measurements import Answers
+from topdown.projection.cells.equality import least_squares, open_leaves
+from topdown.projection.cells.nonnegative import project_families
+from topdown.projection.check.optimality import own_variance
+from topdown.projection.histograms.families import Family, Solved
+from topdown.projection.histograms.least_squares import Measured
+from topdown.projection.method import CvxpySolver, Problem, Program
+from topdown.wording import LONGEST_LIST, unquoted
+from topdown.workload import Query, Schema
+
+cp: Any = cvxpy  # ships no usable types
+
+_EMPTY = 1e-9
+"""Families with less than this many deviations to share out have nothing to share out."""
+
+_FAR = 1e4
+"""Bounds so many deviations away from the measurement are looked at only if a solution without them breaks one."""
+
+_TIGHT: dict[str, dict[str, Any]] = {
+    "OSQP": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iter": 200_000, "polishing": True, "adaptive_rho_interval": 50},
+    "CLARABEL": {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e-12},
+    "SCS": {"eps_abs": 1e-10, "eps_rel": 1e-10, "max_iters": 200_000},
+}
+
+
+_EMPTY_CELL = 1e-4
+"""Cells below this, in units of the noise, are taken for 0 in what a solver found."""
+
+_NOTHING = 1e-12
+"""Part of the largest eigenvalue or pivot below which one is rounding."""
+
+
+class Statement(NamedTuple):
+    """argmin over e of |``design`` e - ``aims``|^2 where ``equations`` e = ``totals``, e >= ``low`` (-inf where there
+    is no bound), and ``rows`` e are from ``least`` to ``most`` (infinite where there is no limit).
+    """
+
+    design: Any
+    aims: FloatArray
+    equations: Any
+    totals: FloatArray
+    low: FloatArray | None = None
+    rows: Any = None
+    least: FloatArray | None = None
+    most: FloatArray | None = None
+
+    def solved(self, solver: CvxpySolver) -> FloatArray:
+        """By cvxpy with ``solver``. Raises `ProjectionError` where it is not installed, fails, or does not report an
+        optimal solution."""
+        e = cp.Variable(self.design.shape[1])
+        constraints = []
+        if self.equations.shape[0]:
+            constraints.append(self.equations @ e == self.totals)
+        if self.low is not None and np.isfinite(self.low).any():
+            bounded = np.flatnonzero(np.isfinite(self.low))
+            constraints.append(e[bounded] >= self.low[bounded])
+        for sign, ends in ((1.0, self.least), (-1.0, self.most)):
+            if ends is not None and np.isfinite(ends).any():
+                there = np.flatnonzero(np.isfinite(ends))
+                constraints.append(sign * (self.rows[there] @ e) >= sign * ends[there])
+        objective = cp.sum_squares(self.design @ e - self.aims) if self.design.shape[0] else cp.Constant(0)
+        return run_solver(objective, constraints, e, solver)
+
+
+# -- the cells alone ---------------------------------------------------------------------------------------------------
+
+
+def solve_cells(program: Program[Problem], solver: CvxpySolver) -> FloatArray:
+    """x (cells x nodes) of a program of the cells alone; one statement per level, or one for the whole tree.
+
+    Raises `ProjectionError` as `Statement.solved` does.
+    """
+    problem = program.given
+    values, variance = problem.values, np.broadcast_to(problem.variance, problem.values.shape)
+    parts = np.broadcast_to(1.0 if program.open_leaves is None else program.open_leaves, values.shape)
+    x = np.empty(values.shape)
+    for cell in range(len(values)):
+        lower = problem.lower[cell] if problem.lower is not None else np.zeros(values.shape[1])
+        if program.by_family:
+            x[cell] = _level_by_level(values[cell], variance[cell], parts[cell], problem, lower, solver)
+        else:
+            x[cell] = _whole_tree(values[cell], variance[cell], problem, lower, solver)
+    return x
+
+
+def _level_by_level(
+    y: FloatArray, v: FloatArray, parts: FloatArray, problem: Problem, lower: FloatArray, solver: CvxpySolver
+) -> FloatArray:
+    x, tree = np.array(y), problem.tree
+    x[0] = max(y[0], lower[0]) if problem.nonnegative else y[0]
+    unit, unmeasured = own_variance(v, tree), np.isinf(v)
+    small = _EMPTY * _largest_deviation(v)
+    for families in tree.families_down():
+        c, totals = families.children, x[families.parents]
+        near, var, bound = y[c], v[c], None
+        if problem.nonnegative:
+            bound = lower[c]
+            near, var = _settle_empty(near, var, bound, families.spread(totals - families.total(bound) <= small))
+        near = _centred(near, np.isfinite(var), totals, families)
+        found = _quadratic(near, var, unit[c], _sums(families.sizes), totals, bound, solver)
+        found = _onto_sums(found, v[c], totals, bound, families)
+        # Of unmeasured children the program fixes the sum alone: the nearest to ``y`` with this sum.
+        found, share = np.where(unmeasured[c], y[c], found), np.where(unmeasured[c], parts[c], 0.0)
+        if bound is None:
+            open_ends = np.maximum(families.total(share), 1.0)
+            x[c] = found + share * families.spread((totals - families.total(found)) / open_ends)
+        else:
+            rest = np.maximum(totals - families.total(bound), 0.0)
+            x[c] = project_families(found - bound, rest, families.sizes, share) + bound
+    return x
+
+
+def _centred(y: FloatArray, known: npt.NDArray[np.bool_], totals: FloatArray, families: Families) -> FloatArray:
+    """``y`` with an equal share, for each child that is not ``known``, of what its family has left: a place to start.
+
+    No more than that, since the program holds no term of it.
+    """
+    unknown = families.total((~known).astype(np.int64))
+    rest = np.maximum(totals - families.total(np.where(known, y, 0.0)), 0.0) / np.maximum(unknown, 1)
+    return np.where(known, y, families.spread(rest))
+
+
+def _onto_sums(
+    x: FloatArray, v: FloatArray, totals: FloatArray, lower: FloatArray | None, families: Families
+) -> FloatArray:
+    """``x`` (children,) within its bounds, what families lack shared out among those inside, as the noise would be."""
+    x = x if lower is None else np.maximum(x, lower)
+    inside = np.ones(len(x), np.bool_) if lower is None else x > lower
+    # A family with all of its children at their bounds has next to nothing; any child may have it.
+    inside |= families.spread(families.total((inside & (v > 0)).astype(np.int64)) == 0)
+    unmeasured = inside & np.isinf(v)
+    some = families.spread(families.total(unmeasured.astype(np.int64)) > 0)
+    room = np.where(some, unmeasured, np.where(inside & np.isfinite(v), v, 0.0))
+    whole = families.total(room)
+    step = np.divide(totals - families.total(x), whole, out=np.zeros_like(whole), where=whole > 0)
+    x = x + room * families.spread(step)
+    return x if lower is None else np.maximum(x, lower)
+
+
+def _settle_empty(
+    y: FloatArray, v: FloatArray, lower: FloatArray, empty: npt.NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Nodes that can only be at their lower bounds as exact values: interior-point solvers need room."""
+    empty = empty & (v > 0)
+    return np.where(empty, lower, y), np.where(empty, 0.0, v)
+
+
+def _under_full(y: FloatArray, v: FloatArray, lower: FloatArray, tree: Tree) -> npt.NDArray[np.bool_]:
+    """Nodes below exact ones that have nothing to spare beyond the exact values below them."""
+    full = np.zeros(len(y), np.bool_)
+    small = _EMPTY * _largest_deviation(v)
+    for families in tree.families_down():
+        parents, children = families.parents, families.children
+        spare = y[parents] - families.total(lower[children])
+        none_left = ((v[parents] == 0) & (spare <= small)) | (full[parents] & (v[parents] > 0))
+        full[children] = families.spread(none_left)
+    return full
+
+
+def _largest_deviation(v: FloatArray) -> float:
+    return float(np.sqrt(v.max(initial=1.0, where=np.isfinite(v))))
+
+
+def _whole_tree(y: FloatArray, v: FloatArray, problem: Problem, lower: FloatArray, solver: CvxpySolver) -> FloatArray:
+    tree, noise = problem.tree, v
+    if tree.n_families == 0:
+        return np.maximum(y, 0.0) if problem.nonnegative else y
+    sums = consistency_matrix(tree)
+    bound = np.full(len(y), -np.inf)
+    if problem.nonnegative:
+        bound[tree.leaves] = 0.0
+        if problem.lower is not None:
+            y, v = _settle_empty(y, v, lower, _under_full(y, v, lower, tree))
+    # Where a node is not measured the place to start is what those that are leave to it.
+    y = np.where(np.isinf(v), least_squares(y, np.where(np.isinf(v), v, 0.0), tree), y)
+    low = bound if problem.nonnegative else None
+    x = _quadratic(y, v, own_variance(v, tree), sums, np.zeros(tree.n_families), low, solver)
+    x[0] = max(x[0], lower[0]) if problem.nonnegative else x[0]
+    for families in tree.families_down():
+        c, p = families.children, families.parents
+        x[c] = _onto_sums(x[c], noise[c], x[p], lower[c] if problem.nonnegative else None, families)
+    # Of unmeasured leaves the program may fix the sum alone: they share it equally.
+    open_ends = open_leaves(v, tree)
+    return x if open_ends is None else least_squares(x, np.where(open_ends > 0, np.inf, 0.0), tree)
+
+
+def consistency_matrix(tree: Tree) -> sp.csr_array:
+    """A (families x nodes) with A x = 0 if and only if every family of x adds up."""
+    children = _sums(np.diff(tree.child_offsets))
+    beside_root = sp.hstack([sp.csr_array((tree.n_families, 1)), children])
+    return sp.csr_array(beside_root - sp.eye_array(tree.n_families, tree.n_nodes))
+
+
+def _sums(sizes: IntArray) -> sp.csr_array:
+    """S (families x children) with S x the families' sums."""
+    n = int(sizes.sum())
+    return sp.csr_array((np.ones(n), np.arange(n), np.concatenate([[0], np.cumsum(sizes)])), (len(sizes), n))
+
+
+def _lacking(sums: sp.csr_array, y: FloatArray, totals: FloatArray) -> FloatArray:
+    """totals - sums y, rounded once: differences of large numbers, which the solver never sees."""
+    terms = -sums.data * y[sums.indices]
+    bounds = itertools.pairwise(sums.indptr.tolist())
+    return np.array(
+        [math.fsum([total, *terms[start:stop]]) for total, (start, stop) in zip(totals, bounds, strict=True)]
+    )
+
+
+def _quadratic(
+    y: FloatArray,
+    v: FloatArray,
+    unit: FloatArray,
+    sums: sp.csr_array,
+    totals: FloatArray,
+    lower: FloatArray | None,
+    solver: CvxpySolver,
+) -> FloatArray:
+    """argmin sum (x - y)^2 / v s.t. sums x = totals [, x >= lower]; v = 0 keeps y, v = inf drops the term.
+
+    ``unit``: the variances in which the solver counts.
+    """
+    size, free = np.sqrt(unit), np.flatnonzero(v > 0)
+    if len(free) == 0:
+        return y
+    low = np.full(len(free), -np.inf) if lower is None else ((lower - y) / np.where(size > 0, size, 1.0))[free]
+    scaled = sums[:, free] @ sp.diags_array(size[free])
+    # A constraint among exact values only holds or does not hold; the solver has nothing to say about it.
+    active = np.flatnonzero(np.diff(scaled.indptr) > 0)
+    # Every sum in units of its largest residual: a solver's tolerances are absolute.
+    largest = scaled[active].max(axis=1).toarray().ravel()
+    design = sp.eye_array(len(free), format="csr")[np.flatnonzero(np.isfinite(v[free]))]
+    equations = sp.diags_array(1.0 / largest) @ scaled[active]
+    program = Statement(design, np.zeros(design.shape[0]), equations, _lacking(sums, y, totals)[active] / largest)
+    # Bounds of large counts are far away, and tell a solver of nothing but their size.
+    near = low > -_FAR
+    e = program._replace(low=np.where(near, low, -np.inf)).solved(solver)
+    if (e < low)[~near].any():
+        e = program._replace(low=low).solved(solver)
+    x = np.array(y)
+    x[free] += size[free] * e
+    return x
+
+
+# -- histograms of which several queries were measured -----------------------------------------------------------------
+
+
+def solve_histograms(tree: Tree, schema: Schema, program: Program[Measured], solver: CvxpySolver) -> FloatArray:
+    """Histograms (nodes x cells) that solve ``program``, by cvxpy with ``solver``.
+
+    Whole tree: one statement in the leaves' histograms. Family by family: one per level, root first. Meant for small
+    trees. Raises `ProjectionError` as `Statement.solved` does.
+    """
+    possible, measured = schema.possible_cells(), program.given
+    cells = sp.eye_array(schema.n_cells, format="csc")[:, possible]
+    found = np.zeros((tree.n_nodes, schema.n_cells))
+    if not program.by_family:
+        stacked = [_level_matrix(tree.level(k), _below(tree, k), level, cells) for k, level in enumerate(measured)]
+        design, values, variance = _stack(stacked, tree.n_leaves * len(possible))
+        leaves = _least_squares(design, values, variance, None, None, solver)
+        found[:, possible] = tree.aggregate(leaves.reshape(tree.n_leaves, -1).T).T
+        return found
+    x = np.zeros((tree.n_nodes, len(possible)))
+    for index, level in enumerate(measured):
+        nodes = tree.level(index)
+        count = nodes.stop - nodes.start
+        design, values, variance = _stack(
+            [_level_matrix(nodes, sp.eye_array(count, format="csr"), level, cells)], count * len(possible)
+        )
+        sums = total = None
+        if index:
+            families = tree.families(index - 1)
+            sums = sp.kron(_sums(families.sizes), sp.eye_array(len(possible)), format="csr")
+            total = x[families.parents].reshape(-1)
+        x[nodes] = _least_squares(design, values, variance, sums, total, solver).reshape(count, -1)
+    found[:, possible] = x
+    return found
+
+
+def _below(tree: Tree, index: int) -> Any:
+    """Which leaves lie below the nodes of a level."""
+    found = sp.eye_array(tree.n_leaves, format="csr")
+    for families in tree.families_up():
+        if families.parents.start < tree.level(index).start:
+            break
+        found = _sums(families.sizes) @ found
+    return found
+
+
+def _level_matrix(nodes: slice, below: Any, level: Mapping[Query, Answers], cells: Any) -> list[tuple[Any, Any, Any]]:
+    found = []
+    for query, (values, variance) in level.items():
+        made = np.isfinite(variance)
+        matrix = sp.kron(below.tocsr()[np.flatnonzero(made)], query.matrix() @ cells, format="csr")
+        found.append((matrix, values[made].reshape(-1), np.repeat(variance[made], query.n_answers)))
+    return found
+
+
+def _stack(levels: list[list[tuple[Any, Any, Any]]], columns: int) -> tuple[Any, FloatArray, FloatArray]:
+    parts = [part for level in levels for part in level]
+    if not parts:
+        return sp.csr_array((0, columns)), np.zeros(0), np.zeros(0)
+    matrices, values, variances = zip(*parts, strict=True)
+    return sp.vstack(matrices, format="csr"), np.concatenate(values), np.concatenate(variances)
+
+
+def _least_squares(
+    design: Any, values: FloatArray, variance: FloatArray, sums: Any, total: Any, solver: CvxpySolver
+) -> FloatArray:
+    """argmin |(A x - y) / sqrt v|^2 with what is exact and the families' sums as constraints; of least norm."""
+    exact = variance == 0
+    fixed = [design[np.flatnonzero(exact)], *([] if sums is None else [sums])]
+    aims = [values[exact], *([] if total is None else [total])]
+    binding, aim = sp.vstack(fixed, format="csr"), np.concatenate(aims)
+    weight = 1.0 / np.sqrt(variance[~exact])
+    noisy = design[np.flatnonzero(~exact)]
+    start = lsmr(sp.vstack([noisy, binding]), np.concatenate([values[~exact], aim]), atol=1e-10, btol=1e-10)[0]
+    gap = weight * (values[~exact] - noisy @ start)
+    program = Statement(sp.diags_array(weight) @ noisy, gap, binding, aim - binding @ start)
+    moved = program.solved(solver)
+    # Of the minimisers the one of least norm: the same fitted answers and sums, nothing else.
+    both = sp.vstack([noisy, binding], format="csr")
+    found = lsmr(both, both @ (start + moved), atol=1e-14, btol=1e-14, conlim=0, maxiter=100_000)[0]
+    return np.asarray(found)
+
+
+# -- one family of non-negative histograms -----------------------------------------------------------------------------
+
+
+def solve_family(family: Family, solver: CvxpySolver) -> Solved:
+    """The family's program with its multipliers: the solver's where there are conditions, and else those that the
+    solution's free cells ask for. Raises `ProjectionError` as `Statement.solved` does.
+    """
+    x = family_solution(family, solver)
+    return Solved(x, *_multipliers(family, x))
+
+
+def family_solution(family: Family, solver: CvxpySolver) -> FloatArray:
+    """The solution (children x cells) of the family's program, stated as least squares of what is known of every child.
+
+    Raises `ProjectionError` as `Statement.solved` does.
+    """
+    (table, g), conditions = family.known, family.conditions
+    halves, aims = [], []
+    for own, said in zip(table, g, strict=True):
+        values, vectors = np.linalg.eigh(own[family.pattern])
+        kept = values > _NOTHING * values[-1]
+        root = np.sqrt(values[kept])
+        # |R x - R^-T g|^2 / 2 with R'R = P is 1/2 x'Px - g'x and a constant.
+        halves.append(root[:, None] * vectors[:, kept].T)
+        aims.append((vectors[:, kept].T @ said) / root)
+    exact = conditions.low == conditions.high
+    program = Statement(
+        sp.block_diag(halves, format="csr"),
+        np.concatenate(aims),
+        *_equations(family, exact),
+        low=np.where(conditions.allowed, 0.0, -np.inf).reshape(-1),
+        rows=sp.kron(sp.eye_array(len(g)), conditions.rows.astype(np.float64), format="csr"),
+        least=np.where(exact, -np.inf, conditions.low).reshape(-1),
+        most=np.where(exact, np.inf, conditions.high).reshape(-1),
+    )
+    found = program.solved(solver).reshape(g.shape)
+    x = np.where(conditions.allowed, np.maximum(found, 0.0), 0.0)
+    if family.total is not None:  # a solver's sums are off by its tolerance
+        sums = x.sum(axis=0)
+        x *= np.divide(family.total, sums, out=np.ones_like(sums), where=sums > 0)
+    return x
+
+
+def _equations(family: Family, exact: npt.NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+    """Sums, exact answers and closed cells as equations of all cells, those left out that follow from others.
+
+    Interior point methods want them independent.
+    """
+    conditions, count = family.conditions, len(family.known.g)
+    cells = len(family.cells)
+    parts, aims = [np.zeros((0, count * cells))], [np.zeros(0)]
+    if family.total is not None:
+        parts.append(np.tile(np.eye(cells), count))
+        aims.append(family.total)
+    for c, j in zip(*np.nonzero(exact), strict=True):
+        parts.append(np.kron(np.eye(count)[c], conditions.rows[j])[None])
+        aims.append(conditions.low[c, j][None])
+    closed = np.flatnonzero(~conditions.allowed)
+    parts.append(np.eye(count * cells)[closed])
+    aims.append(np.zeros(len(closed)))
+    matrix, aim = np.concatenate(parts), np.concatenate(aims)
+    if not len(matrix):
+        return matrix, aim
+    _, triangle, order = qr(matrix.T, mode="economic", pivoting=True)
+    kept = np.sort(order[: int((np.abs(np.diag(triangle)) > _NOTHING * abs(triangle[0, 0])).sum())])
+    return matrix[kept], aim[kept]
+
+
+def _multipliers(family: Family, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The multipliers with which the equations of the cells that are not empty hold best."""
+    (table, g), conditions = family.known, family.conditions
+    count, cells = x.shape
+    slope = np.stack([table[c][family.pattern] @ x[c] - g[c] for c in range(count)])
+    unit = np.sqrt(table[:, np.diagonal(family.pattern)])
+    answers, slack = x @ conditions.rows.T, _EMPTY_CELL / unit.max(axis=1, keepdims=True)
+    at_least, at_most = answers < conditions.low + slack, answers > conditions.high - slack
+    held = at_least | at_most
+    free = (x * unit > _EMPTY_CELL) & conditions.allowed
+    design, aims = [], []
+    places = {(c, j): cells + k for k, (c, j) in enumerate(zip(*np.nonzero(held), strict=True))}
+    for c, k in zip(*np.nonzero(free), strict=True):
+        row = np.zeros(cells + len(places))
+        row[k] = family.total is not None
+        for j in np.flatnonzero(conditions.rows[:, k] & held[c]):
+            row[places[c, j]] = 1.0
+        design.append(row / unit[c, k])
+        aims.append(slope[c, k] / unit[c, k])
+    matrix, aim = np.array(design).reshape(-1, cells + len(places)), np.array(aims)
+    if places:
+        # Up where an answer is at its least, down where it is at its most.
+        signs = [(-np.inf if at_most[place] else 0.0, np.inf if at_least[place] else 0.0) for place in places]
+        lower, upper = (
+            np.array([*[end] * cells, *ends])
+            for end, ends in zip((-np.inf, np.inf), zip(*signs, strict=True), strict=True)
+        )
+        found = lsq_linear(matrix, aim, (lower, upper), method="bvls", tol=1e-14).x
+    else:
+        found = np.linalg.lstsq(matrix, aim, rcond=None)[0]
+    rows = np.zeros(conditions.low.shape)
+    for (c, j), place in places.items():
+        rows[c, j] = found[place]
+    # Where all children are next to nothing, what lets none of them grow.
+    least = np.where(conditions.allowed, slope - rows @ conditions.rows, np.inf).min(axis=0)
+    if family.total is None:
+        return np.zeros(cells), rows  # what nothing asks for may be anything in ``found``
+    return np.where(free.any(axis=0), found[:cells], least), rows
+
+
+# -- cvxpy -------------------------------------------------------------------------------------------------------------
+
+
+def run_solver(objective: Any, constraints: list[Any], unknown: Any, solver: CvxpySolver) -> FloatArray:
+    """What ``unknown`` is where ``objective`` is least. Raises `ProjectionError` where ``solver`` does not find it."""
+    program = cp.Problem(cp.Minimize(objective), constraints)
+    try:
+        _solve(program, solver.name, _TIGHT.get(solver.name, {}) | solver.options)
+    except (cp.SolverError, ValueError, ArithmeticError) as error:
+        raise ProjectionError(
+            f"cvxpy with {solver.name} failed: {unquoted(str(error), LONGEST_LIST)}; installed solvers are "
+            f"{', '.join(cp.installed_solvers())}"
+        ) from None
+    if unknown.value is None or program.status not in ("optimal", "optimal_inaccurate"):
+        raise ProjectionError(
+            f"cvxpy with {solver.name} ended as {program.status!r}; try another solver or engine='tree'"
+        )
+    return np.asarray(unknown.value)
+
+
+def _solve(program: cp.Problem, solver: str, options: dict[str, Any]) -> None:
+    """``program.solve``, except that an interrupt that the solver took for itself, as OSQP does, is passed on."""
+    own = {name: value for name, value in options.items() if name != "verbose"}
+    data, chain, inverse = program.get_problem_data(solver, solver_opts=own)
+    found = chain.solve_via_data(program, data, verbose=bool(options.get("verbose")), solver_opts=own)
+    if getattr(getattr(found, "info", None), "status", None) == "interrupted":
+        raise KeyboardInterrupt
+    # Without cvxpy's warning of a solution that is not as exact as it was to be: certificates and comparisons say that.
+    solution = chain.invert(found, inverse)
+    if solution.status in cp.settings.ERROR:
+        raise cp.SolverError(f"it ended as {solution.status}")
+    program.unpack(solution)

@@ -1,0 +1,320 @@
+"""What is known of every node's histogram before its parent's is: a precision and what it says, level by level.
+
+From the node's own answers alone (`own`), or with what was measured below it (`known`): the upward pass of least
+squares, component by component. Exact answers are no information but conditions, see `conditions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.geography.tree import Families, FloatArray, IntArray, Tree
+from topdown.measurements.measurements import Answers
+from topdown.projection.histograms.components import Block, Component, Components
+from topdown.projection.histograms.patterns import Patterns
+from topdown.projection.histograms.vector_least_squares import Known, independent, inverse, update
+from topdown.workload import DETAILED, Query
+
+_PRIOR_OF_LEAST, _PRIOR_OF_GREATEST = 1e-6, 1e-8
+"""The precision, as a part of the least and of the greatest that was measured, of the rule for what no measurement
+determines: the parent's cells are shared out by the numbers of leaves. The second keeps float64 enough digits."""
+
+
+class _Openness(NamedTuple):
+    """Which nodes have something that no measurement determines, and the least and the greatest precision above 0 that
+    was measured of each, 1 where none was; (nodes,) each."""
+
+    is_open: npt.NDArray[np.bool_]
+    least: FloatArray
+    greatest: FloatArray
+
+    @classmethod
+    def of(cls, is_open: npt.NDArray[np.bool_], strengths: list[FloatArray]) -> _Openness:
+        """From ``strengths``, (nodes, ...) each, of all that was measured."""
+        each = [one.reshape(len(is_open), -1) for one in strengths]
+        found = np.concatenate([*each, np.zeros((len(is_open), 1))], axis=1)
+        least = np.where(found > 0, found, np.inf).min(axis=1)
+        return cls(is_open, np.where(np.isinf(least), 1.0, least), np.where(np.isinf(least), 1.0, found.max(axis=1)))
+
+    def prior(self, nodes: slice) -> float:
+        """The precision of the rule in a family, ``nodes``; 0 where the measurements leave nothing open.
+
+        Of the family alone, so that a family's program does not depend on others.
+        """
+        if not self.is_open[nodes].any():
+            return 0.0
+        least, greatest = float(self.least[nodes].min()), float(self.greatest[nodes].max())
+        return max(_PRIOR_OF_LEAST * least, _PRIOR_OF_GREATEST * greatest)
+
+
+class Gathered(NamedTuple):
+    """What is known of the histograms of some nodes on some cells: 1/2 x' P x - g' x, P[k, l] = table[pattern[k, l]].
+
+    ``table`` (nodes x patterns); ``g`` (nodes x cells).
+    """
+
+    table: FloatArray
+    g: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """What the answers at the nodes of one level say of them."""
+
+    answers: Mapping[Query, Answers]
+    precision: Mapping[Query, FloatArray]
+    entries: Mapping[Query, FloatArray]
+    patterns: Patterns
+    openness: _Openness
+
+    @classmethod
+    def of(cls, answers: Mapping[Query, Answers], n_nodes: int, patterns: Patterns) -> Own:
+        """From the ``answers`` of a level of so many nodes; exact ones and those that were not made are left out."""
+        precision = {}
+        for query, (_, variance) in answers.items():
+            made = (variance > 0) & np.isfinite(variance)
+            if made.any():
+                precision[query] = np.divide(1.0, variance, out=np.zeros_like(variance), where=made)
+        detailed = next((p for q, p in precision.items() if q.name == DETAILED), None)
+        is_open = np.ones(n_nodes, np.bool_) if detailed is None else ~(detailed > 0)
+        entries = {query: patterns.of_query(query) for query in precision}
+        return cls(answers, precision, entries, patterns, _Openness.of(is_open, list(precision.values())))
+
+    def gather(self, nodes: slice, cells: IntArray) -> Gathered:
+        """For ``nodes`` of the level, numbered from its first, and some ``cells``."""
+        count = nodes.stop - nodes.start
+        table, g = np.zeros((count, self.patterns.count)), np.zeros((count, len(cells)))
+        for query, precision in self.precision.items():
+            here = precision[nodes, None]
+            table += here * self.entries[query]
+            g += here * _said(self.answers[query], nodes, query.answers_of(cells))
+        return Gathered(table, g)
+
+    def slope(self, x: FloatArray, nodes: slice, cells: IntArray) -> tuple[FloatArray, FloatArray]:
+        """P x - g at ``x`` (nodes x cells), from the queries themselves, and the sum of its terms' sizes."""
+        if not self.precision:
+            return np.zeros_like(x), np.zeros_like(x)
+        from topdown.projection.histograms.precision_kernel import add_slope
+
+        x = np.ascontiguousarray(x)
+        found, size = np.zeros(x.shape), np.zeros(x.shape)
+        for query, precision in self.precision.items():
+            answer = query.answers_of(cells)
+            said = np.ascontiguousarray(_said(self.answers[query], nodes, answer), np.float64)
+            add_slope(x, answer, np.empty(query.n_answers), said, precision[nodes], found, size)
+        return found, size
+
+
+def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[Any]:
+    """Some of the answers at some nodes (nodes x numbers); answer by answer, as a part's lie in memory."""
+    return np.asarray(answers.values).T[numbers, nodes].T
+
+
+class _Part(NamedTuple):
+    """One component of a level's nodes, its blocks together: precision (nodes, m, m) and mean (nodes, copies, m)."""
+
+    component: Component
+    precision: FloatArray
+    mean: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class FromBelow:
+    """What was measured at and below the nodes of one level says of them."""
+
+    components: Components
+    patterns: Patterns
+    parts: tuple[_Part, ...]
+    g: FloatArray
+    table: FloatArray
+    openness: _Openness
+
+    @classmethod
+    def of_known(cls, state: list[Known], blocks: Sequence[tuple[Component, Block]], patterns: Patterns) -> FromBelow:
+        """From what is known of a level's ``blocks``."""
+        components, is_open = patterns.components, np.zeros(len(state[0].mean), np.bool_)
+        table = np.zeros((len(is_open), patterns.count))
+        steps: list[tuple[Component, FloatArray]] = []
+        strengths, parts = [], dict[Component, _Part]()
+        for (component, block), known in zip(blocks, state, strict=True):
+            precision, left_open = _precision(known)
+            is_open |= left_open
+            strengths.append(np.diagonal(precision, axis1=1, axis2=2))
+            table += np.einsum("nij,ijp->np", precision, patterns.of_block(component, block))
+            steps.append((component, known.mean @ precision @ block.basis.T))
+            part = _Part(component, block.basis @ precision @ block.basis.T, known.mean @ block.basis.T)
+            other = parts.get(component)
+            if other is not None:
+                part = _Part(component, other.precision + part.precision, other.mean + part.mean)
+            parts[component] = part
+        g = _in_cells(components, steps)
+        return cls(components, patterns, tuple(parts.values()), g, table, _Openness.of(is_open, strengths))
+
+    def gather(self, nodes: slice, cells: IntArray) -> Gathered:
+        """As `Own.gather`."""
+        return Gathered(self.table[nodes], self.g[nodes][:, cells])
+
+    def slope(self, x: FloatArray, nodes: slice, cells: IntArray) -> tuple[FloatArray, FloatArray]:
+        """As `Own.slope`, by the components' coordinates of ``x``."""
+        whole = np.zeros((len(x), self.components.schema.n_cells))
+        whole[:, cells] = x
+        detailed = Query.parse(DETAILED, self.components.schema)
+        turned = self.components.rotated(detailed, whole)
+        steps = []
+        for component, precision, mean in self.parts:
+            gap = self.components.taken(detailed, turned, component) - mean[nodes]
+            steps.append((component, gap @ precision[nodes]))
+        found = _in_cells(self.components, steps)[:, cells]
+        size = np.abs(self.g[nodes]).max(axis=1, keepdims=True) + self.table[nodes].max(axis=1, keepdims=True) * np.abs(
+            x
+        ).sum(axis=1, keepdims=True)
+        return found, np.broadcast_to(size, found.shape)
+
+
+def _in_cells(components: Components, steps: list[tuple[Component, FloatArray]]) -> FloatArray:
+    """Histograms (nodes x cells) from the coordinates (nodes, copies, m) of every block in its component."""
+    rotated = np.zeros((len(steps[0][1]), *components.shape))
+    for component in components:
+        components.put(np.asarray(sum(step for its, step in steps if its is component)), component, rotated)
+    return components.back(rotated)
+
+
+Information = Own | FromBelow
+
+
+def own(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, first: int = 0) -> list[Information]:
+    """What every level's own answers say of its nodes, from level ``first`` down."""
+    sizes = np.diff(tree.level_offsets)
+    return [Own.of(level, int(size), patterns) for level, size in list(zip(measured, sizes, strict=True))[first:]]
+
+
+def known(tree: Tree, measured: list[dict[Query, Answers]], patterns: Patterns, start: int) -> list[Information]:
+    """What is known of every level's nodes, root first: from level ``start`` down by their own answers alone, above it
+    by what was measured at and below them, down to ``start``. The root's, 0, leaves every level its own answers.
+
+    Raises `Contradiction` for exact answers that no table has.
+    """
+    if start == 0:
+        return own(tree, measured, patterns)
+    upper = climb(tree.above(start), measured[: start + 1], patterns)
+    return [*upper, *own(tree, measured, patterns, start + 1)]
+
+
+def climb(
+    tree: Tree,
+    measured: list[dict[Query, Answers]],
+    patterns: Patterns,
+    leaves: list[Known] | None = None,
+    highest: int = 0,
+) -> list[Information]:
+    """`known` with the leaves as the start, from the level ``highest`` down.
+
+    ``leaves``: what is known of the leaves, block by block, where they are the roots of subtrees that were climbed
+    before; their own answers are part of it. Raises `Contradiction` for exact answers that no table has.
+    """
+    blocks = patterns.components.blocks
+    found: list[Information] = []
+    if leaves is not None:
+        found.append(FromBelow.of_known(leaves, blocks, patterns))
+    else:
+        found.append(Own.of(measured[-1], tree.n_leaves, patterns))
+    states = known_above(tree, measured, patterns, leaves, highest)
+    found += (FromBelow.of_known(state, blocks, patterns) for state in states)
+    return found[::-1]
+
+
+def known_above(
+    tree: Tree,
+    measured: list[dict[Query, Answers]],
+    patterns: Patterns,
+    leaves: list[Known] | None = None,
+    highest: int = 0,
+) -> Iterator[list[Known]]:
+    """What is known, block by block, of every level above the leaves, the lowest of them first, ``highest`` the last.
+
+    ``leaves`` as in `climb`. Raises `Contradiction` for exact answers that no table has.
+    """
+    components = patterns.components
+    state = leaves or []
+    for index in range(tree.n_levels - 2, highest - 1, -1):
+        families, first = tree.families(index), tree.level(index).start
+        here = _rotated(measured[index], components)
+        sums = _Leaves.of(measured[-1], families, components) if not state else None
+        totals = [
+            sums.total(component, block, components) if sums is not None else state[number].totals(families)
+            for number, (component, block) in enumerate(components.blocks)
+        ]
+        for (component, block), known in zip(components.blocks, totals, strict=True):
+            _take(known, here, component, block, components, first)
+        state = totals
+        yield state
+
+
+_Rotated = dict[Query, Answers]
+"""Answers in their split bases: (nodes, ...) for every query, with their variance."""
+
+
+def _rotated(level: Mapping[Query, Answers], components: Components) -> _Rotated:
+    return {
+        query: Answers(components.rotated(query, np.where(np.isfinite(a.variance)[:, None], a.values, 0.0)), a.variance)
+        for query, a in level.items()
+    }
+
+
+class _Leaves(NamedTuple):
+    """What the leaves say of their families' sums.
+
+    Where siblings have one variance per query, the sum of what is best known of them is what is best known of the sums
+    of their answers: these are added up as they are. Else every leaf's is found by itself.
+    """
+
+    rotated: _Rotated
+    families: Families
+    alike: bool
+
+    @classmethod
+    def of(cls, level: Mapping[Query, Answers], families: Families, components: Components) -> _Leaves:
+        alike = all((families.largest(a.variance) == families.smallest(a.variance)).all() for a in level.values())
+        if alike:
+            level = {q: Answers(families.total_rows(a.values), families.total(a.variance)) for q, a in level.items()}
+        return cls(_rotated(level, components), families, alike)
+
+    def total(self, component: Component, block: Block, components: Components) -> Known:
+        families = self.families
+        if self.alike:
+            known = Known.nothing(len(families.sizes), component.copies, block.size)
+            known.diffuse *= families.sizes[:, None, None]
+            _take(known, self.rotated, component, block, components, families.parents.start)
+            return known
+        known = Known.nothing(int(families.sizes.sum()), component.copies, block.size)
+        _take(known, self.rotated, component, block, components, families.children.start)
+        return known.totals(families)
+
+
+def _take(
+    known: Known, answers: _Rotated, component: Component, block: Block, components: Components, first: int
+) -> None:
+    """Take what ``answers`` say of a block into ``known``, whose first node is ``first``."""
+    for query, (table, variance) in answers.items():
+        if query in block.rows:
+            taken = components.taken(query, table, component)
+            update(known, independent(block.rows[query], taken, variance), first)
+
+
+def _precision(known: Known) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """The precision (nodes, m, m) in the directions that are known; of which nodes (nodes,) any is not.
+
+    An exact direction has some precision, whatever it is: `Conditions` hold it, and matrices stay positive definite.
+    """
+    is_open: npt.NDArray[np.bool_] = np.asarray(known.diffuse.any(axis=(1, 2)))
+    closed = np.broadcast_to(np.eye(known.finite.shape[-1]), known.finite.shape)
+    if is_open.any():
+        _, closed = inverse(known.diffuse)
+    precision, nothing = inverse(closed @ known.finite @ closed, known.scale)
+    usual = np.divide(1.0, known.scale, out=np.ones_like(known.scale), where=known.scale > 0)
+    return precision + usual[:, None, None] * (closed @ nothing @ closed), is_open

@@ -1,0 +1,1 @@
+"""Projections onto any linear constraints."""

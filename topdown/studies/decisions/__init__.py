@@ -1,0 +1,1 @@
+"""Decisions that are taken from released counts, and how fair they are."""

@@ -1,0 +1,195 @@
+"""Decisions that are taken on released counts, as functions of values: what a study follows beside the errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from topdown.errors import ConfigError, require_known
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, Tree
+from topdown.studies.unit_groups import Groups
+from topdown.wording import joined, listed, shown, unquoted
+
+
+class Level(NamedTuple):
+    """A level of a geography: its name, and its number from the root, which has 0."""
+
+    name: str
+    number: int
+
+    @classmethod
+    def of(cls, geography: Geography, name: str) -> Level:
+        """The level ``name``. Raises `ConfigError` with the names that there are."""
+        require_known(name, geography.levels, "level")
+        return cls(name, geography.levels.index(name))
+
+
+class Decision(Protocol):
+    """A decision for every unit of a level. ``label`` names it, ``nodes`` says which units these are; ``outcome`` maps
+    values (..., cells, nodes) to (..., units)."""
+
+    @property
+    def label(self) -> str:
+        """The name under which the study reports it."""
+        ...
+
+    def nodes(self, tree: Tree) -> slice:
+        """The nodes that are decided for."""
+        ...
+
+    def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
+        """What is decided for every unit."""
+        ...
+
+
+def _cell_index(cell: str, cells: Sequence[str]) -> int:
+    if cell not in cells:
+        raise ConfigError(
+            f"a rule asks for cell {shown(cell)}, and the cells are {joined([unquoted(one) for one in cells])}"
+        )
+    return list(cells).index(cell)
+
+
+@dataclass(frozen=True)
+class FundShare:
+    """Every leaf's share of a fixed fund that is paid out in proportion to a cell's count (all cells where None).
+
+    Where every count is 0 or the sum is not positive, the fund is shared equally.
+    """
+
+    cell: str | None = None
+
+    @property
+    def label(self) -> str:
+        """ "share of <cell>"."""
+        return f"share of {self.cell or 'all cells'}"
+
+    def nodes(self, tree: Tree) -> slice:
+        """The leaves."""
+        return tree.leaves
+
+    def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
+        """Shares that add up to 1 over the leaves."""
+        leaves = values[..., tree.leaves]
+        counts = leaves.sum(axis=-2) if self.cell is None else leaves[..., _cell_index(self.cell, cells), :]
+        total = counts.sum(axis=-1, keepdims=True)
+        equal = np.full_like(counts, 1.0 / counts.shape[-1])
+        np.divide(counts, total, out=equal, where=total > 0)
+        return equal
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Whether a unit's count of ``cell`` is above ``cutoff``: 1 or 0.
+
+    With ``among`` its part of these cells' sum, of which it is one, so that the cutoff is from 0 to below 1; with
+    ``per`` its ratio to these cells' sum, of which it is none. ``level``: whose units, the leaves where it is None. A
+    part or ratio of nobody is not above any cutoff.
+
+    Raises `ConfigError` for a part of cells that the cell is not among, a ratio to cells that it is among, both at
+    once, or a cutoff that no part can pass or fail to pass.
+    """
+
+    cell: str
+    cutoff: float
+    among: tuple[str, ...] = ()
+    per: tuple[str, ...] = ()
+    level: Level | None = None
+
+    def __post_init__(self) -> None:
+        if self.among and self.per:
+            raise ConfigError(
+                f"a threshold of {shown(self.cell)} has among and per; give among for its part of cells, or per "
+                "for its ratio to other cells"
+            )
+        if self.among and self.cell not in self.among:
+            raise ConfigError(
+                f"a threshold asks for {shown(self.cell)} among {listed(self.among)}, which it is not one of; add "
+                "it to among, or give per for a ratio to other cells"
+            )
+        if self.per and self.cell in self.per:
+            raise ConfigError(
+                f"a threshold asks for {shown(self.cell)} per {listed(self.per)}, which it is one of; give among "
+                "for its part of them"
+            )
+        if self.among and not 0.0 <= self.cutoff < 1.0:
+            raise ConfigError(
+                f"a threshold has cutoff {shown(self.cutoff)} for the part of {shown(self.cell)} among "
+                f"{listed(self.among)}; a part is from 0 to 1, so give a cutoff from 0 to below 1, such as 0.1 for 10 %"
+            )
+
+    @property
+    def label(self) -> str:
+        """ "<cell> above <cutoff>", with the denominator of a part or ratio, and the level where it is named."""
+        base = self.among or self.per
+        title = f"{self.cell}{' / (' + ' + '.join(base) + ')' if base else ''} above {self.cutoff:g}"
+        return title if self.level is None else f"{title}, by {self.level.name}"
+
+    def nodes(self, tree: Tree) -> slice:
+        """The units of its level."""
+        return tree.leaves if self.level is None else tree.level(self.level.number)
+
+    def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
+        """1.0 where the unit is above the cutoff, else 0.0."""
+        count, base = self._parts(values, cells, tree)
+        return np.asarray((base > 0) & (count > self.cutoff * base), dtype=np.float64)
+
+    def compared(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
+        """What is compared with the cutoff, of every unit: the count, its part or its ratio; NaN where that is one of
+        nobody."""
+        count, base = self._parts(values, cells, tree)
+        compared: FloatArray = np.full(np.shape(count), np.nan)
+        np.divide(count, base, out=compared, where=base > 0)
+        return compared
+
+    def _parts(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> tuple[FloatArray, FloatArray]:
+        """The count of every unit, and what it is divided by: 1 where it is compared itself."""
+        units = values[..., self.nodes(tree)]
+        count = units[..., _cell_index(self.cell, cells), :]
+        named = self.among or self.per
+        base = sum(units[..., _cell_index(cell, cells), :] for cell in named) if named else np.ones_like(count)
+        return count, np.asarray(base)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMean:
+    """The mean of something over each leaf's group, so that a group's mean error gets its exact Monte Carlo error,
+    correlations between its units included.
+
+    ``of``: a cell, whose count is meant, or a rule for the leaves. ``name``: what the grouping is called. ``groups``:
+    one label per leaf. ``weights``: one number of 0 or more per leaf, by which its group's mean is weighted; all alike
+    where there are none. A group without weight has a mean of 0.
+    """
+
+    of: str | Decision
+    name: str
+    groups: tuple[str, ...] = field(repr=False)
+    weights: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def label(self) -> str:
+        """ "mean <cell or rule> by <name>"."""
+        return f"mean {self.of if isinstance(self.of, str) else self.of.label} by {self.name}"
+
+    def nodes(self, tree: Tree) -> slice:
+        """The leaves."""
+        return tree.leaves
+
+    def outcome(self, values: FloatArray, cells: Sequence[str], tree: Tree) -> FloatArray:
+        """(..., leaves): at every leaf the mean over its group."""
+        if isinstance(self.of, str):
+            leaves = values[..., _cell_index(self.of, cells), tree.leaves]
+        else:
+            leaves = self.of.outcome(values, cells, tree)
+        if len(self.groups) != tree.n_leaves:
+            raise ConfigError(f"{len(self.groups)} group labels for {tree.n_leaves} units; give every unit one")
+        return self._group.mean(leaves)[..., self._group.code]
+
+    @cached_property
+    def _group(self) -> Groups:
+        return Groups.of(self.groups, self.weights)

@@ -1,0 +1,99 @@
+"""What a study draws where several queries are measured, and not the cells alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from topdown.geography.geography import Geography
+from topdown.geography.tree import FloatArray, Tree
+from topdown.measurements.measurements import Answers
+from topdown.noise import Law, SeededSource
+from topdown.privacy.bounds import LevelBounds
+from topdown.privacy.plan import Plan
+from topdown.studies.followed import Followed
+from topdown.workload import DETAILED, Query, Schema
+
+
+class Asked(NamedTuple):
+    """One query of a level (its number): what is drawn for it, how far within bounds, and with which variance."""
+
+    level: int
+    query: Query
+    law: Law | None
+    bounds: LevelBounds
+    variance: float
+
+
+def drawn_law(plan: Plan, level: str, query: str) -> Law | None:
+    """The law of a study's noise on a level's query; None where it is exact or not measured."""
+    return plan.law(level, query, continuous=True) if query in plan.queries(level) else None
+
+
+def asked_queries(geography: Geography, schema: Schema, plan: Plan, *, limited: bool = False) -> tuple[Asked, ...]:
+    """Everything that is measured, where that is more than the cells themselves, or ``limited`` (where answers have
+    limits); else nothing.
+    """
+    named = [(level, query) for level in geography.levels for query in plan.queries(level)]
+    if all(query == DETAILED for _, query in named) and not limited:
+        return ()
+    return tuple(
+        Asked(
+            geography.levels.index(level),
+            Query.parse(query, schema),
+            drawn_law(plan, level, query),
+            plan.bounds.at(level),
+            plan.variance(level, query, continuous=True),
+        )
+        for level, query in named
+    )
+
+
+def draw_answers(
+    asked: Sequence[Asked], tree: Tree, truth: FloatArray, replicates: int, seed: tuple[int, int], rows: slice
+) -> list[dict[Query, Answers]]:
+    """By level the measured answers (replicates, nodes, answers), of which ``rows`` are kept.
+
+    ``truth`` (cells, nodes). Every query of a level has a stream of its own, for all ``replicates`` together.
+    """
+    found: list[dict[Query, Answers]] = [{} for _ in range(tree.n_levels)]
+    for number, one in enumerate(asked):
+        exact = np.rint(one.query.answers(truth[:, tree.level(one.level)].T)).astype(np.int64)
+        values = np.broadcast_to(exact.astype(np.float64), (replicates, *exact.shape))
+        if one.law is not None:
+            source = SeededSource((*seed, "query", number))
+            values = np.asarray(one.bounds.sample(exact, one.law, values.shape, source), dtype=np.float64)
+        found[one.level][one.query] = Answers(values[rows], np.full(len(exact), one.variance))
+    return found
+
+
+def measured_answers(
+    measured: Sequence[dict[Query, Answers]], tree: Tree, followed: Followed, replicates: int
+) -> FloatArray:
+    """The answers (replicates, answers, nodes) that are followed as they were measured; where an exact finer query has
+    them, its sums; 0 where they were not measured."""
+    found = np.zeros((replicates, len(followed.labels), tree.n_nodes))
+    for index, level in enumerate(measured):
+        exact = [query for query, one in level.items() if (one.variance == 0).all()]
+        for query in followed.queries:
+            columns = followed.columns(query.name)
+            finer = next((one for one in exact if query.is_part_of(one)), None)
+            if query in level:
+                values = level[query].values
+            elif finer is not None:
+                values = _coarsened(query, finer, level[finer].values)
+            else:
+                continue
+            found[:, columns, tree.level(index)] = values.swapaxes(1, 2)
+    return found
+
+
+def _coarsened(query: Query, finer: Query, answers: FloatArray) -> FloatArray:
+    """The answers (..., answers) to ``query`` from those to a finer one."""
+    place = query.answers_of(finer.examples())
+    order = np.argsort(place, kind="stable")
+    return np.asarray(
+        np.add.reduceat(answers[..., order], np.searchsorted(place[order], np.arange(query.n_answers)), axis=-1)
+    )

@@ -1,0 +1,247 @@
+"""Sums over replicates, and the statistics with standard errors that they give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from topdown.geography.tree import FloatArray, IntArray
+from topdown.noise import Law
+from topdown.studies.residual_bins import Histogram, distances
+
+LEVEL_QUANTITIES = ("bias", "mse", "zeros")
+"""What is averaged over the nodes of a level in every replicate: e, e^2, and whether the estimate is 0."""
+
+TOTALS = ("moved", "lost", "gained")
+"""What is added up over units in every replicate: |e|, and e where it is below and above 0."""
+
+
+@dataclass(eq=False)
+class RuleSums:
+    """Sums over replicates of a rule's errors by unit: of e, e^2 and |e|; ``totals`` (3, 2): of `TOTALS`, and of their
+    squares."""
+
+    error: FloatArray
+    square: FloatArray
+    absolute: FloatArray
+    totals: FloatArray
+
+    @classmethod
+    def empty(cls, units: int) -> RuleSums:
+        """Nothing yet."""
+        return cls(np.zeros(units), np.zeros(units), np.zeros(units), np.zeros((len(TOTALS), 2)))
+
+    def merge(self, other: RuleSums) -> None:
+        """Take in ``other``'s sums."""
+        self.error += other.error
+        self.square += other.square
+        self.absolute += other.absolute
+        self.totals += other.totals
+
+
+@dataclass(eq=False)
+class Accumulated:
+    """What replicates add up to. Rows are cells x nodes, cell by cell.
+
+    ``powers``: label -> (4, rows), sums of e, e^2, e^3, e^4. ``zeros``: label -> (rows,), how many estimates were 0.
+    ``coverage``: sums of `FollowedIntervals.counted`, None where intervals are not followed.
+    ``levels``: label -> (quantities of `LEVEL_QUANTITIES`, 2, cells, levels), sums of a level's means and of their
+    squares. ``halves``: label -> histograms of two halves of the replicates (a task fills the first).
+    """
+
+    powers: dict[str, FloatArray] = field(default_factory=dict)
+    zeros: dict[str, IntArray] = field(default_factory=dict)
+    levels: dict[str, FloatArray] = field(default_factory=dict)
+    halves: dict[str, list[Histogram | None]] = field(default_factory=dict)
+    rules: dict[tuple[str, str], RuleSums] = field(default_factory=dict)
+    coverage: FloatArray | None = None
+
+    @classmethod
+    def empty(cls) -> Accumulated:
+        """Nothing yet."""
+        return cls()
+
+    def add_errors(self, label: str, errors: FloatArray, zeros: IntArray) -> None:
+        """Add ``errors`` (rows, replicates) and how many of each row's estimates were 0."""
+        squares = errors * errors
+        sums = np.stack(
+            [
+                errors.sum(axis=1),
+                squares.sum(axis=1),
+                np.einsum("ij,ij->i", squares, errors),
+                np.einsum("ij,ij->i", squares, squares),
+            ]
+        )
+        self.powers[label] = self.powers[label] + sums if label in self.powers else sums
+        self.zeros[label] = self.zeros[label] + zeros if label in self.zeros else zeros
+
+    def add_level_means(self, label: str, means: FloatArray) -> None:
+        """Add the ``means`` over every level's nodes (quantities, cells, levels, replicates) of `LEVEL_QUANTITIES`."""
+        sums = np.stack([means.sum(axis=-1), np.einsum("qclr,qclr->qcl", means, means)], axis=1)
+        self.levels[label] = self.levels[label] + sums if label in self.levels else sums
+
+    def add_histogram(self, label: str, errors: FloatArray, width: FloatArray) -> None:
+        """Add ``errors`` (rows, replicates) to the rows' bins."""
+        halves = self.halves.setdefault(label, [Histogram.empty(width), None])
+        assert halves[0] is not None  # nosec B101 # narrows a type: the first half is made on the line before
+        halves[0].add(errors)
+
+    def add_rule(self, key: tuple[str, str], errors: FloatArray) -> None:
+        """Add the errors (replicates, units) of a rule's outcomes."""
+        sums = self.rules.setdefault(key, RuleSums.empty(errors.shape[1]))
+        sums.error += errors.sum(axis=0)
+        sums.square += np.einsum("ij,ij->j", errors, errors)
+        sums.absolute += np.abs(errors).sum(axis=0)
+        lost, gained = np.maximum(-errors, 0.0).sum(axis=1), np.maximum(errors, 0.0).sum(axis=1)
+        totals = np.stack([lost + gained, lost, gained])
+        sums.totals += np.stack([totals.sum(axis=1), (totals * totals).sum(axis=1)], axis=1)
+
+    def add_coverage(self, sums: FloatArray) -> None:
+        """Add the ``sums`` of `FollowedIntervals.counted`."""
+        self.coverage = sums if self.coverage is None else self.coverage + sums
+
+    def merge(self, part: Accumulated, half: int) -> None:
+        """Take in a task's sums, its histograms into half 0 or 1."""
+        if part.coverage is not None:
+            self.add_coverage(part.coverage)
+        for label, sums in part.powers.items():
+            self.powers[label] = self.powers[label] + sums if label in self.powers else sums
+            self.zeros[label] = self.zeros[label] + part.zeros[label] if label in self.zeros else part.zeros[label]
+        for label, means in part.levels.items():
+            self.levels[label] = self.levels[label] + means if label in self.levels else means
+        for label, halves in part.halves.items():
+            mine = self.halves.setdefault(label, [None, None])
+            found, here = halves[0], mine[half]
+            if here is None:
+                mine[half] = found
+            elif found is not None:
+                here.merge(found)
+        for key, outcome in part.rules.items():
+            self.rules.setdefault(key, RuleSums.empty(len(outcome.error))).merge(outcome)
+
+    def two_halves(self, label: str) -> tuple[Histogram, Histogram]:
+        """Both halves' histograms; the second is empty where there was but one task."""
+        first, second = self.halves[label]
+        assert first is not None  # nosec B101 # narrows a type: the first task fills every first half
+        return first, Histogram.empty(first.width) if second is None else second
+
+    def both_halves(self) -> dict[str, Histogram]:
+        """Each label's histogram of all replicates."""
+        result = {}
+        for label in self.halves:
+            first, second = self.two_halves(label)
+            result[label] = first + second
+        return result
+
+
+def error_statistics(
+    total: Accumulated,
+    label: str,
+    replicates: int,
+    laws: Sequence[Sequence[Law | None]],
+    levels: Sequence[slice],
+    shape: tuple[int, ...],
+) -> dict[str, FloatArray]:
+    """The statistics (rows,) of `errors_table.STATISTICS` with their Monte Carlo standard errors.
+
+    The variance has divisor R - 1 (NaN for one replicate); its standard error is sqrt((m4 - (R - 3)/(R - 1) m2^2) / R)
+    with central moments m2, m4; those of the other means are sqrt(sample variance / R). ``laws``: by level and cell,
+    those that residuals are compared with.
+    """
+    r = float(replicates)
+    first, second, third, fourth = total.powers[label] / r
+    bias = first
+    m2 = np.maximum(second - bias**2, 0.0)
+    m4 = np.maximum(fourth - 4 * bias * third + 6 * bias**2 * second - 3 * bias**4, 0.0)
+    many = replicates > 1
+    variance = m2 * r / (r - 1) if many else np.full_like(m2, np.nan)
+    of_variance = m4 - m2**2 * (r - 3) / (r - 1) if many else np.full_like(m2, np.nan)
+    zeros = total.zeros[label] / r
+    rows = len(bias)
+    found = {
+        "bias": bias,
+        "bias_se": np.sqrt(variance / r),
+        "variance": variance,
+        "variance_se": np.sqrt(np.maximum(of_variance, 0.0) / r),
+        "mse": second,
+        "mse_se": np.sqrt(np.maximum(fourth - second**2, 0.0) / max(r - 1, 1)) if many else np.full(rows, np.nan),
+        "zeros": zeros,
+        "zeros_se": np.sqrt(zeros * (1.0 - zeros) / r),
+    }
+    names = ("wasserstein", "wasserstein_se", "wasserstein_floor", "wasserstein_corrected")
+    found |= {name: np.full(rows, np.nan) for name in names}
+    if label in total.halves:
+        _add_distances(found, *total.two_halves(label), laws, levels, shape)
+    return found
+
+
+def _add_distances(
+    found: dict[str, FloatArray],
+    first: Histogram,
+    second: Histogram,
+    laws: Sequence[Sequence[Law | None]],
+    levels: Sequence[slice],
+    shape: tuple[int, ...],
+) -> None:
+    nodes = shape[1]
+    halves_are_there = bool(second.counts.any())
+    for of_cells, level in zip(laws, levels, strict=True):
+        for law in dict.fromkeys(of_cells):
+            if law is None:
+                continue
+            mine = [cell for cell, other in enumerate(of_cells) if other == law]
+            rows = np.concatenate([np.arange(level.start, level.stop) + cell * nodes for cell in mine])
+            # A few thousand rows at a time: the differences by bin are several arrays of (rows, bins).
+            for part in np.array_split(rows, -(-len(rows) // 2048)):
+                measured = distances(_rows(first, part), _rows(second, part), law)
+                found["wasserstein"][part] = measured.plain
+                found["wasserstein_se"][part] = measured.standard_error
+                found["wasserstein_floor"][part] = measured.floor
+                if halves_are_there:
+                    found["wasserstein_corrected"][part] = measured.corrected
+
+
+def _rows(histogram: Histogram, rows: IntArray) -> Histogram:
+    return Histogram(histogram.width[rows], histogram.counts[rows], histogram.offsets[rows])
+
+
+def level_statistics(total: Accumulated, label: str, replicates: int) -> dict[str, FloatArray]:
+    """Means over every level's nodes (levels, cells) of `LEVEL_QUANTITIES`, with Monte Carlo standard errors ``_se``.
+
+    The standard error is that of the replicates' own level means, so that correlations between nodes are in it.
+    """
+    found = {}
+    for name, (first, second) in zip(LEVEL_QUANTITIES, total.levels[label], strict=True):
+        found[name], found[f"{name}_se"] = _mean(first.T, second.T, replicates)
+    return found
+
+
+def rule_totals(sums: RuleSums, replicates: int) -> dict[str, float]:
+    """Means over replicates of `TOTALS` over all units, with Monte Carlo standard errors ``_se``."""
+    mean, error = _mean(sums.totals[:, 0], sums.totals[:, 1], replicates)
+    found = dict(zip(TOTALS, mean.tolist(), strict=True))
+    return found | {f"{name}_se": one for name, one in zip(TOTALS, error.tolist(), strict=True)}
+
+
+def _mean(first: FloatArray, second: FloatArray, replicates: int) -> tuple[FloatArray, FloatArray]:
+    """Mean and its standard error from sums of values and of squares; no error for one replicate."""
+    r = float(replicates)
+    mean = first / r
+    if replicates < 2:
+        return mean, np.full_like(mean, np.nan)
+    return mean, np.sqrt(np.maximum(second / r - mean**2, 0.0) / (r - 1.0))
+
+
+def rule_statistics(sums: RuleSums, replicates: int) -> dict[str, FloatArray]:
+    """Means over replicates of a rule's error and absolute error by unit, with Monte Carlo standard errors."""
+    r = float(replicates)
+    mean, square, absolute = sums.error / r, sums.square / r, sums.absolute / r
+    divisor = max(r - 1, 1.0)
+    return {
+        "mean_error": mean,
+        "mean_error_se": np.sqrt(np.maximum(square - mean**2, 0.0) / divisor),
+        "mean_absolute_error": absolute,
+        "mean_absolute_error_se": np.sqrt(np.maximum(square - absolute**2, 0.0) / divisor),
+    }

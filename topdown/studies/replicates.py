@@ -1,0 +1,198 @@
+"""Replicates of measure -> project, chunk by chunk: what a task of a simulation draws, projects and adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from topdown.errors import ProjectionError
+from topdown.geography.tree import FloatArray, IntArray, Tree
+from topdown.measurements.measurements import Answers
+from topdown.noise import KeyedSource, Law, SeededSource
+from topdown.privacy.bounds import NONE, LevelBounds
+from topdown.projection.cells.equality import least_squares
+from topdown.projection.histograms.components import Components
+from topdown.projection.histograms.families import descend
+from topdown.projection.histograms.patterns import Patterns
+from topdown.projection.histograms.whole import settler
+from topdown.projection.invariants import Contradiction
+from topdown.projection.limits import AnswerLimits
+from topdown.projection.method import Problem
+from topdown.projection.rounding_method import rounding_named
+from topdown.projection.solver_inputs import descent_of_answers
+from topdown.studies.decisions.rules import Decision
+from topdown.studies.draws import Asked, draw_answers, measured_answers
+from topdown.studies.followed import Followed
+from topdown.studies.interval_coverage import FollowedIntervals
+from topdown.studies.methods import StudiedMethod
+from topdown.studies.moments import Accumulated
+from topdown.workload import Query
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What every task needs: the problem, the laws by level, what to follow; ``chunk``: replicates drawn together."""
+
+    tree: Tree
+    truth: FloatArray  # (cells, nodes), of the histograms
+    followed: Followed
+    answers: FloatArray  # (answers, nodes), those that are followed of the truth
+    variance: FloatArray  # (nodes,)
+    lower: FloatArray | None
+    resolution: FloatArray  # (nodes,), at most which an estimate is 0
+    laws: tuple[Law | None, ...]
+    bounds: tuple[LevelBounds, ...]
+    methods: tuple[StudiedMethod, ...]
+    rules: tuple[Decision, ...]
+    width: FloatArray | None  # (answers * nodes,), None without distances
+    queries: tuple[Asked, ...]  # where more than the cells are measured: everything that is
+    components: Components | None
+    patterns: Patterns | None
+    limits: AnswerLimits | None
+    order: Mapping[str, tuple[tuple[Query, ...], ...]]  # by projection the queries that it settles first, by level
+    seed: int
+    chunk: int
+    impossible: IntArray  # (cells,), those in which no record can be
+    intervals: FollowedIntervals | None = None
+
+
+def run_task(task: tuple[Simulation, int, int]) -> Accumulated:
+    """Replicates ``first`` to ``last`` of a study, chunk by chunk."""
+    study, first, last = task
+    found = Accumulated.empty()
+    while first < last:
+        chunk, start = divmod(first, study.chunk)
+        stop = min(start + last - first, study.chunk)
+        if study.components is not None:
+            _run_histograms(study, study.components, chunk, slice(start, stop), found)
+            first += stop - start
+            continue
+        raw = draw(study, chunk)[start:stop]
+        values = np.array(raw) if len(study.impossible) else raw
+        values[:, study.impossible] = 0.0  # at every node, whence every method has 0 there
+        problem = Problem(values, study.variance, study.tree, nonnegative=False, lower=study.lower)
+        released = None
+        for method in study.methods:
+            of_method = problem._replace(values=raw) if method.is_raw else problem
+            x = _applied(study, method, of_method, chunk, start)
+            if study.intervals is not None and method == study.intervals.method:
+                released = x
+            _follow(study, method, study.followed.answers(x), found)
+        if study.intervals is not None:
+            if released is None:
+                released = _applied(study, study.intervals.method, problem, chunk, start)
+            linear = study.followed.answers(least_squares(problem.values, problem.variance, study.tree))
+            released = study.followed.answers(released)
+            found.add_coverage(study.intervals.counted(linear, released, study.answers))
+        first += stop - start
+    return found
+
+
+def _applied(study: Simulation, method: StudiedMethod, problem: Problem, chunk: int, start: int) -> FloatArray:
+    """The estimates (replicates, cells, nodes) of ``method``, with ties broken by a stream of its own."""
+    return method.apply(problem, SeededSource((study.seed, chunk, start, "ties", method.label)))
+
+
+def _run_histograms(study: Simulation, components: Components, chunk: int, rows: slice, found: Accumulated) -> None:
+    """The replicates ``rows`` of a chunk where several queries are measured."""
+    measured = draw_answers(study.queries, study.tree, study.truth, study.chunk, (study.seed, chunk), rows)
+    known: dict[str, FloatArray] = {}
+
+    def estimated(method: StudiedMethod) -> FloatArray:
+        if method.label not in known:
+            known[method.label] = _of_answers(study, components, method, measured, chunk, rows)
+        return known[method.label]
+
+    for method in study.methods:
+        _follow(study, method, estimated(method), found)
+    if study.intervals is not None:
+        linear, released = estimated(StudiedMethod.parse("gls")), estimated(study.intervals.method)
+        found.add_coverage(study.intervals.counted(linear, released, study.answers))
+
+
+def _of_answers(
+    study: Simulation,
+    components: Components,
+    method: StudiedMethod,
+    measured: list[dict[Query, Answers]],
+    chunk: int,
+    rows: slice,
+) -> FloatArray:
+    """The answers (replicates, answers, nodes) that are followed, by ``method``, from the replicates ``rows``."""
+    if method.is_raw:
+        return measured_answers(measured, study.tree, study.followed, rows.stop - rows.start)
+    if method.nonnegative:
+        ties = SeededSource((study.seed, chunk, rows.start, "ties", method.label))
+        keys = [ties.read(32) for _ in range(rows.stop - rows.start)]
+        return np.stack([_by_families(study, method, measured, row, key) for row, key in enumerate(keys)])
+    histograms = method.its_method.for_histograms().solve(study.tree, components, measured)[0]
+    return np.asarray(study.followed.answers(histograms.swapaxes(1, 2)))
+
+
+def _by_families(
+    study: Simulation, method: StudiedMethod, measured: list[dict[Query, Answers]], row: int, key: bytes
+) -> FloatArray:
+    """The answers (answers, nodes) of one replicate's non-negative histograms; whole ones where the method rounds, with
+    ties broken by ``key``."""
+    if study.patterns is None:  # not where more than the cells are measured
+        raise ValueError("families of histograms need the patterns of their queries")
+    mine = [{q: Answers(one.values[row], one.variance) for q, one in level.items()} for level in measured]
+    start = study.tree.n_levels - 1 if method.upward else 0
+    order = () if method.at_once else study.order[method.projection]
+    descent = descent_of_answers(study.tree, mine, study.patterns, start, study.limits, order)
+    descent = replace(descent, whole_total=method.rounded)
+    settle = settler(descent, rounding_named("nearest"), KeyedSource(key)) if method.rounded else None
+    try:
+        histograms = descend(descent, method.its_method.for_families(), settle=settle).histograms
+    except Contradiction as contradiction:
+        raise ProjectionError(f"in a replicate, node {contradiction.node}: {contradiction}") from None
+    return study.followed.sparse_answers(histograms)
+
+
+def draw(study: Simulation, chunk: int) -> FloatArray:
+    """The measurements (replicates, cells, nodes) of one chunk; each level has a stream of its own."""
+    values = np.empty((study.chunk, *study.truth.shape))
+    for level, law in enumerate(study.laws):
+        nodes = study.tree.level(level)
+        values[..., nodes] = study.truth[:, nodes]
+        if law is not None and (study.variance[nodes] > 0).any():
+            source = SeededSource((study.seed, chunk, level))
+            size = (study.chunk, len(study.truth), nodes.stop - nodes.start)
+            if study.bounds[level].kind != NONE:
+                exact = study.truth[:, nodes].astype(np.int64)
+                values[..., nodes] = study.bounds[level].sample(exact, law, size, source)
+            else:
+                values[..., nodes] += law.sample(size, source)
+    return values
+
+
+def _follow(study: Simulation, method: StudiedMethod, x: FloatArray, found: Accumulated) -> None:
+    """Add the errors of estimates (replicates, answers, nodes), and of decisions taken on them."""
+    labels = study.followed.labels
+    errors = np.ascontiguousarray((x - study.answers).reshape(len(x), -1).T)
+    zero = np.abs(x) <= study.resolution
+    found.add_errors(method.label, errors, np.count_nonzero(zero, axis=0).reshape(-1))
+    found.add_level_means(method.label, _level_means(errors.reshape(*study.answers.shape, len(x)), zero, study.tree))
+    if study.width is not None:
+        found.add_histogram(method.label, errors, study.width)
+    for rule in study.rules:
+        wrong = rule.outcome(x, labels, study.tree) - rule.outcome(study.answers, labels, study.tree)
+        found.add_rule((method.label, rule.label), wrong)
+
+
+def _level_means(errors: FloatArray, zero: npt.NDArray[np.bool_], tree: Tree) -> FloatArray:
+    """(3, cells, levels, replicates): means of `LEVEL_QUANTITIES` over every level's nodes.
+
+    ``errors`` (cells, nodes, replicates); ``zero`` (replicates, cells, nodes).
+    """
+    found = np.empty((3, len(errors), tree.n_levels, errors.shape[-1]))
+    for level in range(tree.n_levels):
+        nodes = tree.level(level)
+        part = errors[:, nodes]
+        found[0, :, level] = part.mean(axis=1)
+        found[1, :, level] = np.einsum("cnr,cnr->cr", part, part) / part.shape[1]
+        found[2, :, level] = zero[:, :, nodes].mean(axis=2).T
+    return found

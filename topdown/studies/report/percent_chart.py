@@ -1,0 +1,91 @@
+"""Biases of groups in percent as points with intervals, of one grouping and of one cell or all, as the reader picks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from topdown.studies.discoveries import at_least
+from topdown.studies.report.chart_parts import GREY, INK, LIGHTNESS, SHAPES, above, picker, telling_apart
+
+MOST_GROUPS = 40
+"""Groups of a grouping that a chart shows: those with the largest biases for certain."""
+
+_MOST_TOGETHER = 4
+"""Cells that stand beside each other in one chart; of more, the reader picks one."""
+
+
+def percent_chart(rows: Sequence[dict[str, Any]], cells: Sequence[str], title: str) -> alt.TopLevelMixin | None:
+    """A chart of ``rows`` with ``grouping, group, order, cell, mean_truth, bias, bias_se, bias_low, bias_high, units``
+    and, for what is shown beside the mouse, ``verdict``; None where no group has a count.
+
+    ``cells``: in their order; ``title``: of the axis that all groups share, in percent of ``mean_truth``. The groups
+    of a size class stand in their order, others by their bias.
+    """
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return None
+    frame = frame[(frame["mean_truth"].astype(float) > 0) & frame["bias"].notna()]
+    if frame.empty:
+        return None
+    part = 100.0 / frame["mean_truth"].astype(float)
+    shown = frame.assign(
+        **{f"relative{end}": frame[f"bias{end}"].astype(float) * part for end in ("", "_low", "_high")}
+    )
+    error = frame["bias_se"].astype(float).fillna(0.0) * part
+    shown = shown.assign(certain=at_least(shown["relative"], error))
+    together = len(cells) <= _MOST_TOGETHER
+    kept = []
+    for (_, _), one in shown.groupby(["grouping", "grouping" if together else "cell"], sort=False):
+        largest = one.groupby("group")["certain"].max().sort_values(ascending=False).index[:MOST_GROUPS]
+        one = one[one["group"].isin(largest)]
+        ordered = one.groupby("group", sort=False)["order"].first()
+        mean = one.groupby("group", sort=False)["relative"].mean()
+        rank = ordered if one["grouping"].iloc[0].startswith("size") else mean.rank(method="first")
+        kept.append(one.assign(rank=one["group"].map(rank).astype(float)))
+    shown = pd.concat(kept)[
+        ["grouping", "cell", "group", "rank", "units", "relative", "relative_low", "relative_high", "verdict"]
+    ]
+    groupings = list(dict.fromkeys(shown["grouping"]))
+    chosen = [picker("grouping", "group by", groupings)] if len(groupings) > 1 else []
+    base: Any = alt.Chart(shown)
+    if chosen:
+        base = base.transform_filter("datum.grouping == grouping")
+    if not together:
+        chosen.append(picker("cell", "count", cells))
+        base = base.transform_filter("datum.cell == cell")
+    y = alt.Y(
+        "group:N",
+        title=None,
+        sort=alt.EncodingSortField("rank", op="min", order="ascending"),
+        axis=alt.Axis(labelLimit=220),
+    )
+    offset = {"yOffset": alt.YOffset("cell:N", sort=list(cells))} if together and len(cells) > 1 else {}
+    colour = (
+        {
+            "color": alt.Color("cell:N", title=None, scale=telling_apart(cells, LIGHTNESS), legend=above()),
+            "shape": alt.Shape("cell:N", title=None, scale=telling_apart(cells, SHAPES)),
+        }
+        if together
+        else {}
+    )
+    points = base.mark_point(filled=True, size=46, color=INK).encode(
+        x=alt.X("relative:Q", title=title),
+        y=y,
+        **offset,
+        **colour,
+        tooltip=["group:N", "cell:N", "units:Q", "relative:Q", "relative_low:Q", "relative_high:Q", "verdict:N"],
+    )
+    bars = base.mark_rule(color=INK).encode(x="relative_low:Q", x2="relative_high:Q", y=y, **offset)
+    zero = alt.Chart(pd.DataFrame([{"zero": 0}])).mark_rule(color=GREY).encode(x="zero:Q")
+    step = 12 if together and len(cells) > 1 else 18
+    return alt.layer(zero, bars, points).properties(width=620, height=alt.Step(step)).add_params(*chosen)
+
+
+def left_out(rows: Sequence[dict[str, Any]]) -> int:
+    """The most groups of one grouping that `percent_chart` leaves out."""
+    frame = pd.DataFrame(rows)
+    return 0 if frame.empty else max(0, int(frame.groupby("grouping")["group"].nunique().max()) - MOST_GROUPS)

@@ -1,0 +1,62 @@
+"""A section of the report, as a value: its numbers, its charts and its fragment of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import altair as alt
+
+from topdown.studies.report.results import StudyResults
+
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of the report: ``make`` makes it from the summary, or gives None where that has no data for it; ``label``
+    says what it shows, to who cannot see it."""
+
+    label: str
+    make: Callable[[Summary], alt.TopLevelMixin | None]
+
+
+def _no_numbers(results: StudyResults) -> Summary:
+    return {}
+
+
+def fragment(name: str, package: str = "topdown.studies.report.sections") -> Traversable:
+    """The template ``name``.html.jinja beside the sections' modules in ``package``."""
+    return files(package) / f"{name}.html.jinja"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report, which stands in one place of `registry.sections`.
+
+    ``name``: of its place in the page, to which the list of links leads. ``template``: the Jinja fragment of the page,
+    in which ``s`` is the summary and ``charts`` holds the charts that have data. ``numbers``: its part of the summary,
+    by keys that no other section has; without an entry for what the study does not hold. ``charts``: by what their
+    places in the page are called. ``link``: what the list of links calls the section; empty for one that is not in it.
+    ``data``: which of its numbers the page's script reads. ``appendix``: whether it is about the methods' theory, and
+    stands folded at the end of the page. ``key``: of the number without which there is nothing to show; of a section
+    with none its charts decide.
+    """
+
+    name: str
+    template: Traversable
+    numbers: Callable[[StudyResults], Summary] = _no_numbers
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+    link: str = ""
+    data: tuple[str, ...] = ()
+    appendix: bool = False
+    key: str = ""
+
+    def shown(self, summary: Summary, drawn: Collection[str]) -> bool:
+        """Whether the page of ``summary`` has it, where the charts ``drawn`` have data."""
+        if self.key:
+            return bool(summary[self.key])
+        return not self.charts or any(name in drawn for name in self.charts)

@@ -1,0 +1,78 @@
+"""How near to the truth every answer of a studied query is, level by level."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from topdown.noise import DiscreteGaussian, Gaussian
+from topdown.studies.discoveries import biased
+from topdown.studies.report.results import StudyResults
+from topdown.studies.report.section import Section, Summary, fragment
+from topdown.studies.report.sections.categories import named
+from topdown.studies.report.sections.overview import level_distance
+from topdown.studies.report.sections.residuals import reference_law
+
+
+def category_error_numbers(results: StudyResults) -> Summary:
+    """``category_levels``: the errors of each answer at every level, with what theory says of linear methods; empty
+    where the cells themselves are studied."""
+    table = results.table
+    if not table.follows_queries:
+        return {"category_levels": []}
+    found = [
+        _errors(results, method, number, column)
+        for number in reversed(range(len(table.geography.levels)))
+        for column in range(len(table.cells))
+        for method in table.methods
+    ]
+    return {"category_levels": found}
+
+
+def _errors(results: StudyResults, method: str, number: int, column: int) -> dict[str, Any]:
+    """An answer's errors over the units of a level, and what is known of them without a simulation.
+
+    Of a linear method the variance is exact; of Gaussian noise the error is normal too, and its distance from the noise
+    is the difference of the standard deviations times E|N(0, 1)|.
+    """
+    table = results.table
+    level = table.geography.levels[number]
+    nodes = table.geography.level_slice(level)
+    mse = float(table.level_means[method]["mse"][number, column])
+    truth = float(table.truth[nodes, column].mean())
+    low, high = level_distance(table, method, nodes, column)
+    is_known = bool(np.isfinite(table[method, "bias"][nodes, column]).all())
+    found = {
+        "level": level,
+        **named(table, method, column),
+        "units": nodes.stop - nodes.start,
+        "biased": int(biased(table, method, nodes, column).sum()) if is_known else None,
+        "mean_truth": truth,
+        "rmse": math.sqrt(mse) if mse >= 0 else math.nan,
+        "relative_rmse": math.sqrt(mse) / truth if mse >= 0 and truth > 0 else math.nan,
+        "sd": float(np.sqrt(table[method, "variance"][nodes, column].mean())),
+        "wasserstein_low": low,
+        "wasserstein_high": high,
+        "predicted_sd": math.nan,
+        "predicted_wasserstein": math.nan,
+    }
+    theory = table.theory.get(method)
+    if theory is not None:
+        found["predicted_sd"] = float(np.sqrt(theory[nodes, column].mean()))
+        law = reference_law(table, results.plan, level, column)
+        if isinstance(law, Gaussian | DiscreteGaussian):
+            apart = np.abs(np.sqrt(theory[nodes, column]) - law.std)
+            found["predicted_wasserstein"] = float(apart.mean() * math.sqrt(2.0 / math.pi))
+    return found
+
+
+SECTION = Section(
+    name="category_errors",
+    template=fragment("category_errors"),
+    numbers=category_error_numbers,
+    link="Errors by category",
+    appendix=True,
+    key="category_levels",
+)

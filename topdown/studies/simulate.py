@@ -1,0 +1,280 @@
+"""simulate(): replicates of measure -> project against the truth, streaming, the same for any number of workers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+
+import numpy as np
+
+from topdown.confidential.counts import Counts
+from topdown.confidential.measure import measurable, require_room
+from topdown.errors import ConfigError
+from topdown.geography.tree import FloatArray
+from topdown.machine.interrupts import held_back
+from topdown.machine.parallel import map_ordered, thread_pool, worker_pool
+from topdown.noise import Law
+from topdown.privacy.plan import MEASURE, Plan
+from topdown.projection.histograms.components import Components
+from topdown.projection.histograms.passes import order_of_plan
+from topdown.projection.histograms.patterns import Patterns
+from topdown.projection.invariants import lower_bounds, settle
+from topdown.projection.limits import AnswerLimits
+from topdown.studies.decisions.expression_rules import Rule
+from topdown.studies.decisions.rules import Decision
+from topdown.studies.draws import asked_queries, drawn_law
+from topdown.studies.errors_table import ErrorTable
+from topdown.studies.followed import Followed, followed_noise
+from topdown.studies.interval_coverage import CoverageOptions, FollowedIntervals
+from topdown.studies.linear_variances import bin_widths, linear_variances
+from topdown.studies.methods import RAW, StudiedMethod, parse_methods
+from topdown.studies.moments import (
+    Accumulated,
+    error_statistics,
+    level_statistics,
+    rule_statistics,
+    rule_totals,
+)
+from topdown.studies.replicates import Simulation, run_task
+from topdown.studies.residual_bins import BINS
+from topdown.studies.resolution import resolution
+from topdown.wording import shown
+from topdown.workload import DETAILED
+
+REFERENCES = ("noise", "continuous")
+
+_VALUES_AT_ONCE = 1 << 21
+"""Values (replicates x cells x nodes) in one array; decides how many replicates are drawn together."""
+
+_LARGEST_CHUNK = 8192
+_TASKS = 16
+_CHUNKS_PER_TASK = 12
+"""A long study is cut finer, so that progress is seen and an interrupt loses little."""
+
+_ROWS_WITH_DISTANCES = 100_000
+"""Nodes x cells up to which distances are computed unless they are asked for: a row of bins takes 6 KiB a method."""
+
+
+def simulate(
+    counts: Counts,
+    plan: Plan,
+    methods: Iterable[str | StudiedMethod],
+    replicates: int,
+    seed: int,
+    *,
+    reference: str = "noise",
+    rules: Sequence[Decision] = (),
+    distances: bool | None = None,
+    workers: int | None = 1,
+    public_input: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    queries: Sequence[str] | None = None,
+    limits: AnswerLimits | None = None,
+    coverage: CoverageOptions | None = None,
+) -> ErrorTable:
+    """Errors of ``methods`` over ``replicates`` replicates of drawing noise under ``plan`` and projecting.
+
+    ``methods``: labels such as "raw", "top-down", "top-down/equality", "joint/rounded", "gls" (see `methods.names`).
+    Mechanisms "laplace" and "gaussian" are drawn from the continuous laws, the others exactly and within the plan's
+    bounds. ``reference``: the law
+    that residuals are compared with, "noise" (the law that is drawn) or "continuous" (the Laplace or Gaussian of the
+    same parameter). ``rules``: decisions to follow. ``distances``: whether to compute Wasserstein distances, by default
+    for up to 100,000 nodes x cells. ``workers``: processes, None for one per processor; the result does not depend on
+    it. ``progress(done, replicates)`` is called as replicates are finished; a KeyboardInterrupt keeps what is finished,
+    and the table says how many replicates that is. ``queries``: whose answers the errors are of, at every level; the
+    cells themselves where it is left out. An answer is called "sex: female", the total "total". ``limits``: of answers,
+    within which the counts are and non-negative histograms stay. ``coverage``: the published intervals of which the
+    table is to say how often they hold the truth.
+
+    Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
+    were declared public. Raises `ConfigError` for an unknown method, query or reference, a method that
+    has no solver of what is measured, or no replicates;
+    `BudgetError` and `CountsError` where `measure` refuses the plan or the counts.
+    """
+    if reference not in REFERENCES:
+        raise ConfigError(f"unknown reference {shown(reference)}: give {' or '.join(map(repr, REFERENCES))}")
+    if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
+        raise ConfigError(f"replicates is {shown(replicates)}; give a whole number of 1 or more")
+    # What `measure` would refuse has no release whose errors could be asked for.
+    plan = measurable(plan, counts.geography.levels, counts.schema)
+    require_room(counts, plan)
+    followed = Followed.of(counts.schema, counts.cells, queries)
+    study = _study(counts, plan, parse_methods(methods), tuple(rules), seed, distances, followed, limits, coverage)
+    tasks = [(study, first, last) for first, last in _ranges(int(replicates), study.chunk)]
+    total, done = Accumulated.empty(), 0
+    try:
+        with worker_pool(workers, len(tasks)) as pool:
+            for index, part in enumerate(map_ordered(run_task, tasks, pool)):
+                with held_back():  # so that sums are never half added up
+                    total.merge(part, half=index % 2)
+                    done = tasks[index][2]
+                if progress is not None:
+                    progress(done, int(replicates))
+    except KeyboardInterrupt:
+        if done == 0:
+            raise
+    with thread_pool(workers) as threads:
+        return _table(counts, plan, study, total, done, reference, public_input, threads)
+
+
+def _study(
+    counts: Counts,
+    plan: Plan,
+    methods: tuple[StudiedMethod, ...],
+    rules: tuple[Decision, ...],
+    seed: int,
+    distances: bool | None,
+    followed: Followed | None = None,
+    limits: AnswerLimits | None = None,
+    coverage: CoverageOptions | None = None,
+) -> Simulation:
+    if plan.only_child != MEASURE:
+        raise ConfigError(
+            "only_child = 'move-up' is not simulated: a study has one law of noise per level; leave it out"
+        )
+    followed = Followed.of(counts.schema, counts.cells, None) if followed is None else followed
+    geography, tree = counts.geography, counts.geography.tree
+    asked = asked_queries(counts.geography, counts.schema, plan, limited=limits is not None)
+    for method in (*methods, *(() if coverage is None else (coverage.method,))):
+        method.require(several=bool(asked))
+    laws = tuple(drawn_law(plan, level, DETAILED) for level in geography.levels)
+    variance = np.empty(geography.n_nodes)
+    for level, law in zip(geography.levels, laws, strict=True):
+        is_exact = plan.is_exact(level)
+        variance[geography.level_slice(level)] = (
+            np.inf if law is None and not is_exact else plan.variance(level, continuous=True)
+        )
+    truth = np.ascontiguousarray(counts.values.T, dtype=np.float64)
+    truth, settled = settle(truth, variance, tree, nonnegative=True)
+    settled = settled[0] if settled.ndim == 2 else settled
+    answers = followed.answers(truth)
+    wanted = answers.size <= _ROWS_WITH_DISTANCES if distances is None else distances
+    queries = tuple(dict.fromkeys(one.query for one in asked))
+    return Simulation(
+        tree=tree,
+        truth=truth,
+        followed=followed,
+        answers=answers,
+        variance=settled,
+        lower=lower_bounds(truth, settled, tree),
+        resolution=resolution(followed_noise(plan, geography, followed)[1].min(axis=0) if asked else variance, truth),
+        laws=laws,
+        bounds=tuple(plan.bounds.at(level) for level in geography.levels),
+        methods=methods,
+        rules=rules,
+        width=bin_widths(geography, plan, followed, asked).reshape(-1) if wanted else None,
+        seed=seed,
+        chunk=int(np.clip(_VALUES_AT_ONCE // truth.size, 1, _LARGEST_CHUNK)),
+        queries=asked,
+        components=Components(counts.schema, queries) if asked else None,
+        patterns=Patterns(counts.schema, queries) if asked else None,
+        limits=limits,
+        order={
+            method.projection: order_of_plan(plan, geography.levels, counts.schema, method.its_method, None)
+            for method in (*methods, *(() if coverage is None else (coverage.method,)))
+            if not method.is_raw
+        },
+        impossible=counts.schema.impossible_cells(),
+        intervals=None if coverage is None else FollowedIntervals.of(coverage, plan, geography, followed, answers),
+    )
+
+
+def _ranges(replicates: int, chunk: int) -> list[tuple[int, int]]:
+    """Ranges of replicates for the tasks; a function of the problem alone, never of the workers."""
+    chunks = -(-replicates // chunk)
+    if chunks == 1:
+        # Two tasks all the same: distances are corrected by comparing two halves of the replicates.
+        middle = replicates // 2
+        return [(0, middle), (middle, replicates)] if middle else [(0, replicates)]
+    per_task = min(-(-chunks // _TASKS), _CHUNKS_PER_TASK)
+    bounds = [*range(0, chunks, per_task), chunks]
+    return [(a * chunk, min(b * chunk, replicates)) for a, b in itertools.pairwise(bounds)]
+
+
+def _table(
+    counts: Counts,
+    plan: Plan,
+    study: Simulation,
+    total: Accumulated,
+    done: int,
+    reference: str,
+    public_input: bool,
+    threads: Executor | None,
+) -> ErrorTable:
+    geography, followed = counts.geography, study.followed
+    drawn, noise = followed_noise(plan, geography, followed)
+    if study.components is None and followed.are_cells:  # exact nodes may make others exact
+        noise = np.broadcast_to(study.variance, study.answers.shape)
+    laws = [
+        [_reference_law(law, plan, level, query, reference) for law, query in zip(row, followed.of_query, strict=True)]
+        for level, row in zip(geography.levels, drawn, strict=True)
+    ]
+    slices = [geography.level_slice(level) for level in geography.levels]
+    shape = study.answers.shape
+    labels = [method.label for method in study.methods]
+
+    def of_method(label: str) -> dict[str, FloatArray]:
+        found = error_statistics(total, label, done, laws, slices, shape)
+        return {name: values.reshape(shape).T for name, values in found.items()}
+
+    statistics = dict(zip(labels, map_ordered(of_method, labels, threads), strict=True))
+    levels = {label: level_statistics(total, label, done) for label in labels}
+    # What was not measured has no raw value, and so no error.
+    unmeasured = np.isinf(noise).T
+    for values in statistics.get(RAW, {}).values():
+        values[unmeasured] = np.nan
+    for values in levels.get(RAW, {}).values():
+        values[np.stack([unmeasured[nodes].any(axis=0) for nodes in slices])] = np.nan
+    rules = {
+        (method.label, rule.label): {
+            "truth": rule.outcome(study.answers, followed.labels, study.tree),
+            **rule_statistics(total.rules[method.label, rule.label], done),
+        }
+        for method in study.methods
+        for rule in study.rules
+    }
+    totals = {
+        (method.label, rule.label): rule_totals(total.rules[method.label, rule.label], done)
+        for method in study.methods
+        for rule in study.rules
+    }
+    for rule in study.rules:
+        if RAW in labels and unmeasured[rule.nodes(study.tree)].any():
+            decided = rules[RAW, rule.label]
+            rules[RAW, rule.label] = {k: v if k == "truth" else np.full_like(v, np.nan) for k, v in decided.items()}
+            totals[RAW, rule.label] = dict.fromkeys(totals[RAW, rule.label], np.nan)
+    return ErrorTable(
+        geography=geography,
+        cells=followed.labels,
+        methods=tuple(method.label for method in study.methods),
+        replicates=done,
+        reference=reference,
+        truth=counts.values if followed.are_cells else np.rint(study.answers).astype(np.int64).T,
+        noise_variance=study.variance if followed.are_cells and study.components is None else noise.T,
+        of_query=followed.of_query,
+        theory=linear_variances(study, plan, geography, noise),
+        statistics=statistics,
+        level_means=levels,
+        rules=rules,
+        rule_nodes={rule.label: rule.nodes(study.tree) for rule in study.rules},
+        rule_areas={
+            rule.label: rule.areas.names for rule in study.rules if isinstance(rule, Rule) and rule.areas is not None
+        },
+        rule_totals=totals,
+        densities={
+            label: np.moveaxis(histogram.counts.reshape(*shape, BINS), 1, 0)
+            for label, histogram in total.both_halves().items()
+        },
+        bin_width=study.width.reshape(shape).T if study.width is not None else np.empty(0),
+        public_input=public_input,
+        coverage=None
+        if study.intervals is None or total.coverage is None
+        else study.intervals.frame(total.coverage, done),
+    )
+
+
+def _reference_law(law: Law | None, plan: Plan, level: str, query: str, reference: str) -> Law | None:
+    if law is None or reference == "noise":
+        return law
+    return plan.smooth_law(level, query)
