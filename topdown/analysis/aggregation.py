@@ -15,7 +15,6 @@ from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError
 from topdown.geography.tree import IntArray, runs
 from topdown.machine.software import version_of
-from topdown.pipeline.assignments import Assignment, Given, assignments
 from topdown.release.manifest import SCHEMA_VERSION
 from topdown.release.published import PublishedRelease, read_release
 from topdown.release.whole_counts import Release

@@ -28,9 +28,6 @@ from topdown.release.archive import ARCHIVE, write_archive
 from topdown.release.manifest import MANIFEST
 from topdown.release.published import PublishedRelease, read_release
 from topdown.release.read import read_measurements, require_all
-from topdown.release.redistricting_file import STATES, require_pl94, write_pl94
-from topdown.release.spine import spine_of
-from topdown.release.tabulated import tabulated_geography, tabulated_release
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
 from topdown.tables.readers import require_encodable

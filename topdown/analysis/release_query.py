@@ -17,7 +17,6 @@ from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, runs
-from topdown.pipeline.assignments import assigned_units
 from topdown.release.partition import RELEASE
 from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, read_counts

@@ -17,12 +17,11 @@ from topdown.census.layouts.noisy_layout import has_spine_codes
 from topdown.census.tabulated import tabulated_release
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
-from topdown.projection.linear_answers import linear_answers
+from topdown.projection.histograms.linear_answers import linear_answers
 from topdown.projection.project import project
 from topdown.release.answer_files import Bounded, BoundedCounts, estimated, margin_columns, table_counts
 from topdown.release.layouts import EVERY_CELL, Layout
 from topdown.release.published import PublishedRelease
-from topdown.release.tabulated import tabulated_release
 from topdown.release.whole_counts import Release
 from topdown.tables.geography_table import geography_batches
 from topdown.uncertainty.intervals import Intervals

@@ -23,9 +23,9 @@ from topdown.geography.geography import Geography
 from topdown.machine.memory import about, available_memory, gibibytes, held_memory
 from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Stages
-from topdown.parts.cut import parts_of
-from topdown.parts.steps import FAMILIES_AT_ONCE
-from topdown.pipeline.part_plan import (
+from topdown.pipeline.parts.array_steps import FAMILIES_AT_ONCE
+from topdown.pipeline.parts.cut_points import parts_of
+from topdown.pipeline.parts.part_plan import (
     LEAVES_OF_A_PART,
     asked_in_parts,
     cut_for,

@@ -16,7 +16,6 @@ from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
 from topdown.pipeline.exports import require_exportable, require_exports, write_exports
 from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import DerivedFrom, Origin
-from topdown.release.noisy_read import read_noisy_measurements
 from topdown.release.read import Published, read_measurements, require_all
 from topdown.release.verified import verify_files
 from topdown.tables.readers import require_encodable

@@ -17,7 +17,6 @@ from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
-from topdown.privacy.only_child import gain, groups, law_of, levels_taken
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import gain, groups, law_of, levels_taken
 from topdown.release.answer_files import paths_of

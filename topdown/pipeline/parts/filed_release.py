@@ -19,10 +19,10 @@ from topdown.geography.tree import IntArray, Tree
 from topdown.machine.arrays import narrow
 from topdown.measurements.filed_values import FiledValues
 from topdown.measurements.measurements import Answers, Measurements, none_measured
-from topdown.parts.job import Folder, Record, Torn, held
-from topdown.parts.store import part_of, put_durably
-from topdown.privacy.only_child import variances
-from topdown.projection.families import Sparse
+from topdown.pipeline.parts.part_job import Folder, Record, Torn, held
+from topdown.pipeline.parts.part_store import part_of, put_durably
+from topdown.privacy.single_child_units import variances
+from topdown.projection.histograms.families import Sparse
 from topdown.release.layouts import WITH_RECORDS
 from topdown.release.whole_counts import Release
 from topdown.wording import shown_path

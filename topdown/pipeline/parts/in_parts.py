@@ -21,10 +21,13 @@ from topdown.machine.progress import Stages
 from topdown.machine.tasks import TRIES, Submits, each_done
 from topdown.pipeline.charging import confirm
 from topdown.pipeline.draw import charged_to
-from topdown.pipeline.part_files import Written, write
-from topdown.pipeline.part_gather import cut_is_whole, files_of, finished, publish_parts
-from topdown.pipeline.part_plan import Cut
-from topdown.pipeline.part_steps import At
+from topdown.pipeline.parts import part_steps
+from topdown.pipeline.parts.part_files import Written, write
+from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, finished, publish_parts
+from topdown.pipeline.parts.part_job import Folder, Record, Torn, named
+from topdown.pipeline.parts.part_plan import Cut
+from topdown.pipeline.parts.part_steps import At
+from topdown.pipeline.parts.part_store import take
 from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
 from topdown.wording import FAILED, reason, shown_path

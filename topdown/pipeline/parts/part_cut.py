@@ -21,11 +21,11 @@ from topdown.geography.tree import IntArray, Tree
 from topdown.machine.arrays import narrow
 from topdown.machine.files import file_digest, make_folder
 from topdown.noise.key import NoiseKey
-from topdown.parts.job import Folder, Record, part_as_arrays, put_bound
-from topdown.parts.steps import limits_as_arrays
-from topdown.parts.store import put
-from topdown.privacy.only_child import levels_taken
+from topdown.pipeline.parts.array_steps import limits_as_arrays
+from topdown.pipeline.parts.part_job import Folder, Record, part_as_arrays, put_bound
+from topdown.pipeline.parts.part_store import put
 from topdown.privacy.plan import MOVE_UP
+from topdown.privacy.single_child_units import levels_taken
 from topdown.projection.conditions import Limits
 from topdown.projection.limits import AnswerLimits
 from topdown.tables.geography_table import geography_batches

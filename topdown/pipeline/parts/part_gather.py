@@ -16,15 +16,17 @@ from topdown.machine.parallel import started, thread_pool
 from topdown.machine.progress import Stages
 from topdown.machine.system import open_to_others
 from topdown.noise.key import NoiseKey
-from topdown.parts.filed import filed_measurements, filed_release, write_starts
-from topdown.parts.job import Folder, Record, held, take_bound
 from topdown.pipeline.derive import Drawn, Projected, estimated, write_made
-from topdown.pipeline.part_plan import Cut
-from topdown.projection.certificate import Certificate, worst_of
-from topdown.projection.cross_checks import CrossCheck, say_agreement, solved_again
+from topdown.pipeline.parts.filed_release import filed_measurements, filed_release, write_starts
+from topdown.pipeline.parts.part_job import Folder, Record, held, take_bound
+from topdown.pipeline.parts.part_plan import Cut
+from topdown.projection.check.certificate import Certificate, worst_of
+from topdown.projection.check.cross_checks import CrossCheck, say_agreement, solved_again
 from topdown.projection.estimate import Estimate
-from topdown.projection.families import Programs
-from topdown.projection.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.histograms.families import Programs
+from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.histograms.passes import order_by_level, order_of_plan
+from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.method import method_named
 from topdown.release.answer_files import paths_of
 from topdown.release.manifest import Origin

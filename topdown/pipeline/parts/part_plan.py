@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from topdown.analysis.export_formats import EXPORT_FORMATS
 from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography

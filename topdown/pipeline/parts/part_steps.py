@@ -26,12 +26,12 @@ from topdown.geography.tree import Tree
 from topdown.measurements.journal import MEASUREMENTS, Begun, Journal, MeasuredOtherwise
 from topdown.noise import KeyedSource
 from topdown.noise.randomness import read_exactly
-from topdown.parts import steps
-from topdown.parts.filed import histograms_as_arrays, histograms_of_arrays, measured_as_arrays
-from topdown.parts.job import Folder, Record, held, held_bound, named, part_of_arrays
-from topdown.parts.steps import Part
-from topdown.parts.store import put_durably, take
-from topdown.pipeline.part_cut import entries_of_arrays
+from topdown.pipeline.parts import array_steps
+from topdown.pipeline.parts.array_steps import Part
+from topdown.pipeline.parts.filed_release import histograms_as_arrays, histograms_of_arrays, measured_as_arrays
+from topdown.pipeline.parts.part_cut import entries_of_arrays
+from topdown.pipeline.parts.part_job import Folder, Record, held, held_bound, named, part_of_arrays
+from topdown.pipeline.parts.part_store import put_durably, take
 from topdown.privacy.plan import MOVE_UP
 from topdown.projection.check.certificate import FAMILY_TOLERANCE, require_certificate
 from topdown.projection.check.cross_checks import families_again, parts_again
@@ -59,8 +59,8 @@ def up(at: At) -> str:
         job = _job(record, begun)
         part, measured = _measured(folder, record, begun, at.part, partial(_lowest_going_up, job, record))
         code, limits = _code(begun, record, part, measured), _limits(record, folder.limits(at.part))
-        roots = _named(folder, record, part, lambda: steps.up(job, part, measured, limits))
-        done = {**steps.roots_as_arrays(roots), "code": np.array(code)}
+        roots = _named(folder, record, part, lambda: array_steps.up(job, part, measured, limits))
+        done = {**array_steps.roots_as_arrays(roots), "code": np.array(code)}
         put_durably(folder.up(at.part), done)
     return str(done["code"])
 
@@ -83,7 +83,7 @@ def top(root: Path) -> str:
     del said
     part, job = Part(above, 0, (0,) * above.n_levels), _job(record, begun)
     limits = _limits(record, folder.limits_above)
-    whole = _named(folder, record, part, lambda: steps.top(job, above, measured, roots, limits))
+    whole = _named(folder, record, part, lambda: array_steps.top(job, above, measured, roots, limits))
     certificate = _certificate(folder, record, part, whole, [*measured, roots.answers])
     for number, (start, stop) in enumerate(record.siblings):
         put_durably(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
@@ -114,7 +114,7 @@ def down(at: At) -> None:
             f"part {named(at.part)}: it measured other numbers going down than going up, which another version of "
             "Topdown or of its libraries may do; nothing was released: give all workers the same"
         )
-    whole = _named(folder, record, part, lambda: steps.down(job, part, measured, roots, limits))
+    whole = _named(folder, record, part, lambda: array_steps.down(job, part, measured, roots, limits))
     made = {
         "certificate": _certificate(folder, record, part, whole, measured),
         "programs": np.array(whole.programs),
@@ -179,16 +179,16 @@ def _job(record: Record, begun: Begun) -> array_steps.Job:
     ties = KeyedSource(read_exactly(begun.ties, 32))
     plan = record.its_plan
     more = record.upward, record.order, record.weights
-    return steps.Job(record.its_schema, record.levels, plan, record.method, ties, *more)
+    return array_steps.Job(record.its_schema, record.levels, plan, record.method, ties, *more)
 
 
-def _lowest_going_up(job: steps.Job, record: Record, part: Part) -> int:
-    return steps.lowest_going_up(job, part, limited=record.limited)
+def _lowest_going_up(job: array_steps.Job, record: Record, part: Part) -> int:
+    return array_steps.lowest_going_up(job, part, limited=record.limited)
 
 
-def _limits(record: Record, path: Path) -> steps.GivenLimits:
+def _limits(record: Record, path: Path) -> array_steps.GivenLimits:
     """The limits of a piece, from its file. Raises `Torn`."""
-    return steps.limits_of_arrays(held(path), record.its_schema) if record.limited else steps.NO_LIMITS
+    return array_steps.limits_of_arrays(held(path), record.its_schema) if record.limited else array_steps.NO_LIMITS
 
 
 def _measured(

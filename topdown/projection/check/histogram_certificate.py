@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from topdown.geography.tree import FloatArray, Tree, runs
-from topdown.projection.certificate import Residuals, off_sums
-from topdown.projection.components import Block, Component, Components, applied
-from topdown.projection.histograms import Measured
+from topdown.projection.check.certificate import Residuals, off_sums
+from topdown.projection.histograms.components import Block, Component, Components, applied
+from topdown.projection.histograms.least_squares import Measured
 from topdown.workload import DETAILED, Query
 
 _ROUNDING = 64 * 2.0**-52
