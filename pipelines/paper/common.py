@@ -41,6 +41,7 @@ def options(description: str | None, replicates: int) -> argparse.Namespace:
     parser.add_argument("--replicates", type=int, default=replicates)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--figures", type=Path, default=FIGURES, help="where the figure goes")
     return parser.parse_args()
 
 
@@ -99,8 +100,8 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         print("  ".join(c.rjust(width) for c, width in zip(row, widths, strict=True)))
 
 
-def save(figure: Figure, name: str) -> None:
-    """``figure`` as docs/figures/<name>.png."""
-    FIGURES.mkdir(exist_ok=True)
-    figure.savefig(FIGURES / f"{name}.png", dpi=110, bbox_inches="tight", metadata={"Software": None})
-    print(f"written: {(FIGURES / f'{name}.png').relative_to(ROOT)}")
+def save(figure: Figure, name: str, folder: Path = FIGURES) -> None:
+    """``figure`` as <folder>/<name>.png."""
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / f"{name}.png", dpi=110, bbox_inches="tight", metadata={"Software": None})
+    print(f"written: {folder / name}.png")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 STATES = ("Arizona", "Texas")
 SHOWN = 3
 
-options(__doc__, 1)
+arguments = options(__doc__, 1)
 frame = counties()
 figure = Figure(figsize=(9, 3.4))
 axis = figure.subplots()
@@ -49,4 +49,4 @@ node(axis, root, top, *rows[0][::2], "$x_0$")
 axis.text(0.5, -0.08, r"$x_0=\sum_s x_s$,   $x_s=\sum_j x_{sj}$,   every $x\geq 0$", ha="center", fontsize=9)
 axis.set(xlim=(-0.03, 1.08), ylim=(-0.14, 1.02))
 print_table(("unit", "county", "labour force 2009"), rows)
-save(figure, "figure_2")
+save(figure, "figure_2", arguments.figures)

@@ -39,4 +39,4 @@ for axis, label in zip(figure.subplots(1, 2, sharey=True), ("top-down, sums only
     axis.set(title=label, xlabel="error of the draw", xlim=(-120, 120), ylim=(-120, 120))
 figure.axes[0].set_ylabel("error of its mirror image")
 print_table(("projection", "draws", "largest |error + mirror's error|", "largest |error|"), rows)
-save(figure, "figure_3")
+save(figure, "figure_3", arguments.figures)

@@ -54,4 +54,4 @@ axis.semilogy(shifts, columns["largest measured"], "o", color="tab:orange", mark
 axis.axhline(columns["standard error"].mean(), color="tab:orange", linewidth=0.8, label="standard error")
 axis.set(xlabel="smallest count of the family", ylabel="persons", ylim=(1e-13, 1e7))
 axis.legend(fontsize=7)
-save(figure, "figure_4")
+save(figure, "figure_4", arguments.figures)

@@ -42,4 +42,4 @@ for column, shift in enumerate(SHIFTS):
 axes[0, -1].legend()
 print_table(("shift", "county", "bias", "standard error", "exact bias", "at 0", "variance"), sorted(rows))
 figure.tight_layout()
-save(figure, "figure_4_residuals")
+save(figure, "figure_4_residuals", arguments.figures)

@@ -78,4 +78,4 @@ for table in (few, many):
     axis.axhline(table["wasserstein_floor"].mean(), color="0.5", linewidth=0.7, linestyle=":")
 axis.set(xlabel="children in the family", ylabel="Wasserstein-1 distance, persons", ylim=(5e-3, 10))
 axis.legend(fontsize=7)
-save(figure, "figure_5")
+save(figure, "figure_5", arguments.figures)

@@ -71,4 +71,4 @@ right.loglog(spread[0], spread[1], "o", color="tab:orange", label="spread over c
 right.set(xlabel="replicates", ylabel="relative error of a variance")
 right.legend(fontsize=7)
 figure.tight_layout()
-save(figure, "figure_6")
+save(figure, "figure_6", arguments.figures)

@@ -41,4 +41,4 @@ for axis, n in zip(figure.subplots(2, 3, sharex=True, sharey=True).ravel(), SIZE
     axis.legend(fontsize=7)
 print_table(("n", "density at 0", "farthest from the noise's", "variance", "measured", "Wasserstein"), rows)
 figure.tight_layout()
-save(figure, "figure_6_densities")
+save(figure, "figure_6_densities", arguments.figures)

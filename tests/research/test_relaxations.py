@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.integrate import quad
 
 from topdown.errors import BudgetError, ConfigError
 from topdown.research.bounded.calibration import privacy_loss
 from topdown.research.bounded.laplace import BoundaryInflatedLaplace, TruncatedLaplace
-from topdown.research.bounded.relaxations import concentration, loss_distribution, random_dp_gamma, worst_loss
+from topdown.research.bounded.relaxations import (
+    concentration,
+    gaussian_concentration,
+    loss_distribution,
+    random_dp_gamma,
+    worst_loss,
+)
 
 LAWS = (TruncatedLaplace, BoundaryInflatedLaplace)
 PAIRS = [(0.0, 0.7, 1.0, 0.0, 2.0), (1.4, 0.3, 0.5, 0.0, 2.0), (0.4, 1.0, 2.0, 0.0, None), (0.5, -0.5, 1.0, None, None)]
@@ -102,6 +109,19 @@ def test_the_spread_is_sub_gaussian_and_the_smallest(
     for t in (0.5, 1.0, 2.0):
         assert mass[loss > mean + t * spread].sum() <= math.exp(-(t**2) / 2)
     assert mean >= 0  # a Kullback-Leibler divergence
+
+
+def test_gaussian_noise_is_the_concentrated_law() -> None:
+    """Its loss is normal with that mean and spread, by draws."""
+    sensitivity, sigma = 1.5, 2.0
+    mean, spread = gaussian_concentration(sensitivity, sigma)
+    x = np.random.default_rng(3).normal(0.0, sigma, 400_000)
+    loss = stats.norm.logpdf(x, 0.0, sigma) - stats.norm.logpdf(x, sensitivity, sigma)
+    assert stats.kstest(loss, stats.norm(mean, spread).cdf).pvalue > 1e-6
+    assert stats.kstest(loss, stats.norm(mean, 1.05 * spread).cdf).pvalue < 1e-6
+    for wrong in ((0.0, 1.0), (1.0, -1.0)):
+        with pytest.raises(ConfigError):
+            gaussian_concentration(*wrong)
 
 
 def test_truncation_costs_more_than_clipping_in_both_senses() -> None:

@@ -62,8 +62,8 @@ def concentration(law: BoundedLaplace, other: BoundedLaplace) -> Concentration:
 
     tau^2 = sup over rates r of 2 ln E exp(r (L - mu))/r^2, so that P(L > mu + t tau) <= exp(-t^2/2). A mechanism is
     (mu, tau)-mean-concentrated if both bound all ordered pairs of neighbours; plain Laplace noise with
-    |s - s'|/scale = epsilon has mu = epsilon + exp(-epsilon) - 1. (Gaussian noise: mu = (s - s')^2/(2 sigma^2) and
-    tau = |s - s'|/sigma.) Parameters are one number each; raises ConfigError otherwise.
+    |s - s'|/scale = epsilon has mu = epsilon + exp(-epsilon) - 1. Parameters are one number each; raises ConfigError
+    otherwise.
     """
     from scipy.optimize import minimize_scalar
 
@@ -86,6 +86,15 @@ def concentration(law: BoundedLaplace, other: BoundedLaplace) -> Concentration:
         around = (min(one, two), max(one, two))
         best = max(best, -float(minimize_scalar(lambda rate: -proxy(rate), bounds=around, method="bounded").fun))
     return Concentration(mean, float(np.sqrt(best)))
+
+
+def gaussian_concentration(sensitivity: float, sigma: float) -> Concentration:
+    """The same of Gaussian noise: mu = (sensitivity/sigma)^2/2 and tau = sensitivity/sigma (Dwork, Rothblum 2016).
+
+    Its loss is itself Gaussian. Raises ConfigError for a sensitivity or sigma that is not positive.
+    """
+    spread = positive("sensitivity", sensitivity) / positive("sigma", sigma)
+    return Concentration(spread**2 / 2.0, spread)
 
 
 def loss_distribution(law: BoundedLaplace, other: BoundedLaplace) -> tuple[FloatArray, FloatArray]:
