@@ -22,8 +22,8 @@ from interval_coverage import CLASSES, DATA, EDGES
 from record import RESULTS, machine
 
 import topdown as td
-from topdown.research.plausible_tables import BURN_IN
 from topdown.uncertainty.margins import margins_of
+from topdown.uncertainty.plausible_tables import BURN_IN
 
 WIDTHS = {"county": 5, "tract": 11, "block group": 12, "block": 15}
 

@@ -11,17 +11,9 @@ if TYPE_CHECKING:
     from topdown import errors, noise, privacy, synthesis
     from topdown.analysis.aggregation import Aggregation, aggregate
     from topdown.analysis.geoparquet import write_geoparquet
+    from topdown.analysis.ranks import rank
     from topdown.analysis.regions import region
     from topdown.analysis.sum_intervals import Region
-    from topdown.analysis.tabulation import tabulate
-    from topdown.census.layouts.noisy_layout import tabulation_units
-    from topdown.census.noisy_read import NoisyMeasurements, read_noisy_measurements
-    from topdown.census.noisy_write import write_noisy_measurements
-    from topdown.census.ppmf_counts import read_ppmf
-    from topdown.census.ppmf_file import write_ppmf
-    from topdown.census.redistricting_counts import read_pl94
-    from topdown.census.redistricting_file import write_pl94
-    from topdown.census.tabulated import tabulated_release
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.geography.geography import Geography
@@ -40,7 +32,6 @@ if TYPE_CHECKING:
     from topdown.release.verified import verify_release
     from topdown.release.whole_counts import Release
     from topdown.research import theory
-    from topdown.research.plausible_tables import PlausibleTables, plausible_tables
     from topdown.research.statistic.measured_statistic import MeasuredStatistic, measure_statistic
     from topdown.research.statistic.statistic_plan import StatisticPlan
     from topdown.studies import fairness
@@ -50,6 +41,7 @@ if TYPE_CHECKING:
     from topdown.studies.interval_coverage import CoverageOptions
     from topdown.studies.simulate import simulate
     from topdown.uncertainty.margins import margins
+    from topdown.uncertainty.plausible_tables import PlausibleTables, plausible_tables
     from topdown.workload import Attribute, Query, Recode, Schema, Workload
 
     __version__: str
@@ -97,6 +89,7 @@ __all__ = [
     "project",
     "project_linear",
     "project_whole",
+    "rank",
     "read_noisy_measurements",
     "read_pl94",
     "read_ppmf",
@@ -143,7 +136,7 @@ _HOMES = {
     "Measurements": "topdown.measurements.measurements",
     "NoisyMeasurements": "topdown.census.noisy_read",
     "Plan": "topdown.privacy.plan",
-    "PlausibleTables": "topdown.research.plausible_tables",
+    "PlausibleTables": "topdown.uncertainty.plausible_tables",
     "PublishedRelease": "topdown.release.published",
     "Query": "topdown.workload",
     "Recode": "topdown.workload",
@@ -161,11 +154,12 @@ _HOMES = {
     "margins": "topdown.uncertainty.margins",
     "measure": "topdown.confidential.measure",
     "measure_statistic": "topdown.research.statistic.measured_statistic",
-    "plausible_tables": "topdown.research.plausible_tables",
+    "plausible_tables": "topdown.uncertainty.plausible_tables",
     "preset": "topdown.privacy.presets",
     "project": "topdown.projection.project",
     "project_linear": "topdown.projection.linear.project_linear",
     "project_whole": "topdown.release.making",
+    "rank": "topdown.analysis.ranks",
     "read_noisy_measurements": "topdown.census.noisy_read",
     "read_pl94": "topdown.census.redistricting_counts",
     "read_ppmf": "topdown.census.ppmf_counts",

@@ -16,7 +16,7 @@ from topdown.census.noisy_write import write_noisy_measurements
 from topdown.errors import DataError
 from topdown.geography.tree import Tree
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.workload.redistricting import UNITS
+from topdown.workload.redistricting import PERSONS, RESIDENCES, UNITS
 
 BLOCKS = ["440010101001000", "440010101001001", "440010101002000", "440030201001000"]
 WIDTHS = {"county": 5, "tract": 11, "block group": 12, "block": 15}
@@ -61,6 +61,31 @@ def test_a_unit_that_was_not_measured_is_among_the_constraints(tmp_path: Path) -
     above = rows(tmp_path / "nmf", "County", "Constraint")
     assert list(above["geocode"]) == ["044100011", "044100031"]
     assert list(above["sign"]) == [">="] * 2
+
+
+def test_persons_have_a_greatest_count_by_residence_at_every_unit(tmp_path: Path) -> None:
+    """BlueDown looks it up, and the zero of minors in nursing facilities, where nothing is known too."""
+    there = td.Geography.from_geoids(BLOCKS, WIDTHS, root="44", root_level="state")
+    values = np.zeros((len(BLOCKS), PERSONS.n_cells))
+    measurements = td.Measurements.from_answers(there, PERSONS, {("block", "detailed"): (values, 4)})
+    limits = td.AnswerLimits.from_table(
+        pd.DataFrame({"geoid": BLOCKS[:1], "query": "hhgq", "answer": RESIDENCES[3], "lower": 0, "upper": 0}),
+        there,
+        PERSONS,
+    )
+    for known in (None, limits):
+        root = tmp_path / ("limits" if known else "none")
+        write_noisy_measurements(measurements, root, limits=known)
+        for level in ("State", "County", "Tract", "Block_Group", "Block"):
+            folder = root / "US_Person_PL_PROD" / f"{level}.parquet"
+            found = pd.read_parquet(folder / "Constraint" / "State=044")
+            assert len(list((folder / "Constraint" / "State=044").iterdir())) == 1
+            for name in ("hhgq_total_ub_con", "hhgq_total_lb_con", "nurse_nva_0_con"):
+                assert (found["query_name"] == name).sum() == found["geocode"].nunique(), (level, name)
+        greatest = np.stack(found.loc[found["query_name"] == "hhgq_total_ub_con", "value"])
+        assert (greatest == 0).sum() == (0 if known is None else 1)
+        back = td.read_noisy_measurements(root, "pl94-persons", state="44")
+        assert (back.limits is None) == (known is None)
 
 
 def test_a_variance_that_32_bits_do_not_hold_has_64(tmp_path: Path) -> None:

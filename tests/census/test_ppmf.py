@@ -50,6 +50,27 @@ def test_the_persons_tabulate_to_the_release(tmp_path: Path) -> None:
     assert set(frame["CENRACE"].str.len()) == {2}
 
 
+def test_the_older_header_is_read_as_the_newer_one(tmp_path: Path) -> None:
+    """That of the demonstration file of 2021: a vintage, other names of tract and block group, no number of persons."""
+    release = released(BLOCKS)
+    frame = pd.read_csv(td.write_ppmf(release, tmp_path / "persons.csv"), dtype=str)
+    older = frame.drop(columns=["SCHEMA_TYPE_CODE", "SCHEMA_BUILD_ID", "EPNUM"])
+    older = older.rename(columns={"TABTRACTCE": "TABTRACT", "TABBLKGRPCE": "TABBLKGRP"})
+    older.insert(0, "VINTAGE", "20210428_eps12-2_P")
+    older.to_csv(tmp_path / "older.csv", index=False)
+    expected = release.answers("block", "detailed")
+    for counts in (
+        td.read_ppmf(tmp_path / "older.csv", release.geography),
+        td.Counts.from_records(older, release.geography, preset="pl94-2020-us"),
+    ):
+        assert (counts.values[counts.geography.level_slice("block")] == expected).all()
+    there = td.read_ppmf(tmp_path / "older.csv")
+    assert int(there.values[0].sum()) == int(expected.sum())
+    older.drop(columns="TABTRACT").to_csv(tmp_path / "none.csv", index=False)
+    with pytest.raises(DataError, match="columns 'TABTRACTCE' are not there"):
+        td.read_ppmf(tmp_path / "none.csv")
+
+
 def test_the_codes_are_those_of_the_layout(tmp_path: Path) -> None:
     geography = td.Geography.from_table({"block": BLOCKS[:1]}, ["block"])
     cell = int(

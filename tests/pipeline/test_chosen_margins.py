@@ -65,7 +65,7 @@ def test_what_is_left_out_is_all(toy_run: Path, text: str) -> None:
         }
         differing = {name for name in as_ever if found[name] != as_ever[name]}
         assert found.keys() == as_ever.keys()
-        assert differing <= {"manifest.json", "README.md"}
+        assert differing <= {"manifest.json", "METHODS.md", "README.md"}
     assert "alone: " not in manifest(made(toy_run, text))["margins"]["statement"]
 
 
@@ -117,8 +117,8 @@ def test_none_are_computed_where_none_are_written(toy_run: Path, text: str, monk
     said = manifest(public)["margins"]
     assert said["confidence"] is None
     assert "output.margins = false" in said["statement"]
-    assert "output.margins = false" in (public / "README.md").read_text(encoding="utf-8")
-    assert "| moe |" not in (public / "README.md").read_text(encoding="utf-8")
+    assert "output.margins = false" in (public / "METHODS.md").read_text(encoding="utf-8")
+    assert "| moe |" not in (public / "METHODS.md").read_text(encoding="utf-8")
 
 
 @RUNS
@@ -146,7 +146,7 @@ def test_the_manifest_and_the_codebook_say_where_they_are(toy_run: Path, text: s
         "margins: total, cells (cells: release.* and estimates.*); at these levels alone: state. td"
         in (said["margins"]["statement"])
     )
-    assert "at these levels alone: state" in (public / "README.md").read_text(encoding="utf-8")
+    assert "at these levels alone: state" in (public / "METHODS.md").read_text(encoding="utf-8")
     assert said["configuration"]["output"]["margins"] == {"levels": ["state"], "tables": ["total", "cells"]}
 
 

@@ -86,7 +86,7 @@ def test_the_manifest_says_variances_and_promises_nothing(folder: Path) -> None:
     assert manifest["invariants"] == [
         "The answers to query 'total' at 1 of 1 units of level 'whole state' are exact and are not protected."
     ]
-    said = (folder / "output" / "public" / "README.md").read_text(encoding="utf-8")
+    said = (folder / "output" / "public" / "METHODS.md").read_text(encoding="utf-8")
     assert "| block, 8 units | detailed | discrete-gaussian | 10.1124 to 15.1686 |" in said
 
 

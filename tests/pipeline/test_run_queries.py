@@ -208,7 +208,7 @@ def test_the_standard_deviations_in_tables_are_those_of_least_squares(folder: Pa
         assert mine["sd"].to_numpy() ** 2 == pytest.approx(answer.variance.ravel(), abs=1e-9)
         # Of the law on a grid, whose quantiles are interpolated: not closer to the normal's than this.
         assert (mine["moe"] / mine["sd"]).dropna().to_numpy() == pytest.approx(NORMAL_MARGIN[confidence], abs=5e-6)
-    book = (public / "README.md").read_text(encoding="utf-8")
+    book = (public / "METHODS.md").read_text(encoding="utf-8")
     assert f"at {100 * confidence:g} %: {NORMAL_MARGIN[confidence]:.4g} sd" in book
 
 
@@ -231,7 +231,7 @@ def test_every_row_of_a_table_has_an_interval_also_where_nothing_is_released(fol
     assert (empty["lower"] == 0).all()
     said = json.loads((public / "manifest.json").read_text())["margins"]
     assert said["confidence"] == 0.95
-    assert "## Margins of error" in (public / "README.md").read_text(encoding="utf-8")
+    assert "## Margins of error" in (public / "METHODS.md").read_text(encoding="utf-8")
 
 
 def test_tables_of_narrow_noise_have_intervals(folder: Path) -> None:
@@ -249,7 +249,7 @@ def test_under_geometric_noise_margins_in_tables_are_not_those_of_the_normal_law
     beside = pd.read_parquet(public / "tables" / "group_estimates.parquet")
     multiples = (beside["moe"] / beside["sd"]).dropna()
     assert (multiples > 2.58).any()
-    assert "by the law of its error" in (public / "README.md").read_text(encoding="utf-8")
+    assert "by the law of its error" in (public / "METHODS.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("at_once", [7, 1 << 16])

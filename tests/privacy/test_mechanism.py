@@ -180,7 +180,7 @@ def test_a_release_by_a_law_that_is_not_known_has_no_margins(
     assert estimates["moe"].isna().all()
     assert estimates["sd"].notna().all()
     assert "lower" not in estimates
-    assert "not known" in (public / "README.md").read_text()
+    assert "not known" in (public / "METHODS.md").read_text()
 
 
 @pytest.mark.parametrize(("name", "budget"), BUDGETS)

@@ -166,7 +166,7 @@ def test_a_run_keeps_publishes_and_reads_back_what_was_measured(tmp_path: Path, 
     manifest = json.loads((public / "manifest.json").read_text())
     assert manifest["privacy"]["only_child"] == "move-up"
     assert "Single children: a unit that is the only one in its parent" in manifest["privacy"]["statement"]
-    book = (public / "README.md").read_text()
+    book = (public / "METHODS.md").read_text()
     assert "| state, with single children down 2 levels | detailed |" in book
     assert "| county, single children | detailed | not measured: their parent is | |" in book
     found = td.read_release(public)

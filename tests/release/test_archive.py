@@ -95,7 +95,7 @@ def _damaged(path: Path) -> None:
         (_beside, r"a.txt is not of a release"),
         (_twice, "holds 2 files manifest.json"),
         (_cut, "cannot be read as a ZIP file"),
-        (_damaged, "README.md cannot be unpacked"),
+        (_damaged, "METHODS.md cannot be unpacked"),
     ],
 )
 def test_what_is_no_archive_of_a_release_is_refused(

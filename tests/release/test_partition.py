@@ -73,7 +73,7 @@ def test_the_codebook_has_it_as_one_table_of_several_files(both: tuple[Path, Pat
     package = json.loads((public / "datapackage.json").read_text(encoding="utf-8"))
     (resource,) = (one for one in package["resources"] if one["name"] == "release-parquet")
     assert resource["path"] == [f"release.parquet/{name}.parquet" for name in ("01", "02", "US")]
-    assert "| `release.parquet` |" in (public / "README.md").read_text(encoding="utf-8")
+    assert "| `release.parquet` |" in (public / "METHODS.md").read_text(encoding="utf-8")
     files = json.loads((public / "manifest.json").read_text(encoding="utf-8"))["files"]
     catalogue = (public / "dcat.jsonld").read_text(encoding="utf-8")
     assert all(files[path]["sha256"] in catalogue for path in resource["path"])

@@ -22,7 +22,7 @@ SCHEMAS = REPOSITORY / "docs" / "schemas"
 MANIFEST: dict[str, Any] = json.loads((SCHEMAS / f"manifest-{SCHEMA_VERSION}.json").read_text(encoding="utf-8"))
 TABLES: dict[str, Any] = json.loads((SCHEMAS / f"tables-{SCHEMA_VERSION}.json").read_text(encoding="utf-8"))
 
-BOOKS = {"README.md", "croissant.json", "csv-metadata.json", "datapackage.json", "dcat.jsonld"}
+BOOKS = {"METHODS.md", "README.md", "croissant.json", "csv-metadata.json", "datapackage.json", "dcat.jsonld"}
 
 PRIVACY = RUN_TOML[RUN_TOML.index("[privacy]") :]
 RUNS = {

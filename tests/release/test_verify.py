@@ -44,7 +44,7 @@ def test_a_whole_release_is_found_whole_wherever_it_lies(public: Path, tmp_path:
     shutil.copytree(public, received)
     shutil.rmtree(public.parent)
     found = td.verify_release(received)
-    books = ("README.md", "croissant.json", "csv-metadata.json", "datapackage.json", "dcat.jsonld")
+    books = ("METHODS.md", "README.md", "croissant.json", "csv-metadata.json", "datapackage.json", "dcat.jsonld")
     tables = (*books, "estimates.parquet", "geography.parquet", "measurements.parquet")
     assert found.files == (*tables, "release.csv", "release.parquet")
     assert found.sha256 == file_digest(received / "manifest.json")

@@ -43,6 +43,7 @@ from topdown.research.statistic.statistic_plan import StatisticPlan
 TOML = RUN_TOML + '\n[ledger]\npath = "ledger.db"\ndataset = "census"\n[projection]\ncross_check = false\n'
 SEAL_LETTERS = 64
 PUBLIC = {
+    "METHODS.md",
     "README.md",
     "csv-metadata.json",
     "datapackage.json",

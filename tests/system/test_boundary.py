@@ -315,7 +315,7 @@ def test_no_true_count_is_in_what_is_published_or_printed(
     assert "wrote" in output.out
     assert not shows((output.out + output.err + caplog.text).encode())
     public = planted.parent / "output" / "public"
-    assert len(list(public.iterdir())) == 11
+    assert len(list(public.iterdir())) == 12
     for path in public.iterdir():
         assert not shows(path.read_bytes()), path.name
         if path.suffix == ".parquet":

@@ -14,11 +14,11 @@ from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
 from topdown.noise.law import pitch_of
 from topdown.projection.cells.equality import least_squares
-from topdown.research.posterior import noise_at
 from topdown.uncertainty.laws.error_law import Shape, Term, tail
 from topdown.uncertainty.laws.error_moments import main_terms, moments
 from topdown.uncertainty.laws.known_noise import KnownNoise, fourth_cumulant
 from topdown.uncertainty.laws.shared_laws import groups
+from topdown.uncertainty.posterior import noise_at
 
 ALPHAS = np.array([0.10, 0.05, 0.01])
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topdown.analysis.sum_intervals import Ratio, Region, fieller, sum_margin
+from topdown.analysis.sum_intervals import OF_ITSELF, Ratio, Region, fieller, sum_margin
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray, runs
@@ -21,10 +21,11 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.cells.equality import least_squares
 from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.solver_inputs import stated
-from topdown.uncertainty.laws.answer_errors import AnswerErrors, Mix
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, Made, Mix
 from topdown.uncertainty.laws.answer_forms import answer_rows
-from topdown.uncertainty.laws.error_law import Shape, quantile
-from topdown.uncertainty.laws.known_noise import answer_noise
+from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
+from topdown.uncertainty.laws.known_noise import KnownNoise, answer_noise
+from topdown.uncertainty.laws.main_parts import shapes_of
 from topdown.uncertainty.laws.sum_errors import Weighted
 from topdown.uncertainty.margins import require_confidence
 from topdown.wording import shown
@@ -47,6 +48,7 @@ def region(
     cell: str | None = None,
     minus: Weights | None = None,
     share_of: Weights | str | None = None,
+    before: Measurements | None = None,
     confidence: float = 0.9,
 ) -> Region:
     """A weighted sum over any nodes, at mixed levels, with a margin of error: {GEOID: weight}.
@@ -57,14 +59,19 @@ def region(
     set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
     exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
     ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval covers with probability
-    ``confidence``. A share is of the same answer at other units, or of an answer that holds it at the same units.
-    Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that are not there.
+    ``confidence``. ``before``: measurements of another release, with noise of its own, in which the sum of the same
+    units is taken away: the change since then. A share is of the same answer at other units, or of an answer that holds
+    it at the same units. Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that are
+    not there.
 
     Source: docs/margins.md; Fieller 1954 for shares.
     """
-    return Regions(measurements.kept).region(
-        weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence
-    )
+    regions = Regions(measurements.kept)
+    if before is None:
+        return regions.region(weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence)
+    if share_of is not None:
+        raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
+    return regions.change(Regions(before.kept), weights, query=query, cell=cell, minus=minus, confidence=confidence)
 
 
 class Part(NamedTuple):
@@ -81,6 +88,14 @@ class _Kind(NamedTuple):
     query: Query
     answer: int
     copies: int
+
+
+class _Error(NamedTuple):
+    """A sum: its ``value`` by least squares, the ``variance`` of its error, and what that is ``made`` of."""
+
+    value: float
+    variance: float
+    made: Made
 
 
 class Sums(NamedTuple):
@@ -136,20 +151,54 @@ class Regions:
         """As the function `region`."""
         alpha = 1.0 - require_confidence(confidence)
         column = self.column(query, cell)
-        whole = dict(weights)
-        for geoid, weight in ({} if minus is None else minus).items():
-            whole[geoid] = _number(geoid, whole.get(geoid, 0.0)) - _number(geoid, weight)
-        asked = self._nodes(whole)
+        asked = self._nodes(_less(weights, minus))
         if share_of is None:
             found = self.answers([asked], column.query, [column.answer])[column.answer]
             return sum_margin(*found.row(0), asked[1], alpha, signed=minus is not None)
         own = Part(asked, column.query, column.answer)
         if isinstance(share_of, str):
             of = self.column(share_of, None)
-            ratio, shapes = self.share(own, Part(asked, of.query, of.answer))
+            other = Part(asked, of.query, of.answer)
         else:
-            ratio, shapes = self.share(own, own._replace(sum=self._whole_of(share_of)))
-        return fieller(ratio, lambda shares: [quantile(shape, alpha / 2.0) for shape in shapes(shares)])
+            other = own._replace(sum=self._whole_of(share_of))
+        ratio, shapes = self.share(own, other)
+        margin = fieller(ratio, lambda shares: [quantile(shape, alpha / 2.0) for shape in shapes(shares)])
+        if own[1:] == other[1:] and not _combined(own.sum, other.sum, -1.0)[1].any():
+            margin = margin._replace(note="; ".join(filter(None, (margin.note, OF_ITSELF))))
+        return margin
+
+    def change(
+        self,
+        before: Regions,
+        weights: Weights,
+        *,
+        query: str = "total",
+        cell: str | None = None,
+        minus: Weights | None = None,
+        confidence: float = 0.9,
+    ) -> Region:
+        """A sum less the same one ``before``, whose noise is another: their variances add up, and the law is that of
+        all parts of both errors. The interval is symmetric."""
+        alpha, whole = 1.0 - require_confidence(confidence), _less(weights, minus)
+        now, then = (one._error_of(whole, query, cell) for one in (self, before))
+        mine, theirs = (one.errors.noise.laws for one in (self, before))
+        # Of the laws of both together those of before come after these.
+        kinds = np.where(then.made.parts.kind < 0, -1, then.made.parts.kind + len(mine))
+        made = now.made.and_also(then.made._replace(parts=then.made.parts._replace(kind=kinds)))
+        variance = now.variance + then.variance
+        laws = shapes_of(made.parts, np.array([variance]), KnownNoise((*mine, *theirs, None)), made.cumulant)
+        shape = laws.shapes[laws.group[0]] if laws.group[0] >= 0 else NORMAL
+        amounts = np.array(list(whole.values()))
+        return sum_margin(now.value - then.value, variance, shape, amounts, alpha, signed=True)
+
+    def _error_of(self, weights: Weights, query: str, cell: str | None) -> _Error:
+        """A sum and what its error is made of."""
+        column, asked = self.column(query, cell), self._nodes(weights)
+        kind = self._kind(column.query, column.answer)
+        one = Weighted.many([asked])
+        value = float(self._values(one, column.query, [column.answer])[0, 0])
+        made = next(self.errors.made(one, [Mix.of(kind.query, kind.answer)])).times(kind.copies)
+        return _Error(value, self._variance(asked, kind), made)
 
     def sums(
         self,
@@ -314,6 +363,14 @@ class Regions:
         if (amounts < 0).any() or not amounts.any():
             raise DataError("a share is of a sum of counts; give its units weights of 0 or more, not all of them 0")
         return nodes, amounts
+
+
+def _less(weights: Weights, minus: Weights | None) -> dict[str, float]:
+    """``weights`` less those of ``minus``. Raises `DataError` as `_number` does."""
+    whole = dict(weights)
+    for geoid, weight in ({} if minus is None else minus).items():
+        whole[geoid] = _number(geoid, whole.get(geoid, 0.0)) - _number(geoid, weight)
+    return whole
 
 
 def _combined(one: Sum, other: Sum, sign: float) -> Sum:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, runs
-from topdown.release.partition import RELEASE
+from topdown.measurements.measurements import Measurements
+from topdown.release.manifest import MANIFEST
+from topdown.release.partition import MEASUREMENTS, RELEASE
 from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files
@@ -33,6 +35,11 @@ _NAMED = 4
 _NUMBERS_AT_ONCE = 1 << 22
 
 
+def is_release(path: Path) -> bool:
+    """Whether a release lies at ``path``: what `--minus` names is then that, and else units."""
+    return any((path / name).is_file() for name in (MANIFEST, f"public/{MANIFEST}"))
+
+
 def query_release(
     public: Path,
     *,
@@ -42,42 +49,44 @@ def query_release(
     cells: Sequence[str] = (),
     minus: Sequence[str] = (),
     share_of: str | None = None,
+    before: Path | None = None,
     confidence: float = 0.9,
 ) -> pd.DataFrame:
     """One row per region and cell, as `QUERY_COLUMNS`: of the sum of ``units``, and of every district of ``districts``.
     ``region`` says in full what the number is of: "48+06 - 36", "01 of US".
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
-    block assignment files have them. ``share_of``: units separated by commas, or a query. Of units whose measurements a
-    very large release has not kept the estimates are released counts, without margins, which the note says. Raises
+    block assignment files have them. ``share_of``: units separated by commas, or a query. ``before``: the directory of
+    another release, with noise of its own, in which the same sum is taken away. Of units whose measurements a very
+    large release has not kept the estimates are released counts, without margins, which the note says. Raises
     `ConfigError` and `DataError` as `td.region` does, and where neither units nor districts are given.
     """
     asked = dict(_asked(units, districts))
-    manifest = verify_files(public)
-    measured = measurements_of(public, manifest).measurements
-    known, counts = Regions(measured.kept), cache(partial(_counts, public, manifest))
+    if before is not None and share_of is not None:
+        raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
+    now, then = _Opened.of(public), None if before is None else _Opened.of(before)
+    if before is not None:
+        _require_other_noise(public, before)
     rows = []
     less = f" - {_named(minus)}" if minus else ""
     part = "" if share_of is None else f" of {_named(share_of.split(','))}"
-    whole = _whole(share_of, measured.schema)
+    whole = _whole(share_of, now.measured.schema)
     for name, weights in asked.items():
         every = [*weights, *minus, *(() if whole is None or isinstance(whole, str) else whole)]
-        why = measured.reason_against(_levels_of(every, measured.geography))
-        note = "" if why is None else f"released count, no margin: {why}"
-        regions: Regions | _Released = known if why is None else _Released(counts(), note)
+        why = now.why(every) or (None if then is None else then.why(every))
         for cell in cells or (None,):
-            found = regions.region(
-                weights,
-                query=query,
-                cell=cell,
-                minus=_each_once(minus) if minus else None,
-                share_of=whole,
-                confidence=confidence,
-            )
-            twice = _counted_twice(weights, measured.geography)
-            if twice and found.note in ("", note):
+            less_units = _each_once(minus) if minus else None
+            if then is not None:
+                found = _change(now.regions(why), then.regions(why), weights, query, cell, less_units, confidence)
+            else:
+                found = now.regions(why).region(
+                    weights, query=query, cell=cell, minus=less_units, share_of=whole, confidence=confidence
+                )
+            twice = _counted_twice(weights, now.measured.geography)
+            if twice and found.note in ("", _note(why)):
                 found = found._replace(note="; ".join(filter(None, (found.note, twice))))
-            rows.append((f"{name}{less}{part}", query, cell if cell is not None else query, *found))
+            since = "" if before is None else f", change since {before.as_posix()}"
+            rows.append((f"{name}{less}{part}{since}", query, cell if cell is not None else query, *found))
     return pd.DataFrame(rows, columns=list(QUERY_COLUMNS))
 
 
@@ -136,20 +145,82 @@ class _Released:
         return float(np.array(list(weights.values())) @ known[nodes])
 
 
+def _change(
+    now: Regions | _Released,
+    then: Regions | _Released,
+    weights: Weights,
+    query: str,
+    cell: str | None,
+    minus: Weights | None,
+    confidence: float,
+) -> Region:
+    """A sum in one release less the same sum in another: of both measurements, or of both counts."""
+    try:
+        if isinstance(now, Regions) and isinstance(then, Regions):
+            return now.change(then, weights, query=query, cell=cell, minus=minus, confidence=confidence)
+        found = [one.region(weights, query=query, cell=cell, minus=minus, confidence=confidence) for one in (now, then)]
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"{error} (units and cells of a change are those of both releases)") from None
+    return found[0]._replace(estimate=found[0].estimate - found[1].estimate)
+
+
+def _require_other_noise(public: Path, before: Path) -> None:
+    """Refuse two releases of the same draw: their difference tells how they were projected, and nothing of the time
+    between. Raises `ConfigError`."""
+    drawn = []
+    for one in (public, before):
+        manifest = verify_files(one)
+        known = [manifest.get("noise"), manifest["files"].get(MEASUREMENTS, {}).get("sha256")]
+        known.append((manifest.get("derived_from") or {}).get("measurements"))
+        drawn.append({name for name in known if name is not None})
+    if drawn[0] & drawn[1]:
+        raise ConfigError(
+            f"{shown_path(before)} is of the same measurements as {shown_path(public)}: a change has a margin where "
+            "the noise of both was drawn apart; give the release of another time"
+        )
+
+
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else np.nan
 
 
-def _counts(public: Path, manifest: dict[str, Any]) -> Release:
-    with as_described(public / RELEASE):
-        return read_counts(public, manifest)
+@dataclass(frozen=True, eq=False)
+class _Opened:
+    """The release in ``public``: its ``manifest``, and what was ``measured``, as far as it is kept."""
+
+    public: Path
+    manifest: Mapping[str, Any]
+    measured: Measurements
+
+    @classmethod
+    def of(cls, public: Path) -> _Opened:
+        """After making sure that it is whole."""
+        manifest = verify_files(public)
+        return cls(public, manifest, measurements_of(public, manifest).measurements)
+
+    def why(self, units: Sequence[str]) -> str | None:
+        """Why some ``units`` have no margin; None where they have."""
+        geography = self.measured.geography
+        nodes = geography.index_of(list(units))
+        levels = np.searchsorted(geography.level_offsets, nodes[nodes >= 0], side="right") - 1
+        return self.measured.reason_against({geography.levels[int(level)] for level in levels})
+
+    def regions(self, why: str | None) -> Regions | _Released:
+        """Regions of its measurements; of its counts where there is a reason ``why`` not."""
+        return self._known if why is None else _Released(self._counts, _note(why))
+
+    @cached_property
+    def _known(self) -> Regions:
+        return Regions(self.measured.kept)
+
+    @cached_property
+    def _counts(self) -> Release:
+        with as_described(self.public / RELEASE):
+            return read_counts(self.public, self.manifest)
 
 
-def _levels_of(units: Sequence[str], geography: Geography) -> set[str]:
-    """The levels of some units, as far as they are there."""
-    nodes = geography.index_of(list(units))
-    levels = np.searchsorted(geography.level_offsets, nodes[nodes >= 0], side="right") - 1
-    return {geography.levels[int(level)] for level in levels}
+def _note(why: str | None) -> str:
+    return "" if why is None else f"released count, no margin: {why}"
 
 
 def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:

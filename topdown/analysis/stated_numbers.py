@@ -17,8 +17,6 @@ from topdown.census.layouts.noisy_layout import has_spine_codes
 from topdown.census.tabulated import tabulated_release
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
-from topdown.projection.histograms.linear_answers import linear_answers
-from topdown.projection.project import project
 from topdown.release.answer_files import Bounded, BoundedCounts, estimated, margin_columns, table_counts
 from topdown.release.layouts import EVERY_CELL, Layout
 from topdown.release.published import PublishedRelease
@@ -27,7 +25,7 @@ from topdown.tables.geography_table import geography_batches
 from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.laws.known_noise import no_margins
-from topdown.uncertainty.margins import require_confidence
+from topdown.uncertainty.margins import linear_of, require_confidence
 from topdown.workload import Schema
 from topdown.workload.answer_tables import (
     MARGIN_ENDS,
@@ -143,7 +141,7 @@ def stated_numbers(found: PublishedRelease, query: str | None = None, confidence
     reason = reason or (_OF_BLOCKS if on_spine else no_margins(measurements))
     if reason is not None:
         return StatedNumbers(release, table, level, None, reason)
-    linear = linear_answers(measurements, table.queries) if measurements.others else project(measurements, "gls")
+    linear = linear_of(measurements, table.queries)
     laws = AnswerLaws.of(measurements).of_columns([(column.query, column.answer) for column in table.columns])
     tree = release.geography.tree
     intervals = Intervals.of(partial(estimated, table, linear), laws, tree, 1.0 - level)

@@ -16,6 +16,7 @@ from topdown.uncertainty.interval import interval
 from topdown.uncertainty.laws.error_law import Shape
 
 UNDETERMINED = "undetermined: every share from 0 to 1 is within the margin"
+OF_ITSELF = "the part is the whole: its share is 1 whatever the counts are"
 _SHARES = 2001
 _LAWS_OF_SHARES = 9
 _NEAR = 12.0

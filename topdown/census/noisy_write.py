@@ -139,18 +139,22 @@ def _level_rows(
             yield _Rows(name, asked, product.shape(own), exact, whole, np.zeros(len(every)), layout.EXACT)
     known = {} if limits is None else limits.by_query
     given = {query: Limits(low[nodes], high[nodes]) for query, (low, high) in known.items()}
-    if not listed:
+    if not listed or (product.listing, layout.AT_MOST) in product.constraints:
         lister = Query.parse(product.listing, measurements.schema)
         nothing = np.zeros((len(every), lister.n_answers))
         given = {lister: Limits(nothing, np.full_like(nothing, np.inf)), **given}
     for query, (low, high) in given.items():
         own, asked = Query.parse(query.name, product.schema), product.axes(query)
         # A least of 0 says nothing, and lists the unit.
-        least = every if query.name == product.listing else np.flatnonzero((low > 0).any(axis=1))
+        is_lister = query.name == product.listing
+        least = every if is_lister else np.flatnonzero((low > 0).any(axis=1))
+        # Other readers (BlueDown) look up the greatest of every unit where the product names it so.
+        looked_up = is_lister and (query.name, layout.AT_MOST) in product.constraints
+        greatest = every if looked_up else np.flatnonzero(np.isfinite(high).any(axis=1))
         most = np.where(np.isfinite(high), high, LARGEST_WHOLE)
         for sign, units, bound in (
             (layout.AT_LEAST, least, low),
-            (layout.AT_MOST, np.flatnonzero(np.isfinite(high).any(axis=1)), most),
+            (layout.AT_MOST, greatest, most),
         ):
             name = product.constraint(query.name, sign)
             yield _Rows(name, asked, product.shape(own), units, bound.astype(np.int64), np.zeros(len(every)), sign)

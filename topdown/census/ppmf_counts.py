@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, records
+from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, names_there, records
 from topdown.confidential.counts import Counts
 from topdown.errors import DataError
 from topdown.geography.geography import DEFAULT_ROOT, Geography
@@ -21,10 +21,10 @@ _WIDTHS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
 def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
     """The counts of a privacy-protected microdata file of 2020, of persons (2,016 cells) or of housing units (2).
 
-    ``path``: comma- or "|"-separated text with a header, or Parquet. ``geography``: its leaves are blocks of 15 digits;
-    without, that of the blocks which have a record, from the state (of several states from the nation) down. A block
-    without a record has 0. Raises `DataError` naming row and column of what is not of the layout, `CountsError` for a
-    block that the geography does not have.
+    ``path``: comma- or "|"-separated text with a header, the older one too (VINTAGE, TABTRACT), or Parquet.
+    ``geography``: its leaves are blocks of 15 digits; without, that of the blocks which have a record, from the state
+    (of several states from the nation) down. A block without a record has 0. Raises `DataError` naming row and column
+    of what is not of the layout, `CountsError` for a block that the geography does not have.
     """
     path = require_file(path)
     form = separated(path)
@@ -37,8 +37,9 @@ def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
 def _geography(path: Path) -> Geography:
     """The geography of the blocks that have a record."""
     form = separated(path)
-    file = file_of_columns(table_columns(path, form), shown_path(path))
-    batches = table_batches(path, [name for name in file.columns if name != "EPNUM"], form=form, kept=False)
+    named = table_columns(path, form)
+    file = file_of_columns(named, shown_path(path))
+    batches = table_batches(path, names_there(file, named), form=form, kept=False)
     found: pa.Array = pa.array([], pa.string())
     for batch in records(file, batches, shown_path(path)):
         found = pc.unique(pa.concat_arrays([found, pc.unique(batch[BLOCK])]))

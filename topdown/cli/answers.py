@@ -22,7 +22,8 @@ def print_table(found: pd.DataFrame, form: Format, number: str = "{:z,.1f}") -> 
     elif form is Format.json:
         answer(records_text(found))
     else:
-        kept = found if (found["note"] != "").any() else found.drop(columns="note")
+        idle = "note" in found and not (found["note"] != "").any()
+        kept = found.drop(columns="note") if idle else found
         shown = kept.map(lambda value: escaped(value) if isinstance(value, str) else value)
         texts = {name: "" for name in shown.columns if shown[name].map(lambda value: isinstance(value, str)).any()}
         answer(shown.fillna(texts).to_string(index=False, float_format=number.format) + "\n")

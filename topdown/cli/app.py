@@ -21,6 +21,7 @@ from topdown.cli.init_command import init
 from topdown.cli.plan_command import plan
 from topdown.cli.project_command import project
 from topdown.cli.query_command import query
+from topdown.cli.rank_command import rank
 from topdown.cli.run_command import run
 from topdown.cli.schema_command import schema
 from topdown.cli.statistic_command import statistic
@@ -68,6 +69,7 @@ for command in (
     plan,
     verify,
     query,
+    rank,
     aggregate,
     export,
     schema,

@@ -30,6 +30,8 @@ def project(
 
     set_logging(verbose)
     config = load_project(file)
-    with Shown(Terminal(quiet=quiet), pipeline.STAGES + bool(config.output.forms)) as stages:
+    with Shown(
+        Terminal(quiet=quiet), pipeline.STAGES + bool(config.output.forms) + bool(config.output.replicates)
+    ) as stages:
         pipeline.project_measurements(config, output, Silent() if quiet else stages, workers=workers)
     return OUTLIVES_OUTPUT

@@ -20,7 +20,12 @@ def query(
         list[str] | None, typer.Option(help="A cell, or field (P0010003), to sum. May be repeated. Default: all.")
     ] = None,
     asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), that --cell belongs to.")] = "total",
-    minus: Annotated[str | None, typer.Option(help="GEOIDs to subtract, with commas.")] = None,
+    minus: Annotated[
+        str | None, typer.Option(help="GEOIDs to subtract, with commas; or the directory of an earlier release.")
+    ] = None,
+    minus_release: Annotated[
+        Path | None, typer.Option(help="The directory public/ of an earlier release: print the change since then.")
+    ] = None,
     share_of: Annotated[
         str | None, typer.Option(help="GEOIDs, or a query such as total: print the share of it.")
     ] = None,
@@ -30,13 +35,18 @@ def query(
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.table,
 ) -> None:
-    """Print sums, differences and shares of units of a release, or of districts, each with its margin of error.
+    """Print sums, differences, shares and changes of units of a release, or of districts, with margins of error.
 
     Reads public files only. Each interval covers the true count with the given confidence. Margins of units must not be
     added up by hand: use this command instead.
     """
-    from topdown.analysis.release_query import query_release
+    from topdown.analysis.release_query import is_release, query_release
+    from topdown.errors import ConfigError
 
+    if minus is not None and is_release(Path(minus)):
+        if minus_release is not None:
+            raise ConfigError("--minus and --minus-release both name a release; give one")
+        minus_release, minus = Path(minus), None
     found = query_release(
         public,
         units=units.split(",") if units else (),
@@ -45,6 +55,7 @@ def query(
         cells=cell or (),
         minus=minus.split(",") if minus else (),
         share_of=share_of,
+        before=minus_release,
         confidence=confidence,
     )
     if share_of is None:

@@ -48,7 +48,9 @@ def run(
 
     set_logging(verbose)
     config = load_config(file)
-    more = pipeline.RECORDS_STAGES * config.output.microdata + pipeline.EXPORTS_STAGES * bool(config.output.forms)
+    more = pipeline.RECORDS_STAGES * config.output.microdata + (
+        pipeline.EXPORTS_STAGES * bool(config.output.forms) + bool(config.output.replicates)
+    )
     with Shown(Terminal(quiet=quiet), pipeline.STAGES + more) as stages, executor_of(engine, scheduler) as executor:
         pipeline.run(
             config,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, file_of_schema, records
+from topdown.census.layouts.ppmf_layout import BLOCK, file_of_columns, file_of_schema, names_there, records
 from topdown.confidential.count_values import refuse_zeros, total_of, whole_numbers
 from topdown.confidential.entries import Entries
 from topdown.confidential.records import batches_of_frame, count_records, held_of_frame
@@ -305,14 +305,15 @@ def held_of_microdata(frame: Any, geography: Geography, preset: str) -> tuple[In
         raise ConfigError(
             f"preset {shown(preset)} has no privacy-protected microdata file of its schema; name the columns"
         )
-    wanted = [name for name in file.columns if name != "EPNUM"]
     what = shown_path(frame) if isinstance(frame, str | Path) else "the records"
     if isinstance(frame, str | Path):
         path = require_file(frame)
         form = separated(path)
-        file_of_columns(table_columns(path, form), what)
-        batches: Iterator[pa.RecordBatch] = table_batches(path, wanted, form=form, kept=False)
+        columns = table_columns(path, form)
+        file_of_columns(columns, what)
+        batches: Iterator[pa.RecordBatch] = table_batches(path, names_there(file, columns), form=form, kept=False)
     else:
-        batches = batches_of_frame(frame, wanted)
+        named = [str(name) for name in getattr(frame, "column_names", getattr(frame, "columns", ()))]
+        batches = batches_of_frame(frame, names_there(file, named))
     counted = count_records(records(file, batches, what), geography, geoid=[BLOCK], cells=schema.cells(), schema=schema)
     return counted, schema

@@ -90,6 +90,11 @@ class Output(Section):
     output.tables and "cells" (of release.* and estimates.*). What is left out of the two is all. At other levels the
     columns are empty, other tables have none, and neither takes time. `td.margins` and `topdown query` tell all of them
     from the measurements, whatever is written."""
+    language: Literal["en", "fr", "es", "pt"] = "en"
+    """The language of README.md: English, French, Spanish or Portuguese."""
+    replicates: int = Field(default=0, ge=0, le=1000)
+    """So many whole tables drawn around the estimates, as the columns rep1, rep2, ... of replicates.*: for medians,
+    ratios and rankings. Where the cells alone are measured. What their middle covers is no promise."""
     style: Literal["plain", "acs"] = "plain"
     """"acs": write the release, as the form "acs" of output.exports, in the columns of the American Community Survey
     too, with margins of error at 90 %."""
@@ -216,7 +221,9 @@ class DerivationConfig(Section):
                 "output.estimates_csv",
                 "output.tables",
                 "output.exports",
+                "output.replicates",
                 "output.style",
+                "output.language",
                 "exports",
             ),
             "how likely the margins of error beside the numbers hold, and which are written": (

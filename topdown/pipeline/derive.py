@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ import numpy as np
 
 from topdown.config import DerivationConfig
 from topdown.errors import ConfigError
-from topdown.geography.tree import Tree
+from topdown.geography.tree import IntArray, Tree
 from topdown.machine.allocation import give_back
 from topdown.machine.parallel import map_ordered, started, thread_pool
 from topdown.machine.progress import Stages
@@ -39,6 +40,7 @@ from topdown.release.publication import Begun, Made, begun, publish, tables_of
 from topdown.release.whole_counts import Release
 from topdown.uncertainty.intervals import Intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws
+from topdown.uncertainty.plausible_tables import plausible_tables
 from topdown.wording import shown
 from topdown.workload.answer_tables import answer_tables, queries_of
 
@@ -120,6 +122,10 @@ def write_made(
         )
         del laws  # with a number for every node
         give_back()
+    replicates = None
+    if config.output.replicates:
+        with stages.stage("drawing replicates"):
+            replicates = drawn_around(measurements, config.output.replicates, drawn.ties)
     if measurements.not_kept:
         lower = ", ".join(measurements.not_kept)
         statement = f"{found.said['statement']} Of {lower} no measurements were kept, and there are none."
@@ -143,8 +149,14 @@ def write_made(
         found.said,
     )
     with stages.stage("writing"):
-        all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide)
+        all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide, replicates)
         publish(folder, {**tables_of(folder, all_made, about, drawn.limits), **written}, about)
+
+
+def drawn_around(measurements: Measurements, number: int, ties: KeyedSource) -> IntArray:
+    """So many plausible tables (tables x nodes x cells), the same for the same measurements and stream of ties."""
+    source = KeyedSource(hashlib.sha256(b"topdown replicates" + ties.key).digest())
+    return plausible_tables(measurements, number, source).values
 
 
 class Projected(NamedTuple):

@@ -14,7 +14,7 @@ from pathlib import Path
 from topdown.confidential.counts import Counts
 from topdown.confidential.measure import measurable, measure, require_room
 from topdown.config import RunConfig, StudyConfig
-from topdown.errors import BudgetError, ConfigError
+from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.machine.allocation import give_back
 from topdown.machine.progress import Silent, Stages
@@ -54,6 +54,7 @@ from topdown.release.manifest import Origin
 from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_geography
 from topdown.tables.readers import changed
+from topdown.uncertainty.plausible_tables import require_plausible
 from topdown.wording import joined, shown
 from topdown.workload import Query
 
@@ -211,6 +212,8 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             require_parts(config, plan, geography, counts.schema)
         none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
         require_exportable(config, geography, counts.schema, none)
+        if config.output.replicates:
+            _require_replicable(config, geography, plan)
         limits = read_limits(config, geography, counts.schema)
         if limits is not None:
             require_kept(counts, limits)
@@ -323,3 +326,13 @@ def notices_of(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapp
             "than what is stated here."
         )
     return tuple(found)
+
+
+def _require_replicable(config: RunConfig, geography: Geography, plan: Plan) -> None:
+    """Refuse replicates that cannot be drawn. Raises `ConfigError` and `DataError` naming the setting."""
+    if config.bounds is not None:
+        raise ConfigError("output.replicates: whole tables are drawn without [bounds]; leave one of the two out")
+    try:
+        require_plausible(geography, plan)
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"output.replicates: {error}") from None

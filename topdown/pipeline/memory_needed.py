@@ -176,7 +176,7 @@ def of_whole(config: RunConfig, geography: Geography, extent: Extent | None = No
     if config.by_family:
         children = int(tree.families(0).sizes.max(initial=0)) if tree.n_levels > 1 else 0
         projecting += _program(len(config.schema_of_cells.possible_cells()), children, 2) + 2 * _WORD * nodes * columns
-    writing = (4 + 2 * margins) * table + 40 * nodes + 4 * min(text, 1 << 24)
+    writing = (4 + 2 * margins + config.output.replicates) * table + 40 * nodes + 4 * min(text, 1 << 24)
     writing += 200 * min(nodes * max(cells, columns), _AT_ONCE)
     return _LOADED + max(of_reading(config, geography, extent), int(1.1 * projecting), int(1.1 * writing))
 

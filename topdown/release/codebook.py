@@ -1,4 +1,4 @@
-"""The codebook of a release: what every file and column is, in words (README.md) and for programs (datapackage.json).
+"""The codebook of a release: what every file and column is, in words (METHODS.md) and for programs (datapackage.json).
 
 The second follows the Data Package standard, version 2 (Frictionless Data), which many tools read.
 """
@@ -15,27 +15,22 @@ import pyarrow.parquet as pq
 
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
-from topdown.machine.software import version_of
 from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import gain, groups, law_of, levels_taken
 from topdown.release.answer_files import paths_of
-from topdown.release.catalogue import CSVW, DCAT
 from topdown.release.known_variances import measured_queries
 from topdown.release.layouts import WITH_RECORDS
 from topdown.release.manifest import Description
-from topdown.release.partition import WIDE, WIDE_CSV
+from topdown.release.partition import REPLICATES, REPLICATES_CSV, WIDE, WIDE_CSV
+from topdown.release.readme import METHODS, README, plain
 from topdown.tables.parquet_folder import parts_of
 from topdown.tables.spreadsheet import as_csv_names, from_csv_text
-from topdown.wording import escaped
 from topdown.workload import Schema
 from topdown.workload.answer_tables import MARGIN_ENDS, AnswerTable, margin_names, wide_table
 
 if TYPE_CHECKING:
     from topdown.uncertainty.margins import Reach
-
-README = "README.md"
-DATAPACKAGE = "datapackage.json"
 
 
 class Described(NamedTuple):
@@ -137,6 +132,8 @@ def own_tables(about: Description) -> Own:
     found = dict(_with_records(about.schema) if about.layout is WITH_RECORDS else {})
     if about.config.output.wide:
         found |= _wide(wide_table(about.measurements.cells, about.schema, about.tables))
+    if about.config.output.replicates:
+        found |= _replicates(about.config.output.replicates)
     for table in about.tables:
         found |= _counted_table(table)
         if about.reach is not None:
@@ -163,6 +160,18 @@ def _wide(table: AnswerTable) -> Own:
         for end, called in zip(MARGIN_ENDS, margin_names(name), strict=True):
             columns[called] = f"of {name!r}: {_MARGINS[end][0]}", _COUNT
     return {name: Described(FILES[name], columns) for name in (WIDE, WIDE_CSV)}
+
+
+def _replicates(number: int) -> Own:
+    """What the columns of the replicates are."""
+    said = "a whole table that is plausible given the measurements, adding up; not a margin of error, and no release"
+    columns: dict[str, tuple[str, str | None]] = {f"rep{k}": (said, _COUNT) for k in range(1, number + 1)}
+    columns["value"] = _VALUES["release"]
+    title = "Whole tables drawn around the estimates, a column each, for what no formula has an interval for."
+    return {
+        REPLICATES: Described(title, columns),
+        REPLICATES_CSV: Described(f"{REPLICATES} as text.", columns),
+    }
 
 
 def _counted_table(table: AnswerTable) -> Own:
@@ -206,7 +215,7 @@ def _titles(files: Mapping[str, Path], own: Own) -> dict[str, str]:
 
 def data_package(about: Description, files: Mapping[str, Path], own: Own) -> dict[str, Any]:
     """The tables in ``files`` (name to path) as a Data Package: paths, digests, and every column with its meaning."""
-    said = f"Counts with differential privacy; {README} says what the columns mean."
+    said = f"Counts with differential privacy; {METHODS} says what the columns mean."
     return {
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": "release",
@@ -264,20 +273,17 @@ def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
     """
     plan, measurements = about.plan, about.measurements
     margins = [about.margins["statement"], *about.margins["rule"]]
-    lines = [f"# {_plain(about.config.title) or 'A release of counts'}", ""]
-    lines += [f"**{_plain(notice)}**\n" for notice in about.origin.notices]
+    title = about.config.title
+    lines = [f"# {f'{plain(title)}: methods' if title else 'Methods'}", ""]
+    lines += [f"**{plain(notice)}**\n" for notice in about.origin.notices]
     lines += [
-        f"Counts with differential privacy, made by Topdown {version_of()}. `manifest.json` says how, with the SHA-256 "
-        f"of every file; `{DATAPACKAGE}` (Frictionless Data), `{CSVW}` (CSV on the Web) and `{DCAT}` (catalogues) say "
-        "for programs what this file says in words.",
+        "What every column of the release means, how its margins of error are made, and the law of its noise; "
+        f"`{README}` says in plain words what it is. Rows go by level from the root and, among siblings, by GEOID, "
+        "which is text.",
         "",
         "| file | what |",
         "|---|---|",
         *(f"| `{name}` | {_cell(said)} |" for name, said in _titles(files, own).items()),
-        "",
-        "Which numbers? For one unit, the release. For sums over many small units, the estimates by least squares: the "
-        "release is 0 or more everywhere, and what was raised to 0 adds up. To compute something else from the start, "
-        "the measurements. Rows go by level from the root and, among siblings, by GEOID, which is text.",
         "",
         "## Columns",
         "",
@@ -287,7 +293,7 @@ def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
         "",
         "## Margins of error",
         "",
-        *(f"{_plain(one)}\n" for one in margins),
+        *(f"{plain(one)}\n" for one in margins),
         "## Noise",
         "",
         "| level | query | law of the noise | variance |",
@@ -298,7 +304,7 @@ def in_words(about: Description, files: Mapping[str, Path], own: Own) -> str:
         "",
         "## What is protected",
         "",
-        *(_plain(line) for line in about.statement.split("\n")),
+        *(plain(line) for line in about.statement.split("\n")),
     ]
     return "\n".join(lines) + "\n"
 
@@ -344,10 +350,5 @@ def _noise_row(plan: Plan, geography: Geography, level: str, query: str, taken: 
     return f"| {units} | {_cell(query)} | {law} | {noise.variance:.6g} |"
 
 
-def _plain(text: str) -> str:
-    """Text of the configuration or of names as Markdown that is read as it stands."""
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>#|" else sign for sign in escaped(text))
-
-
 def _cell(text: str) -> str:
-    return _plain(text).replace("\n", " ")
+    return plain(text).replace("\n", " ")

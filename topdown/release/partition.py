@@ -25,6 +25,8 @@ MEASUREMENTS = "measurements.parquet"
 ESTIMATES = "estimates.parquet"
 ESTIMATES_CSV = "estimates.csv"
 LIMITS = "limits.parquet"
+REPLICATES = "replicates.parquet"
+REPLICATES_CSV = "replicates.csv"
 """The tables of a release."""
 
 _ROWS_OF_ONE_FILE = 1 << 24

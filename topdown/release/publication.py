@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from topdown.geography.tree import IntArray
 from topdown.machine.files import make_folder, whole_folder
 from topdown.machine.parallel import map_ordered
 from topdown.machine.software import version_of
@@ -33,7 +34,7 @@ from topdown.release.answer_files import (
     table_counts,
 )
 from topdown.release.catalogue import CROISSANT, CSVW, DCAT, croissant, csvw, dcat
-from topdown.release.codebook import DATAPACKAGE, README, data_package, in_words, own_tables
+from topdown.release.codebook import data_package, in_words, own_tables
 from topdown.release.layouts import EVERY_CELL, wide_batches
 from topdown.release.manifest import (
     MANIFEST,
@@ -50,11 +51,14 @@ from topdown.release.partition import (
     LIMITS,
     MEASUREMENTS,
     RELEASE_CSV,
+    REPLICATES,
+    REPLICATES_CSV,
     WIDE,
     WIDE_CSV,
     nodes_of_files,
     whole_tables,
 )
+from topdown.release.readme import DATAPACKAGE, METHODS, README, in_plain_words
 from topdown.release.whole_counts import Release
 from topdown.tables.count_reliability import Reliability, reliability_of
 from topdown.tables.geography_table import geography_batches
@@ -136,7 +140,8 @@ def begun(
 class Made(NamedTuple):
     """What is made of measurements: the ``release``, the ``estimates`` of all cells or of its tables by their names,
     the ``margins`` of all cells if there are any, and the ``intervals`` of the columns of tables, by the tables' names;
-    what bounds the ``total`` in release.* and the columns of the ``wide`` table, where they have margins.
+    what bounds the ``total`` in release.* and the columns of the ``wide`` table, where they have margins; tables that
+    are plausible as ``replicates`` (draws x nodes x cells), where they are asked for.
     """
 
     release: Release
@@ -145,6 +150,7 @@ class Made(NamedTuple):
     intervals: Mapping[str, Intervals]
     total: Bounded | None = None
     wide: Bounded | None = None
+    replicates: IntArray | None = None
 
 
 def publish(folder: Begun, files: Mapping[str, Callable[[], object]], about: Description) -> None:
@@ -204,6 +210,11 @@ def tables_of(
     if of_cells and output.estimates_csv:
         files[ESTIMATES_CSV] = text(ESTIMATES_CSV, _estimate_batches(of_cells, margins))
 
+    if made.replicates is not None:
+        files[REPLICATES] = parquet(REPLICATES, _replicates(release, made.replicates))
+        if output.csv:
+            files[REPLICATES_CSV] = text(REPLICATES_CSV, _replicates(release, made.replicates))
+
     def beside(table: AnswerTable) -> Iterator[pa.RecordBatch]:
         linear, reach = made.estimates[about.linear_name], about.reach
         assert reach is not None  # nosec B101 # narrows a type: tables are made with one
@@ -236,8 +247,9 @@ def write_books(staging: Path, written: Mapping[str, Path], about: Description, 
     known = dict(zip(written, map_ordered(described_file, list(written.values()), executor), strict=True))
     write_json(staging / DCAT, dcat(package["title"], package, known, about.statement, levels, catalogue))
     write_json(staging / CROISSANT, croissant(package["title"], package, known, about.statement, catalogue))
-    write_text(staging / README, in_words(about, whole, own))
-    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, CROISSANT, README)}
+    write_text(staging / METHODS, in_words(about, whole, own))
+    write_text(staging / README, in_plain_words(about, whole))
+    books = {name: described_file(staging / name) for name in (DATAPACKAGE, CSVW, DCAT, CROISSANT, METHODS, README)}
     write_json(staging / MANIFEST, describe_release(about, {**known, **books}))
 
 
@@ -258,6 +270,12 @@ def _estimate_batches(estimates: Mapping[str, Estimate], margins: Margins | None
         columns |= {name: margins.everywhere(getattr(margins, name)) for name in ("sd", "lower", "upper")}
     columns[name] = non_negative.values
     return tidy_batches(linear.geography, linear.cells, columns, units=True)
+
+
+def _replicates(release: Release, tables: IntArray) -> Iterator[pa.RecordBatch]:
+    """The released counts with a column for every table."""
+    columns = {"value": release.values, **{f"rep{k}": table for k, table in enumerate(tables, 1)}}
+    return tidy_batches(release.geography, release.cells, columns, units=True)
 
 
 def _beside_cells(made: Made, margins: Margins) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from topdown.privacy.plan import Plan
 from topdown.projection.cells.equality import least_squares
 from topdown.projection.estimate import Estimate
 from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
+from topdown.projection.project import project
 from topdown.projection.solver_inputs import stated
 from topdown.tables.tidy import levels_of, tidy_batches, to_frame
 from topdown.uncertainty.intervals import intervals
@@ -177,6 +178,11 @@ def least_squares_of(measurements: Measurements, queries: Iterable[Query]) -> Li
         problem = stated(measurements, "variance", nonnegative=False, cells=block)
         found[block] = least_squares(problem.values, problem.variance, tree)
     return found.T
+
+
+def linear_of(measurements: Measurements, queries: Iterable[Query]) -> Estimate | LinearAnswers:
+    """Least squares over the whole tree from which the answers to ``queries`` are had at any nodes."""
+    return linear_answers(measurements, queries) if measurements.others else project(measurements, "gls")
 
 
 class _Estimated(NamedTuple):

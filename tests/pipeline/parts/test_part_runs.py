@@ -125,7 +125,7 @@ def test_the_manifest_says_what_is_left_out(folder: Path, not_measured: Path) ->
     of_parts = "; ".join(f"every family of part {part:04}" for part in range(3))
     assert projection["cross_check"]["scope"] == f"every family of nation, state; {of_parts}"
     assert projection["cross_check"]["nodes"] == sum(level["nodes"] for level in manifest["levels"])
-    assert "no measurements were kept" in (public / "README.md").read_text()
+    assert "no measurements were kept" in (public / "METHODS.md").read_text()
 
 
 def test_margins_of_parts_are_described_as_those_of_the_whole(folder: Path) -> None:

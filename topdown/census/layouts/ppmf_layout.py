@@ -1,12 +1,14 @@
 """The Census Bureau's privacy-protected microdata files (PPMF) of 2020: their columns and codes, out and in.
 
 A file has a row per person, or per housing unit. Source of columns and codes:
-`writer/cef_2020/mdf_validator_classes_pl94.py` of uscensusbureau/DAS_2020_Redistricting_Production_Code.
+`writer/cef_2020/mdf_validator_classes_pl94.py` of uscensusbureau/DAS_2020_Redistricting_Production_Code. Demonstration
+files (vintage 20210428 and others) have an older header, which is read too: VINTAGE in place of the first two columns,
+TABTRACT and TABBLKGRP. Its source: the readers of the R package ppmf.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +66,25 @@ there, and are no housing units."""
 MICRODATA_FILES = (PERSON_FILE, UNIT_FILE)
 
 
+OLDER_NAMES = {"TABTRACT": "TABTRACTCE", "TABBLKGRP": "TABBLKGRPCE"}
+"""Columns that older files call otherwise."""
+
+_VINTAGE = "VINTAGE"
+"""What older files have in place of the type and the build of a file."""
+
+
+def names_there(file: Microdata, columns: Sequence[str]) -> list[str]:
+    """What the ``columns`` of a file are called in it, those that are read of `Microdata.columns`."""
+    older = {new: old for old, new in OLDER_NAMES.items() if old in columns}
+    left_out = {"EPNUM", "SCHEMA_BUILD_ID", *(("SCHEMA_TYPE_CODE",) if _VINTAGE in columns else ())}
+    return [older.get(name, name) for name in file.columns if name not in left_out]
+
+
+def _as_named(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """``batch`` with the columns of an older file as they are called now."""
+    return batch.rename_columns([OLDER_NAMES.get(name, name) for name in batch.schema.names])
+
+
 def file_of_schema(schema: Schema) -> Microdata | None:
     """The kind of file that records of ``schema`` go into, None where there is none."""
     return next((one for one in MICRODATA_FILES if one.schema.attributes == schema.attributes), None)
@@ -71,7 +92,9 @@ def file_of_schema(schema: Schema) -> Microdata | None:
 
 def file_of_columns(columns: list[str], what: str) -> Microdata:
     """The kind of file that has ``columns``. Raises `DataError` naming ``what``, and the columns that are missing."""
-    there = {*columns, "EPNUM"}
+    there = {"EPNUM", *(OLDER_NAMES.get(name, name) for name in columns)}
+    if _VINTAGE in there:
+        there |= {"SCHEMA_TYPE_CODE", "SCHEMA_BUILD_ID"}
     lacking = [(one, [name for name in one.columns if name not in there]) for one in MICRODATA_FILES]
     file, lacks = min(lacking, key=lambda pair: len(pair[1]))
     if lacks:
@@ -106,9 +129,11 @@ def records(file: Microdata, batches: Iterator[pa.RecordBatch], what: str) -> It
     begin = 0
     categories = zip(file.codes.items(), file.schema.attributes, strict=True)
     known = {name: (one.name, pa.array(codes), pa.array(list(one.categories))) for (name, codes), one in categories}
-    for batch in batches:
-        columns = {name: batch[name].cast(pa.string()) for name in (*_BLOCK_PARTS, *known, "SCHEMA_TYPE_CODE")}
-        _require(columns["SCHEMA_TYPE_CODE"], pa.array([file.type_code]), f"{what}: column SCHEMA_TYPE_CODE", begin)
+    for batch in map(_as_named, batches):
+        columns = {name: batch[name].cast(pa.string()) for name in (*_BLOCK_PARTS, *known)}
+        if "SCHEMA_TYPE_CODE" in batch.schema.names:  # of older files the columns alone say of which kind they are
+            kind = batch["SCHEMA_TYPE_CODE"].cast(pa.string())
+            _require(kind, pa.array([file.type_code]), f"{what}: column SCHEMA_TYPE_CODE", begin)
         kept = np.ones(batch.num_rows, bool)
         for name, others in file.others.items():
             kept &= ~pc.is_in(columns[name], value_set=pa.array(others)).to_numpy(zero_copy_only=False)

@@ -90,6 +90,7 @@ def reason_against_parts(config: RunConfig, plan: Plan, levels: Sequence[str]) -
         # The processes that work on parts load topdown alone, and not what a program added to it.
         f"mechanism = {plan.mechanism!r} was added to topdown": MECHANISMS.get(plan.mechanism) != plan.noise,
         f"method = {method.name!r} was added to topdown": BUILT_IN.get(method.name) != method,
+        "output.replicates asks for whole tables": bool(config.output.replicates),
     }
     return next((said for said, holds in wrong.items() if holds), None)
 

@@ -13,13 +13,15 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.measurements.measurements import Measurements
 from topdown.noise.randomness import Source, read_exactly
+from topdown.privacy.plan import Plan
+from topdown.privacy.single_child_units import groups, law_of, levels_taken, variances
 from topdown.projection.cells.equality import least_squares
 from topdown.projection.solver_inputs import stated
-from topdown.research.posterior import Likelihood, Posterior
 from topdown.tables.tidy import tidy_batches, to_frame
 from topdown.uncertainty.laws.error_law import reach_of
 from topdown.uncertainty.laws.known_noise import answer_noise
 from topdown.uncertainty.margins import require_confidence
+from topdown.uncertainty.posterior import Likelihood, Posterior
 from topdown.wording import shown
 from topdown.workload import DETAILED
 
@@ -28,6 +30,43 @@ CONCENTRATION = 1.0
 BURN_IN = 60
 """Rounds before the first table is kept."""
 _MOST_VALUES = 1 << 28
+_OF_CELLS = "several queries were measured: plausible tables are of measurements of the cells alone"
+
+
+def require_plausible(geography: Geography, plan: Plan) -> None:
+    """Refuse, before anything is drawn, what `plausible_tables` would of measurements by ``plan``, with its shares.
+
+    Raises `ConfigError` where several queries are measured, noise is within bounds or a leaf is not measured,
+    `DataError` where noise reaches too far for so many leaves.
+    """
+    level = geography.levels[-1]
+    if any(set(plan.queries(one)) - {DETAILED} for one in geography.levels):
+        raise ConfigError(_OF_CELLS)
+    if plan.bounds.any:
+        raise ConfigError("plausible tables need noise whose law is known at every count, and this is within bounds")
+    nodes, reach = geography.level_slice(level), 0.0
+    variance = np.broadcast_to(variances(plan, geography, level), nodes.stop - nodes.start)
+    if np.isinf(variance).any():
+        raise _not_measured(geography, int(np.argmax(np.isinf(variance))))
+    for taken, part in groups(levels_taken(plan, geography), nodes):
+        law = law_of(plan, geography.levels, level, DETAILED, taken)
+        reach += 0.0 if law is None else 2.0 * reach_of(law) * len(variance[part])
+    _require_reach(geography, reach)
+
+
+def _not_measured(geography: Geography, leaf: int) -> ConfigError:
+    return ConfigError(
+        f"{geography.describe(geography.tree.leaves.start + leaf)} was not measured; plausible tables need a share of "
+        f"the budget at level {shown(geography.levels[-1])}"
+    )
+
+
+def _require_reach(geography: Geography, reach: float) -> None:
+    if reach > _MOST_VALUES:
+        raise DataError(
+            f"{geography.n_leaves:,} leaves with noise that reaches over {reach:,.0f} numbers in all are too many for "
+            "plausible tables; take a part of the geography, or one with less noise"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +133,7 @@ def _prior(leaves: IntArray, begins: IntArray, rng: np.random.Generator) -> Floa
 def _posteriors(measurements: Measurements, cells: IntArray) -> list[Posterior]:
     """Those of some ``cells``, one after the other."""
     if measurements.others:
-        raise ConfigError("several queries were measured: plausible tables are of measurements of the cells alone")
+        raise ConfigError(_OF_CELLS)
     noise = answer_noise(measurements)
     geography = measurements.geography
     tree, kind = geography.tree, np.concatenate([of_query for level in noise.kind for of_query in level.values()])
@@ -102,17 +141,10 @@ def _posteriors(measurements: Measurements, cells: IntArray) -> list[Posterior]:
     variance = np.broadcast_to(problem.variance, problem.values.shape)
     open_leaf = np.flatnonzero(np.isinf(variance[0, tree.leaves]))
     if len(open_leaf):
-        raise ConfigError(
-            f"{geography.describe(tree.leaves.start + int(open_leaf[0]))} was not measured; plausible tables need a "
-            f"share of the budget at level {shown(geography.levels[-1])}"
-        )
+        raise _not_measured(geography, int(open_leaf[0]))
     laws = noise.known.laws
     reach = np.array([0.0 if law is None else reach_of(law) for law in laws])
-    if 2.0 * reach[kind[tree.leaves]].sum() > _MOST_VALUES:
-        raise DataError(
-            f"{geography.n_leaves:,} leaves with noise that reaches {reach.max():,.0f} are too many for plausible "
-            "tables; take a part of the geography, or one with less noise"
-        )
+    _require_reach(geography, 2.0 * float(reach[kind[tree.leaves]].sum()))
     estimate = least_squares(problem.values, problem.variance, tree)
     found = []
     for y, v, x in zip(problem.values, variance, estimate, strict=True):

@@ -15,7 +15,7 @@ from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray, IntArray
 from topdown.noise import ContinuousLaw, LatticeLaw, Law
-from topdown.research.splits import Merged, Weights, merged, tilted, weights
+from topdown.uncertainty.splits import Merged, Weights, merged, tilted, weights
 
 _BENEATH_ROUNDING = 1e-9
 _EXACT_BINS, _GROWTH = 10, 1.25

@@ -14,9 +14,9 @@ from support.trees import geography
 from topdown.errors import ConfigError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.noise import DiscreteLaplace
-from topdown.research.plausible_tables import plausible_tables
-from topdown.research.posterior import Likelihood, Posterior
-from topdown.research.splits import Weights, added, merged, tilted
+from topdown.uncertainty.plausible_tables import plausible_tables
+from topdown.uncertainty.posterior import Likelihood, Posterior
+from topdown.uncertainty.splits import Weights, added, merged, tilted
 
 TREE = Tree.from_family_sizes([[2], [2, 1]])
 TOWN = Tree.from_family_sizes([[50]])
@@ -90,7 +90,7 @@ def test_sums_of_weights_are_convolutions_however_they_are_computed(monkeypatch:
     rng = np.random.default_rng(1)
     a, b = Weights(3, rng.random(40)), Weights(-2, rng.random(25))
     direct = added(a, b)
-    monkeypatch.setattr("topdown.research.splits._DIRECT", 1)
+    monkeypatch.setattr("topdown.uncertainty.splits._DIRECT", 1)
     fast = added(a, b)
     assert (direct.first, fast.first) == (1, 1)
     expected = np.convolve(a.mass, b.mass)
