@@ -31,6 +31,8 @@ from topdown.cli.app import app
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 _NOTEBOOK = re.compile(r"\]\(([\w./]*notebooks/\w+)\.ipynb\)")
+_WORK = re.compile(r"^\| ([^|]+) \| .* \| \[\S+\]\((https://doi\.org/\S+)\) \|$", re.MULTILINE)
+_TAG = re.compile(r"(<[^>]*>)")
 # What pymdownx.arithmatex makes of $...$ (a span) and $$...$$ (a div), in its generic mode.
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -128,8 +130,42 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _NOTEBOOK.sub(r"](\1.md)", markdown)
 
 
+@functools.cache
+def citations() -> tuple[re.Pattern[str], dict[str, str]]:
+    """A pattern of the citations of `docs/literature.md`, and the DOI of each by its group.
+
+    A single name is a citation where a year follows; several names are one without a year too.
+    """
+    page = (_REPOSITORY / "docs" / "literature.md").read_text(encoding="utf-8")
+    patterns, links = [], {}
+    for cited, link in _WORK.findall(page):
+        found = re.fullmatch(r"(.*?)(?: et al\.)? (\d{4})", cited)
+        if found is None:
+            continue
+        names, year = found[1].split(", "), rf"(?: \({found[2]}\)|,?\s{found[2]}\b)"
+        group = f"w{len(links)}"
+        joined = r"(?:,|,? and)\s+".join(re.escape(name).replace(r"\ ", r"\s+") for name in names)
+        patterns.append(rf"(?P<{group}>\b{joined}{f'(?:{year})?' if len(names) > 1 else year})")
+        links[group] = link
+    return re.compile("|".join(sorted(patterns, key=len, reverse=True))), links
+
+
+def linked(content: str) -> str:
+    """HTML with the citations in its text as links, those in titles, code and links apart."""
+    pattern, links = citations()
+    parts, inside = _TAG.split(content), 0
+    for place, part in enumerate(parts):
+        if place % 2:
+            name = re.match(r"</?(\w+)", part)
+            if name is not None and name[1] in ("a", "code", "pre", "h1", "h2", "h3", "h4", "math"):
+                inside += -1 if part.startswith("</") else 1
+        elif not inside:
+            parts[place] = pattern.sub(lambda one: f'<a href="{links[str(one.lastgroup)]}">{one[0]}</a>', part)
+    return "".join(parts)
+
+
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns formulas into MathML. A command that is not understood stops the build."""
+    """Turns formulas into MathML and citations into links. A command that is not understood stops the build."""
 
     def drawn(found: re.Match[str]) -> str:
         formula = html.unescape(found[2]).strip()
@@ -138,4 +174,4 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
             raise PluginError(f"{page.file.src_uri}: latex2mathml does not know all of the formula {formula}")
         return f'<{found[1]} class="formula">{made}</{found[1]}>'
 
-    return _FORMULA.sub(drawn, content)
+    return linked(_FORMULA.sub(drawn, content))

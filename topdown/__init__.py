@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from topdown.analysis.ranks import rank
     from topdown.analysis.regions import region
     from topdown.analysis.sum_intervals import Region
+    from topdown.analysis.tabulation import tabulate
+    from topdown.census.layouts.noisy_layout import tabulation_units
+    from topdown.census.noisy_read import NoisyMeasurements, read_noisy_measurements
+    from topdown.census.noisy_write import write_noisy_measurements
+    from topdown.census.ppmf_counts import read_ppmf
+    from topdown.census.ppmf_file import write_ppmf
+    from topdown.census.redistricting_counts import read_pl94
+    from topdown.census.redistricting_file import write_pl94
+    from topdown.census.tabulated import tabulated_release
     from topdown.confidential.counts import Counts
     from topdown.confidential.measure import measure
     from topdown.geography.geography import Geography

@@ -17,6 +17,13 @@ class TopdownError(ValueError):
     """Base of every error that Topdown raises on purpose.
 
     A message is one line of printable characters, whatever it quotes, and no longer than a screen.
+
+    Examples:
+        >>> try:
+        ...     td.Plan(epsilon=-1, shares={"nation": 1})
+        ... except td.errors.TopdownError as error:
+        ...     print(type(error).__name__, error.exit_code)
+        BudgetError 5
     """
 
     exit_code = 1
@@ -27,25 +34,50 @@ class TopdownError(ValueError):
 
 
 class ConfigError(TopdownError):
-    """The run's configuration, or an argument, cannot be meant."""
+    """The run's configuration, or an argument, cannot be meant.
+
+    Examples:
+        >>> td.project(measurements, "gsl")
+        Traceback (most recent call last):
+            ...
+        topdown.errors.ConfigError: unknown method 'gsl': give 'top-down', 'gls', ...
+    """
 
     exit_code = 2
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """ "; did you mean 'a'?", to end the list of known names, where one of them is near ``name``; else nothing."""
+    """ "; did you mean 'a'?", to end the list of known names, where one of them is near ``name``; else nothing.
+
+    Examples:
+        >>> td.errors.nearest("gsl", ["gls", "joint"])
+        "; did you mean 'gls'?"
+    """
     near = get_close_matches(str(name)[:LONGEST_PIECE].lower(), list(known), n=1, cutoff=0.5)
     return f"; did you mean {shown(near[0])}?" if near else ""
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
-    """ "known: 'a', 'b'; did you mean 'a'?", the second half only where a name is near."""
+    """ "known: 'a', 'b'; did you mean 'a'?", the second half only where a name is near.
+
+    Examples:
+        >>> td.errors.suggest("gsl", ["gls", "joint"])
+        "known: 'gls', 'joint'; did you mean 'gls'?"
+    """
     names = list(known)
     return f"known: {listed(names)}{nearest(name, names)}"
 
 
 def require_known(name: object, known: Iterable[str], what: str) -> None:
-    """Raises `ConfigError` with the names that there are, and the nearest, unless ``name`` is one of ``known``."""
+    """Raises `ConfigError` with the names that there are, and the nearest, unless ``name`` is one of ``known``.
+
+    Examples:
+        >>> td.errors.require_known("gls", ["gls", "joint"], "method")
+        >>> td.errors.require_known("gsl", ["gls", "joint"], "method")
+        Traceback (most recent call last):
+            ...
+        topdown.errors.ConfigError: unknown method 'gsl': give 'gls', 'joint'; did you mean 'gls'?
+    """
     names = list(known)
     if name not in names:
         raise ConfigError(f"unknown {what} {shown(name)}: give {listed(names, 300)}{nearest(name, names)}")
@@ -58,7 +90,15 @@ ROW = "\ue000"
 class DataError(TopdownError):
     """The input table cannot be read as counts on a geography.
 
-    ``row``: the row that it is about, counted from 0 in what was given, as the message says where `ROW` stands in it.
+    Args:
+        row: the row that it is about, counted from 0 in what was given, as the message says where `ROW` stands in
+            it.
+
+    Examples:
+        >>> td.read_ppmf("counties.geojson")
+        Traceback (most recent call last):
+            ...
+        topdown.errors.DataError: counties.geojson: unknown kind of file: give ...
     """
 
     exit_code = 3
@@ -77,27 +117,60 @@ class DataError(TopdownError):
 
 
 class GeographyError(DataError):
-    """The units do not form a tree with every leaf at the last level."""
+    """The units do not form a tree with every leaf at the last level.
+
+    Examples:
+        >>> td.Geography.from_edges(["US", "01", "02"], ["", "US", "03"])
+        Traceback (most recent call last):
+            ...
+        topdown.errors.GeographyError: more than one root: '03', 'US'; connect them under one unit
+    """
 
 
 class CountsError(DataError):
-    """A value of the table is not a count, or the table and the geography disagree."""
+    """A value of the table is not a count, or the table and the geography disagree.
+
+    Examples:
+        >>> td.Counts.from_table(table.assign(employed=-1), geography, geoid="county", cells=["employed"])
+        Traceback (most recent call last):
+            ...
+        topdown.errors.CountsError: county '01001', cell 'employed' (row 0): the value ...
+    """
 
 
 class ProjectionError(TopdownError):
-    """A projection has no solution, or its certificate does not hold."""
+    """A projection has no solution, or its certificate does not hold.
+
+    Examples:
+        >>> td.project_linear([1.0, 2.0], [[1.0, 1.0], [1.0, 1.0]], [3.0, 4.0])
+        Traceback (most recent call last):
+            ...
+        topdown.errors.ProjectionError: the constraints A x = b contradict each other: ...
+    """
 
     exit_code = 4
 
 
 class BudgetError(TopdownError):
-    """The privacy budget is not well defined, or would be passed."""
+    """The privacy budget is not well defined, or would be passed.
+
+    Examples:
+        >>> td.privacy.PureAccountant([td.privacy.LaplaceEvent(level="nation", scale=1)], limit="1/2")
+        Traceback (most recent call last):
+            ...
+        topdown.errors.BudgetError: the release would bring epsilon to 1, beyond the ...
+    """
 
     exit_code = 5
 
 
 class InternalError(TopdownError):
-    """An internal error of Topdown, found before anything was published. The exit code is EX_SOFTWARE of sysexits.h."""
+    """An internal error of Topdown, found before anything was published. The exit code is EX_SOFTWARE of sysexits.h.
+
+    Examples:
+        >>> td.errors.InternalError("a measured value is out of reach").exit_code
+        70
+    """
 
     exit_code = 70
 
@@ -107,6 +180,12 @@ class PlanError(BudgetError, ConfigError):
 
     A mistake in the configuration, unlike a budget that is none or would be passed: it ends with the configuration's
     exit code.
+
+    Examples:
+        >>> td.Plan(epsilon=1, shares={"nation": "2/3", "state": "2/3"})
+        Traceback (most recent call last):
+            ...
+        topdown.errors.PlanError: the shares add up to 4/3, not to exactly 1 (level ...
     """
 
     exit_code = ConfigError.exit_code

@@ -16,13 +16,13 @@ mpl.use("svg")
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from diagrams import INK, LINE, save
 from matplotlib.axes import Axes
 
 import topdown as td
 
 ROOT = Path(__file__).parents[2]
-INK, LINE, BOX = "#5b6b86", "#8a96ab", "#8a96ab22"
-"""Legible on white and on black."""
+BOX = f"{LINE}22"
 
 
 def main() -> None:
@@ -46,9 +46,7 @@ def main() -> None:
     tree(panels[0], "1  Counts: confidential", geoids, true, [""] * 4, adds_up(true))
     tree(panels[1], "2  Noise is added to each", geoids, noisy, [""] * 4, adds_up(noisy))
     tree(panels[2], "3  Release, with margins of 90 %", geoids, released, intervals, adds_up(released))
-    path = ROOT / "docs" / "figures" / "how_it_works.svg"
-    figure.savefig(path, metadata={"Date": None}, transparent=True)
-    print(path)
+    save(figure, "how_it_works")
 
 
 def adds_up(values: list[float]) -> str:

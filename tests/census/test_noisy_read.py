@@ -465,3 +465,16 @@ def test_values_that_do_not_fit_are_refused_before_they_are_read(made: Path, mon
 def test_a_state_that_is_not_there_is_refused(made: Path) -> None:
     with pytest.raises(DataError, match=r"State.parquet/Constraint/State=050: is not there"):
         td.read_noisy_measurements(made, state="50")
+
+
+def test_what_no_record_can_be_is_exactly_0_in_least_squares_and_margins(tmp_path: Path) -> None:
+    """That no minor lives in a nursing facility is a constraint of the files, and holds with variance 0."""
+    measurements = td.read_noisy_measurements(files.make(tmp_path), "pl94-persons", state="44").measurements
+    query, answer = "hhgq * votingage", "nursing facilities_17 and under"
+    estimate = td.project(measurements, "gls").answer("block", query)
+    place = td.Query.parse(query, measurements.schema).labels().index(answer)
+    assert not estimate.values[:, place].any()
+    assert not estimate.variance[:, place].any()
+    block = measurements.geography.identifiers[-1].as_py()
+    region = td.region(measurements, {block: 1}, query=query, cell=answer)
+    assert (region.estimate, region.sd, region.lower, region.upper) == (0, 0, 0, 0)

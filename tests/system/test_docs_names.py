@@ -133,6 +133,13 @@ def test_every_python_name_is_there(path: Path) -> None:
     assert {name for name in python_names(text_of(path)) - files if not is_there(name)} == set()
 
 
+def test_every_public_name_is_in_the_table_of_the_api() -> None:
+    page = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
+    table = set(re.findall(r"`([\w.]+)`", "\n".join(line for line in page.splitlines() if line.startswith("| ["))))
+    assert [name for name in td.__all__ if not {name, f"td.{name}"} & table and name != "__version__"] == []
+    assert [name for name in table if not is_there(f"td.{name.removeprefix('td.')}")] == []
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 FOLDERS = ("benchmarks", "data", "docs", "pipelines", "tests", "topdown", ".ci")
@@ -143,7 +150,8 @@ def files_named(text: str) -> set[str]:
     rooms = "|".join(path.name for path in (REPOSITORY / "topdown").iterdir() if path.is_dir())
     code = "\n".join(re.findall(r"`[^`\n]+`", text))
     found = re.findall(rf"(?<![\w./])((?:{'|'.join(map(re.escape, FOLDERS))})/[\w./\-]*\w)(?![\w*])", code)
-    return {*found, *re.findall(rf"(?<![\w./])((?:{rooms})/(?:[\w./]*\.py\b|(?=`)))", code)}
+    found += re.findall(rf"(?<![\w./])((?:{rooms})/(?:[\w./]*\.py\b|(?=`)))", code)
+    return {name for name in found if "NAME" not in name}
 
 
 def exists(name: str) -> bool:
@@ -218,3 +226,32 @@ def test_every_setting_that_is_named_is_there(path: Path) -> None:
     }
     others = files | {("ledger", "record")} | {("geography", name) for name in dir(td.Geography)}
     assert {one for one in settings_named(text_of(path)) - others if not has_setting(*one)} == set()
+
+
+# -- literature -------------------------------------------------------------------------------------------------------
+
+NAME = r"(?:Van |San )?[A-Z][a-zéíøá]+(?:-[A-Z][a-z]+)?"
+CITED = re.compile(rf"({NAME}(?:,\s+{NAME})*(?: and {NAME})?),?\s+\(?((?:19|20)\d\d)\b")
+MONTHS = {"April", "August", "December"}
+
+
+def citations(text: str) -> set[tuple[str, ...]]:
+    """The names and the year of every citation in a text."""
+    found = [(re.split(r",\s+| and ", names), year) for names, year in CITED.findall(text)]
+    return {(*names, year) for names, year in found if names[-1] not in MONTHS}
+
+
+def test_citations_are_found() -> None:
+    text = "by Bun, Steinke 2016, Zhu, Van Hentenryck,\nFioretto 2021 and Benjamini and Hochberg (1995), of April 2020"
+    names = ("Zhu", "Van Hentenryck", "Fioretto", "2021")
+    assert citations(text) == {("Bun", "Steinke", "2016"), names, ("Benjamini", "Hochberg", "1995")}
+
+
+def test_every_citation_is_in_the_list_of_literature() -> None:
+    listed = citations((DOCS / "literature.md").read_text(encoding="utf-8"))
+    assert len(listed) > 45
+    others = {("Census", "2020"), ("Schema", "2020"), ("Hestenes", "Powell", "1969")}
+    for path in [*DOCS.glob("*.md"), *(REPOSITORY / "topdown").rglob("*.py")]:
+        lost = citations(path.read_text(encoding="utf-8")) - others
+        lost = {one for one in lost if not any(set(one) <= set(work) for work in listed)}
+        assert lost == set(), path

@@ -80,7 +80,10 @@ def test_the_site_builds_without_a_warning_and_has_every_public_name(tmp_path: P
     fetched = re.compile(r"<(?:script|img|iframe)[^>]*src=\"?(?:https?:)?//|<link[^>]*href=\"?(?:https?:)?//|@import")
     assert [path.name for path, page in pages.items() if fetched.search(page)] == []
     assert [path.name for path, page in pages.items() if "arithmatex" in page] == [], "a formula that is no MathML"
-    assert sum(page.count("<math") for page in pages.values()) > 10
+    assert sum(page.count("<math") for page in pages.values()) > 300
+    cited = re.compile(r'<a href="https://doi\.org/[^"]+">[A-Z]')
+    assert sum(len(cited.findall(page)) for page in pages.values()) > 80, "citations that are no links"
+    assert [path.name for path, page in pages.items() if re.search(r"<h\d[^>]*><a href=.https://doi", page)] == []
 
 
 # -- links ------------------------------------------------------------------------------------------------------------

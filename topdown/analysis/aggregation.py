@@ -43,7 +43,15 @@ _NUMBERS_AT_ONCE = 1 << 22
 
 
 class Aggregation(NamedTuple):
-    """Sums by district: a ``table`` with the columns `AGGREGATE_COLUMNS`, and ``notes`` on what was left out."""
+    """Sums by district: a ``table`` with the columns `AGGREGATE_COLUMNS`, and ``notes`` on what was left out.
+
+    Examples:
+        >>> sums = td.aggregate("public", {"regions": {"01001": "east", "01003": "west"}})
+        >>> sums.table.columns[:5].tolist()
+        ['assignment', 'region', 'level', 'units', 'query']
+        >>> len(sums.notes)
+        1
+    """
 
     table: pd.DataFrame
     notes: tuple[str, ...]
@@ -89,18 +97,28 @@ def aggregate(
 ) -> Aggregation:
     """A release summed by districts: a row per assignment, district and answer.
 
-    ``public``: the directory of a release, or what `read_release` gave. ``by``: block assignment files, units in the
-    first column and districts in the second, or names with files or {GEOID: district}. ``district``: the columns that
-    together say the district, of files that have others. ``query`` and ``cells``: which answers, by default all of the
-    query's; tables of the redistricting file ("P1") and their fields ("P0010003") are asked for by name.
+    ``query`` and ``cells``: which answers, by default all of the query's; tables of the redistricting file ("P1")
+    and their fields ("P0010003") are asked for by name.
 
     ``units``: how many the district has of ``level``; ``value``: its released count, which adds up; ``estimate`` by
     least squares, ``sd``, ``lower`` and ``upper`` as `region` has them, in counts; ``note``: what has to be known. What
     no district has is a row without a region, so that the rows of an assignment add up to the release. Without margins
     where `region` has none, which the note says.
 
+    Args:
+        public: the directory of a release, or what `read_release` gave.
+        by: block assignment files, units in the first column and districts in the second, or names with files or
+            {GEOID: district}.
+        district: the columns that together say the district, of files that have others.
+
     Raises `DataError` for units that are not in the release (unless ``skip_unknown``), given twice, or of several
     levels, `ConfigError` for unknown queries, cells and confidences.
+
+    Examples:
+        >>> regions = {"01001": "east", "01003": "west", "02013": "east", "02016": "west"}
+        >>> sums = td.aggregate("public", {"regions": regions})
+        >>> list(sums.table["region"].unique())
+        ['east', 'west']
     """
     found = public if isinstance(public, PublishedRelease) else read_release(public)
     kept, schema = found.measurements, found.release.schema

@@ -30,14 +30,22 @@ def write_geoparquet(
 ) -> Path:
     """Write the released counts of every unit that has an outline, with it, as one GeoParquet file; returns its path.
 
-    ``geometry``: outlines in GeoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says, matched to
-    units by the column that holds the most GEOIDs, as text. ``query``: the counts are its answers, by default the cells
-    and their total, where several queries were measured the total, and the columns of the release's tables. Rows go by
-    level and GEOID: ``geoid, level, parent, name``, the counts, of each where there are margins its ``_lower, _upper,
-    _moe, _cv, _reliability``, and ``geometry``. Of a release from noisy measurement files the units are the true ones.
+    Rows go by level and GEOID: ``geoid, level, parent, name``, the counts, of each where there are margins its
+    ``_lower, _upper, _moe, _cv, _reliability``, and ``geometry``. Of a release from noisy measurement files the
+    units are the true ones.
+
+    Args:
+        geometry: outlines in GeoJSON, a GeoPackage, a shapefile or GeoParquet, as the file's name says, matched to
+            units by the column that holds the most GEOIDs, as text.
+        query: the counts are its answers, by default the cells and their total, where several queries were measured
+            the total, and the columns of the release's tables.
 
     Raises `ConfigError` where geopandas is not installed, `DataError` for outlines that cannot be read, of which none
     is a unit's or two are of the same, and where the file cannot be written.
+
+    Examples:
+        >>> td.write_geoparquet(td.read_release("public"), "release.parquet", "counties.geojson").name
+        'release.parquet'
     """
     return _write(_with_outlines(found, Path(geometry), query), Path(path))
 

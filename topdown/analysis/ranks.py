@@ -52,6 +52,13 @@ def rank(
 
     Raises `ConfigError` as `topdown.margins` does, `GeographyError` for an unknown level, `DataError` for an unknown
     unit and for one that has no units of the level.
+
+    Examples:
+        >>> ranks = td.rank(measurements, release, "county", cell="employed")
+        >>> ranks[["geoid", "rank", "rank_lower", "rank_upper"]].head(2)
+           geoid  rank  rank_lower  rank_upper
+        0  01003     1           1           1
+        1  01001     2           2           2
     """
     alpha = 1.0 - require_confidence(confidence)
     geography, column = measurements.geography, answer_column(query, cell, measurements.schema)

@@ -53,18 +53,30 @@ def region(
 ) -> Region:
     """A weighted sum over any nodes, at mixed levels, with a margin of error: {GEOID: weight}.
 
-    ``query`` and ``cell``: which answer is summed, by default all that is counted; also a field of the redistricting
-    file by its name ("P0010003"), or a table ("P1") with its field as the cell. ``minus``: nodes whose sum is taken
-    away. ``share_of``: nodes, or a query of one answer, of which the sum is a part; the share's margin is Fieller's
-    set: a share rho is kept where |A - rho B| is within the margin of A - rho B. Variance and fourth cumulant are
-    exact, so that regions of neighbours have the short margins that they deserve. Of counts with weights of 0 or more
-    ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval covers with probability
-    ``confidence``. ``before``: measurements of another release, with noise of its own, in which the sum of the same
-    units is taken away: the change since then. A share is of the same answer at other units, or of an answer that holds
-    it at the same units. Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that are
-    not there.
+    ``query`` and ``cell``: which answer is summed, by default all that is counted; also a field of the
+    redistricting file by its name ("P0010003"), or a table ("P1") with its field as the cell. Variance and fourth
+    cumulant are exact, so that regions of neighbours have the short margins that they deserve. Of counts with
+    weights of 0 or more ``lower`` and ``upper`` are 0 or more; with whole weights they are whole. The interval
+    covers with probability ``confidence``. A share is of the same answer at other units, or of an answer that holds
+    it at the same units. Raises `ConfigError` as `margins` does, and for another share, `DataError` for units that
+    are not there.
+
+    Args:
+        minus: nodes whose sum is taken away.
+        share_of: nodes, or a query of one answer, of which the sum is a part; the share's margin is Fieller's set:
+            a share rho is kept where |A - rho B| is within the margin of A - rho B.
+        before: measurements of another release, with noise of its own, in which the sum of the same units is taken
+            away: the change since then.
 
     Source: docs/margins.md; Fieller 1954 for shares.
+
+    Examples:
+        >>> east = td.region(measurements, {"01001": 1, "02013": 1}, cell="employed")
+        >>> round(east.estimate, 1), east.lower, east.upper
+        (49.4, 44.0, 54.0)
+        >>> share = td.region(measurements, {"01001": 1}, cell="employed", share_of={"01": 1})
+        >>> round(share.estimate, 2)
+        0.25
     """
     regions = Regions(measurements.kept)
     if before is None:

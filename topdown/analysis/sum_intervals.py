@@ -26,6 +26,10 @@ _ROUNDING = 1e-9
 class Region(NamedTuple):
     """A number with its margin: the unbiased ``estimate``, its standard deviation ``sd``, ``lower`` and ``upper``, and
     in words what has to be known of it (``note``, empty where nothing has).
+
+    Examples:
+        >>> td.region(measurements, {"01": 1}, cell="unemployed", minus={"02": 1})._fields
+        ('estimate', 'sd', 'lower', 'upper', 'note')
     """
 
     estimate: float

@@ -30,6 +30,13 @@ def tabulate(
     code of the ``spine``'s unit that is the same, empty where it is a sum of others; the ``estimate`` by least squares
     over the whole tree, with its exact standard deviation and its margin as `region` has them, in counts. Raises
     `ConfigError` and `DataError` as `region` does, and for a geography that does not end with the spine's blocks.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> td.tabulate(noisy.measurements, "county")[["geoid", "cell", "sd"]].round(1)
+           geoid   cell   sd
+        0  44001  total  1.1
+        1  44003  total  1.3
     """
     geography = measurements.geography
     lies_in = tabulation_units(geography, level)

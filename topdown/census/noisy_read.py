@@ -33,6 +33,11 @@ from topdown.workload.redistricting import SPINE, spine_level
 class NoisyMeasurements(NamedTuple):
     """What noisy measurement files say: units, what was measured of them, and what their numbers must keep to (None
     where nothing is known). ``files``: those that were read, sorted.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> noisy._fields
+        ('geography', 'measurements', 'limits', 'files')
     """
 
     geography: Geography
@@ -52,21 +57,31 @@ def read_noisy_measurements(
 ) -> NoisyMeasurements:
     """The noisy measurement files in the folder ``root``: geography, measurements and limits.
 
-    ``root``: the folder that holds the product's (such as US_Person_PL_PROD), or that one itself. ``product``: one of
-    `topdown.census.layouts.noisy_layout.PRODUCTS`. ``state``: two digits; three, as the files have them, for its AIAN
-    part ("144") or the rest ("044") alone; without, the nation. ``levels``: us, state, county, tract, block group and
-    block, from the first down and none left out; by default all from the state (or the nation) down. Units have the
-    spine's codes; a block's last 16 characters are its GEOID with the block group twice, and the names of states,
-    counties and blocks are GEOIDs. A state of two parts has a level "whole state" above them.
+    Units have the spine's codes; a block's last 16 characters are its GEOID with the block group twice, and the
+    names of states, counties and blocks are GEOIDs. A state of two parts has a level "whole state" above them.
 
-    Values are whole numbers as they were drawn, negative ones too, variances those of the rows; 0 where a constraint
-    says what the answer is, inf where a unit was not measured. Where all variances are those of a production run,
-    `Measurements.plan` is that run's, else None, unless Topdown wrote the files. ``total``: of the root, where it was
-    published exactly elsewhere, as those of states were; it takes the place of what was measured. ``incomplete``:
-    whether to read files in which measurements are missing; they are then inf.
+    Values are whole numbers as they were drawn, negative ones too, variances those of the rows; 0 where a
+    constraint says what the answer is, inf where a unit was not measured. Where all variances are those of a
+    production run, `Measurements.plan` is that run's, else None, unless Topdown wrote the files.
+
+    Args:
+        root: the folder that holds the product's (such as US_Person_PL_PROD), or that one itself.
+        product: one of `topdown.census.layouts.noisy_layout.PRODUCTS`.
+        state: two digits; three, as the files have them, for its AIAN part ("144") or the rest ("044") alone;
+            without, the nation.
+        levels: us, state, county, tract, block group and block, from the first down and none left out; by default
+            all from the state (or the nation) down.
+        total: of the root, where it was published exactly elsewhere, as those of states were; it takes the place of
+            what was measured.
+        incomplete: whether to read files in which measurements are missing; they are then inf.
 
     Raises `ConfigError` for an unknown product, state or level, `DataError` naming the partition that is missing,
     damaged or incomplete, with the unit and the query at fault.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> noisy.geography.levels
+        ('whole state', 'state', 'county', 'tract', 'block group', 'block')
     """
     require_known(product, layout.PRODUCTS, "product")
     if state is not None and not (isinstance(state, str) and state.isdecimal() and len(state) in (2, 3)):

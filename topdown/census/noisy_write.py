@@ -56,6 +56,11 @@ def write_noisy_measurements(
     measured stands among the constraints alone. Variances have the layout's 32 bits where that is exact or a plan has
     the rest, else 64. `topdown.read_noisy_measurements` reads the same numbers back. Raises `DataError` for another
     geography or schema, and for values that are not whole.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> len(td.write_noisy_measurements(noisy.measurements, "written")) > 0
+        True
     """
     folder = Path(root)
     product = layout.product_of(measurements.schema)

@@ -21,10 +21,23 @@ _WIDTHS = {"state": 2, "county": 5, "tract": 11, "block group": 12, "block": 15}
 def read_ppmf(path: str | Path, geography: Geography | None = None) -> Counts:
     """The counts of a privacy-protected microdata file of 2020, of persons (2,016 cells) or of housing units (2).
 
-    ``path``: comma- or "|"-separated text with a header, the older one too (VINTAGE, TABTRACT), or Parquet.
-    ``geography``: its leaves are blocks of 15 digits; without, that of the blocks which have a record, from the state
-    (of several states from the nation) down. A block without a record has 0. Raises `DataError` naming row and column
-    of what is not of the layout, `CountsError` for a block that the geography does not have.
+    A block without a record has 0. Raises `DataError` naming row and column of what is not of the layout,
+    `CountsError` for a block that the geography does not have.
+
+    Args:
+        path: comma- or "|"-separated text with a header, the older one too (VINTAGE, TABTRACT), or Parquet.
+        geography: its leaves are blocks of 15 digits; without, that of the blocks which have a record, from the
+            state (of several states from the nation) down.
+
+    Examples:
+        >>> blocks = {"county": ["44001"], "tract": ["44001030100"], "block": ["440010301001000"]}
+        >>> geography = td.Geography.from_table(blocks, levels=["county", "tract", "block"])
+        >>> units = td.Schema.from_mapping({"h1": ["vacant", "occupied"]})
+        >>> homes = td.Release.of_values(
+        ...     geography, units.cells(), np.array([[1, 3]] * 3), method="joint", fit_for_release=False, schema=units
+        ... )
+        >>> td.read_ppmf(td.write_ppmf(homes, "units.csv")).values[0]
+        array([1, 3])
     """
     path = require_file(path)
     form = separated(path)

@@ -46,6 +46,16 @@ def write_ppmf(release: Release, path: str | Path) -> Path:
     Hispanic, CENRACE 01 to 63. Of housing units RTYPE is 2, HH_STATUS 1 occupied and 2 vacant. The file appears when
     its records, read back and tabulated, equal the release. Raises `DataError` for another schema, for leaves that are
     no blocks of 15 digits, and where it cannot be written.
+
+    Examples:
+        >>> blocks = {"county": ["44001"], "tract": ["44001030100"], "block": ["440010301001000"]}
+        >>> geography = td.Geography.from_table(blocks, levels=["county", "tract", "block"])
+        >>> units = td.Schema.from_mapping({"h1": ["vacant", "occupied"]})
+        >>> homes = td.Release.of_values(
+        ...     geography, units.cells(), np.array([[1, 3]] * 3), method="joint", fit_for_release=False, schema=units
+        ... )
+        >>> len(td.write_ppmf(homes, "units.csv").read_text().splitlines())  # a header, and a line a unit
+        5
     """
     path = Path(path)
     file, blocks = require_ppmf(release.geography, release.schema)

@@ -152,6 +152,14 @@ def read_pl94(path: str | Path) -> Redistricting:
     as far down as the file goes. All subtotals of all tables are checked, and the population that the geographic header
     repeats. Raises `DataError` naming member, field and record for what is not of the layout or does
     not add up, `GeographyError` for units that are no tree.
+
+    Examples:
+        >>> found = td.read_pl94("ri.pl")
+        >>> found.table("P1", "tract")[["geoid", "P0010001"]]
+                 geoid  P0010001
+        0  44007000500      2940
+        >>> found.histogram().geography.levels
+        ('state', 'county', 'tract', 'block group', 'block')
     """
     path = Path(path)
     if not path.exists():

@@ -70,14 +70,25 @@ def write_pl94(
 ) -> Path:
     """Write ``release``, of persons, as the four members of one state's redistricting file; returns the folder.
 
-    ``folder``: made; it must not exist. ``units``: the release of its housing units on the same geography, for table
-    H1; without, H1 and HU100 are 0. ``header``: a redistricting file, or its geographic header, from which every
-    record takes what a release does not know (areas, names, other codes, record numbers); POP100 and HU100 are the
-    release's. ``state``: which state of a nation. The levels are state, county, tract, block group and block, by GEOIDs
-    of 2, 5, 11, 12 and 15 digits, as far down as they go.
+    The levels are state, county, tract, block group and block, by GEOIDs of 2, 5, 11, 12 and 15 digits, as far down
+    as they go.
+
+    Args:
+        folder: made; it must not exist.
+        units: the release of its housing units on the same geography, for table H1; without, H1 and HU100 are 0.
+        header: a redistricting file, or its geographic header, from which every record takes what a release does
+            not know (areas, names, other codes, record numbers); POP100 and HU100 are the release's.
+        state: which state of a nation.
 
     Raises `DataError` for another schema, level or width, a unit that the header lacks, and names that the file's
     encoding does not have.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> whole = td.project_whole(noisy.measurements, limits=noisy.limits, source=td.SeededSource(1))
+        >>> folder = td.write_pl94(td.tabulated_release(whole), "released.pl")
+        >>> sorted(path.name for path in folder.iterdir())
+        ['ri000012020.pl', 'ri000022020.pl', 'ri000032020.pl', 'rigeo2020.pl']
     """
     folder = Path(folder)
     abbreviation, parts = _header(release.geography, release.schema, units, header, state)

@@ -18,6 +18,12 @@ def tabulated_release(release: Release) -> Release:
     Blocks keep their counts; every unit above is their sum. Levels are state, county, tract, block group and block,
     units are called by GEOIDs, so that `write_pl94` and others that know these take it. Raises `DataError` for a
     geography that does not end with the spine's blocks, and for blocks of several states.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> whole = td.project_whole(noisy.measurements, limits=noisy.limits, source=td.SeededSource(1))
+        >>> td.tabulated_release(whole).geography.levels
+        ('state', 'county', 'tract', 'block group', 'block')
     """
     lies_in = list(tabulation_units(release.geography, SPINE[-1]).values())
     geography = _by_geoid(lies_in)

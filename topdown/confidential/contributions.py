@@ -25,8 +25,18 @@ from topdown.wording import column_name, column_names, shown
 class BoundedContributions:
     """Records of which every person has at most ``most``; everything here but ``most`` is confidential.
 
-    ``records``: what is kept, in the order of the table. ``dropped`` records, of ``people_cut`` people of ``people``:
-    how much bias clipping brings, for whoever chooses k; to publish it takes a budget of its own.
+    ``dropped`` records, of ``people_cut`` people of ``people``: how much bias clipping brings, for whoever chooses
+    k; to publish it takes a budget of its own.
+
+    Args:
+        records: what is kept, in the order of the table.
+
+    Examples:
+        >>> from topdown.confidential.contributions import bound_contributions
+        >>> visits = pd.DataFrame({"person": ["a", "a", "a", "b"], "place": ["x", "y", "z", "x"]})
+        >>> found = bound_contributions(visits, "person", most=2, source=td.SeededSource(1))
+        >>> found.most, found.dropped
+        (2, 1)
     """
 
     most: int
@@ -41,12 +51,19 @@ def bound_contributions(
 ) -> BoundedContributions:
     """At most ``most`` records of every person, which of them by chance.
 
-    ``person``: the column that says whose a record is. A person's choice depends on no one else's records, so that one
-    person more or less changes at most ``most`` records of the result. ``source``: by default the operating system's
-    entropy.
+    Args:
+        person: the column that says whose a record is. A person's choice depends on no one else's records, so that
+            one person more or less changes at most ``most`` records of the result.
+        source: by default the operating system's entropy.
 
     Raises `ConfigError` for a column that is not there or a ``most`` that is no whole number of 1 or more,
     `CountsError` naming the row for a record that is nobody's.
+
+    Examples:
+        >>> from topdown.confidential.contributions import bound_contributions
+        >>> visits = pd.DataFrame({"person": ["a", "a", "a", "b"], "place": ["x", "y", "z", "x"]})
+        >>> len(bound_contributions(visits, "person", most=2, source=td.SeededSource(1)).records)
+        3
     """
     if person not in records.columns:
         raise ConfigError(f"the table has no column {shown(person)}; it has {column_names(records.columns)}")

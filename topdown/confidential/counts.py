@@ -34,9 +34,18 @@ ABSENT = ("refuse", "zero")
 class Counts:
     """Confidential counts at every node.
 
-    ``held``: a table (nodes x cells) int64, or the `Entries` that are not 0; non-negative, every family adding up.
-    ``attributes``: the schema of which the cells are the product, in its order; None where they are one attribute. Only
-    `measure`, the simulation of studies and the pipeline may read them.
+    Only `measure`, the simulation of studies and the pipeline may read them.
+
+    Args:
+        held: a table (nodes x cells) int64, or the `Entries` that are not 0; non-negative, every family adding up.
+        attributes: the schema of which the cells are the product, in its order; None where they are one attribute.
+
+    Examples:
+        >>> counts.values[0]  # nation: employed, unemployed
+        array([193,  22])
+        >>> people = td.Counts.from_records(persons, geography, geoid="county", schema=schema)
+        >>> people.cells[:3]
+        ('female_child', 'female_adult', 'female_old')
     """
 
     geography: Geography
@@ -105,12 +114,15 @@ class Counts:
     ) -> Counts:
         """The counts of a table with one row per record (a person), kept as the cells that have any.
 
-        ``frame``: as `from_table` takes it. ``geoid``: the column that names the record's leaf, or those whose joined
-        path does. ``schema``: its attributes are columns, with its categories. ``preset``, in place of both: records
-        have the columns and codes of the privacy-protected microdata file of that run's schema ("pl94-2020-us"), and
-        the leaves are blocks of 15 digits. A leaf without a row has 0. Raises
+        ``preset``, in place of both: records have the columns and codes of the privacy-protected microdata file of that
+        run's schema ("pl94-2020-us"), and the leaves are blocks of 15 digits. A leaf without a row has 0. Raises
         `CountsError` naming the row: a unit that is unknown or no leaf, a category that is missing or unknown, a cell
         that the schema's zeros exclude.
+
+        Args:
+            frame: as `from_table` takes it.
+            geoid: the column that names the record's leaf, or those whose joined path does.
+            schema: its attributes are columns, with its categories.
         """
         if preset is not None:
             if geoid is not None or schema is not None:
@@ -155,13 +167,16 @@ class Counts:
     ) -> Counts:
         """The counts of a table with one row per leaf; every level above is aggregated.
 
-        ``frame``: a DataFrame (pandas, polars or whatever speaks Arrow), an Arrow table, a mapping of columns, or the
-        path of a file.
-        ``geoid``: the column with the identifiers, or the columns whose joined path they are. ``cells``: the columns to
-        count; whole numbers, as numbers or as strings ("1234" or "1,234"). Rows of inner nodes may be there and must
-        then agree with their leaves. ``absent``: what a leaf without a row is, an error or 0 in every cell; "zero" is
-        for a geography that was made from a public list of units, and not from this table. ``schema``: the attributes
-        of which ``cells`` are the product (see `Schema.codes`); they are then kept in its order.
+        Args:
+            frame: a DataFrame (pandas, polars or whatever speaks Arrow), an Arrow table, a mapping of columns, or the
+                path of a file.
+            geoid: the column with the identifiers, or the columns whose joined path they are.
+            cells: the columns to count; whole numbers, as numbers or as strings ("1234" or "1,234"). Rows of inner
+                nodes may be there and must then agree with their leaves.
+            absent: what a leaf without a row is, an error or 0 in every cell; "zero" is for a geography that was made
+                from a public list of units, and not from this table.
+            schema: the attributes of which ``cells`` are the product (see `Schema.codes`); they are then kept in its
+                order.
 
         Raises `CountsError` with the node, the level, the value and the remedy: a value that is negative, fractional,
         missing or infinite; a GEOID that is missing, duplicate, or not in the geography; a leaf without a row, unless

@@ -80,12 +80,23 @@ def measure(
     """Every count plus independent noise of its level's law under ``plan``; invariant levels exactly.
 
     What is counted are the answers to the queries that the plan names at each level, the cells themselves for
-    "detailed". Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the plan
-    bounds a level, they depend on the count and stay within its bounds. ``source``: where the random bits come from, by
-    default operating-system entropy; a seeded source gives measurements that are marked as not fit for release; a key
-    gives every chunk of nodes and answers the noise of its own stream, so that ``workers``, threads (by default one per
-    processor), draw the same, and other counts, or another plan, independent noise (`code_of_counts`). Raises
-    `BudgetError` as `measurable` does, `CountsError` as `require_room` does.
+    "detailed". Draws are exact and on the integers (or on a grid of 2^-k for "laplace" and "gaussian"); where the
+    plan bounds a level, they depend on the count and stay within its bounds. Raises `BudgetError` as `measurable`
+    does, `CountsError` as `require_room` does.
+
+    Args:
+        source: where the random bits come from, by default operating-system entropy; a seeded source gives
+            measurements that are marked as not fit for release; a key gives every chunk of nodes and answers the
+            noise of its own stream, so that ``workers``, threads (by default one per processor), draw the same, and
+            other counts, or another plan, independent noise (`code_of_counts`).
+
+    Examples:
+        >>> measurements = td.measure(counts, plan, source=td.SeededSource(1))  # for a release leave the source out
+        >>> measurements.values[:2]
+        array([[194,  20],
+               [167,  22]])
+        >>> measurements.fit_for_release
+        False
     """
     source = SecureSource() if source is None else source
     geography, schema = counts.geography, counts.schema

@@ -41,9 +41,21 @@ class Geography:
 
     Build one with `from_table`, `from_geoids`, `from_edges` or `from_networkx`.
 
-    ``levels``: the level names, root first. ``tree``: the shape. ``identifiers``: the GEOIDs as an Arrow string
-    array in node order, unique over the whole tree, in code-point order within every family. ``names``: what the units
-    are called, an Arrow string array or None.
+    Args:
+        levels: the level names, root first.
+        tree: the shape.
+        identifiers: the GEOIDs as an Arrow string array in node order, unique over the whole tree, in code-point
+            order within every family.
+        names: what the units are called, an Arrow string array or None.
+
+    Examples:
+        >>> geography.levels, geography.n_leaves
+        (('nation', 'state', 'county'), 4)
+        >>> by_code = td.Geography.from_geoids(["01001", "01003", "02013"], widths={"state": 2, "county": 5})
+        >>> by_code.geoid.tolist()
+        ['US', '01', '02', '01001', '01003', '02013']
+        >>> by_code.index_of(["02013"])
+        array([5])
     """
 
     levels: tuple[str, ...]
@@ -95,11 +107,13 @@ class Geography:
     ) -> Geography:
         """The geography of a table with one row per leaf and one column per level.
 
-        ``frame``: a DataFrame (pandas, polars or whatever speaks Arrow), an Arrow table or a mapping of columns.
-        ``levels``: the columns, root first; the first may be absent from the table when ``root`` gives the root's
-        GEOID, which it may not contradict. ``name``: the column with the leaves' names, or a mapping from level to its
-        column of names. ``separator``: where units are identified by names that repeat under other parents, join the
-        path from the level below the root with it ("OHIO/LAKE"); siblings then go by their path.
+        Args:
+            frame: a DataFrame (pandas, polars or whatever speaks Arrow), an Arrow table or a mapping of columns.
+            levels: the columns, root first; the first may be absent from the table when ``root`` gives the root's
+                GEOID, which it may not contradict.
+            name: the column with the leaves' names, or a mapping from level to its column of names.
+            separator: where units are identified by names that repeat under other parents, join the path from the level
+                below the root with it ("OHIO/LAKE"); siblings then go by their path.
 
         Raises `GeographyError` for a missing identifier (an orphan), one with blanks around it, one of digits that lost
         its leading zero, a unit with two parents or two names, a duplicate leaf, an identifier used at two levels, more
@@ -119,9 +133,13 @@ class Geography:
     ) -> Geography:
         """The geography of hierarchical codes, of which the first ``widths[level]`` characters name the unit there.
 
-        ``geoids``: strings, the leaves' (a GEOID of an inner width is accepted when leaves lie below it).
-        ``widths``: level to width, in increasing order, without the root's level, which is ``root_level`` and whose
-        one node is ``root``. ``names``: the units' names in the order of ``geoids``. Takes millions of leaves.
+        Takes millions of leaves.
+
+        Args:
+            geoids: strings, the leaves' (a GEOID of an inner width is accepted when leaves lie below it).
+            widths: level to width, in increasing order, without the root's level, which is ``root_level`` and whose one
+                node is ``root``.
+            names: the units' names in the order of ``geoids``.
 
         Raises `GeographyError` for numbers in place of strings, a wrong width (a lost leading zero is explained), a
         duplicate, a missing value, a unit above the leaf level that has no leaf.
@@ -134,9 +152,11 @@ class Geography:
     ) -> Geography:
         """The geography of explicit pairs (``child[i]`` lies in ``parent[i]``).
 
-        The root is the one node that is nobody's child; a row for it with a missing parent is allowed. ``levels``
-        names the levels, by default "level 0", "level 1", ... ``names``: a mapping from identifier to name, or names
-        in the order of ``child``.
+        The root is the one node that is nobody's child; a row for it with a missing parent is allowed. ``levels`` names
+        the levels, by default "level 0", "level 1", ...
+
+        Args:
+            names: a mapping from identifier to name, or names in the order of ``child``.
 
         Raises `GeographyError` for two parents, a repeated pair, a cycle, an orphan, more than one root, a leaf above
         the leaf level.

@@ -50,15 +50,26 @@ class Answers(NamedTuple):
 class Measurements(ArrowTable):
     """Noisy values with their variances, keyed by (level, query).
 
-    ``values`` (nodes x cells): the answers to the detailed query, all levels one after another; whole numbers where the
-    mechanism gives them; 0 where not measured. ``node_variance``: their variances, (nodes,) or (nodes x cells); 0 for
-    an exact value (an invariant), inf for a node that was not measured. ``others``: what was measured of other queries,
-    by level and query. ``plan``: the plan under which they were drawn, None when they came from elsewhere;
-    ``mechanism``: which noise was drawn with these variances, where no plan says it and it is known all the same.
-    ``drawn_on``: the units for which the plan's noise was drawn, where these are not all of them; ``not_kept``: the
-    lower levels whose measurements a very large release in parts has not.
-    ``fit_for_release``: whether they were drawn exactly, from operating-system entropy. ``attributes``: the schema of
-    the cells; None where they are one attribute.
+    Args:
+        values: (nodes x cells) the answers to the detailed query, all levels one after another; whole numbers where
+            the mechanism gives them; 0 where not measured.
+        node_variance: their variances, (nodes,) or (nodes x cells); 0 for an exact value (an invariant), inf for a
+            node that was not measured.
+        plan: the plan under which they were drawn, None when they came from elsewhere.
+        fit_for_release: whether they were drawn exactly, from operating-system entropy.
+        attributes: the schema of the cells; None where they are one attribute.
+        others: what was measured of other queries, by level and query.
+        mechanism: which noise was drawn with these variances, where no plan says it and it is known all the same.
+        drawn_on: the units for which the plan's noise was drawn, where these are not all of them.
+        not_kept: the lower levels whose measurements a very large release in parts has not.
+
+    Examples:
+        >>> by_level = [8.0, 4.0, 2.0]
+        >>> mine = td.Measurements.from_arrays(geography, [200, 170, 35, 45, 130, 9, 20], variance=by_level)
+        >>> mine.values.shape
+        (7, 1)
+        >>> measurements.node_variance[:3].round(2)
+        array([49.83, 22.06, 22.06])
     """
 
     geography: Geography
@@ -96,9 +107,12 @@ class Measurements(ArrowTable):
     ) -> Measurements:
         """Measurements of any queries that were made elsewhere.
 
-        ``answers``: (level, query) to values (nodes of the level x answers) and their variance: one number, or one per
-        node; 0 = exact, inf = not measured. Levels and queries may be missing. Raises `DataError` naming level, query
-        and node as `from_arrays` does, `ConfigError` for an unknown level or query and for one that is given twice.
+        Levels and queries may be missing. Raises `DataError` naming level, query and node as `from_arrays` does,
+        `ConfigError` for an unknown level or query and for one that is given twice.
+
+        Args:
+            answers: (level, query) to values (nodes of the level x answers) and their variance: one number, or one per
+                node; 0 = exact, inf = not measured.
         """
         found: dict[tuple[str, str], Answers] = {}
         for (level, text), (values, variance) in answers.items():
@@ -124,10 +138,13 @@ class Measurements(ArrowTable):
     ) -> Measurements:
         """Measurements from noisy numbers that were made elsewhere.
 
-        ``values``: (nodes,) or (nodes x cells) in the geography's order; NaN only where not measured. ``variance``: one
-        number, one per level (a sequence of L, or a mapping from level to number), one per node, or (nodes x cells);
-        inf = not measured, 0 = exact. Raises `DataError` naming the node for a value that is not finite or beyond 2^53,
-        a variance that is negative or not a number, a shape that does not fit.
+        Args:
+            values: (nodes,) or (nodes x cells) in the geography's order; NaN only where not measured.
+            variance: one number, one per level (a sequence of L, or a mapping from level to number), one per node, or
+                (nodes x cells); inf = not measured, 0 = exact.
+
+        Raises `DataError` naming the node for a value that is not finite or beyond 2^53, a variance that is negative or
+        not a number, a shape that does not fit.
         """
         array = np.asarray(values)
         array = array[:, None] if array.ndim == 1 else array

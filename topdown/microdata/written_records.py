@@ -53,7 +53,13 @@ STATEMENT = (
 class Microdata:
     """What is in ``directory``: its part-*.parquet, how many records, and the schema of their columns.
 
-    ``already_there``: these microdata were there, whole, and nothing was written.
+    Args:
+        already_there: these microdata were there, whole, and nothing was written.
+
+    Examples:
+        >>> written = td.synthesis.microdata.synthesize("public", "microdata")
+        >>> len(written.files), written.schema.names
+        (1, ('cell',))
     """
 
     directory: Path
@@ -78,6 +84,11 @@ def synthesize(
     Reads release.parquet and manifest.json, and nothing else. Where ``directory`` holds the same microdata already,
     whole (of this release by its digest, in this order and schema), nothing is written, unless a ``source`` is given.
     Raises `DataError` for a release that is not complete.
+
+    Examples:
+        >>> written = td.synthesis.microdata.synthesize("public", "microdata")
+        >>> written.records == int(td.read_release("public").release.values[0].sum())
+        True
     """
     require_order(order)
     require_encodable(Path(directory))
@@ -99,19 +110,26 @@ def write_microdata(
     """One record per unit counted in the leaves of ``release``: its GEOID and one column per attribute.
 
     ``schema`` splits cells that are products of attributes (see `Schema.codes`); without one, the only attribute is
-    ``cell``. ``order``: "sorted", by GEOID and then cell, or "shuffled", a uniformly random order from ``source`` (by
-    default operating-system entropy). Files of about ``rows_per_file`` records in row groups of 2^20, all columns
-    strings to a reader and dictionary-encoded on disk; the memory that is used depends on the release and not on how
-    many records it has.
+    ``cell``. Files of about ``rows_per_file`` records in row groups of 2^20, all columns strings to a reader and
+    dictionary-encoded on disk; the memory that is used depends on the release and not on how many records it has.
 
     The directory appears when it is complete, synced, and when its records, read back and tabulated, equal the release.
     An earlier one is replaced only if it is ours, whole and with nothing else in it: it is set aside as ``.NAME.old``
     while the new one takes its name, and then removed. Beside it stay ``.NAME.lock``, an empty file by which of two
     jobs at a time one is refused, and, if a job is killed, ``.NAME.partial`` until the next.
 
+    Args:
+        order: "sorted", by GEOID and then cell, or "shuffled", a uniformly random order from ``source`` (by default
+            operating-system entropy).
+
     Raises `ConfigError` for a schema that does not fit the cells, an unknown order, more records than fit, a directory
     that holds anything but microdata of ours and while another process writes there; `DataError` for too little space,
     for earlier microdata that are torn, and when they cannot be written, or do not read back as the release.
+
+    Examples:
+        >>> written = td.synthesis.microdata.write_microdata(release, "records", source=td.SeededSource(1))
+        >>> written.records == int(release.values[0].sum())
+        True
     """
     require_order(order)
     stages = stages or Silent()
@@ -154,7 +172,12 @@ def write_microdata(
 
 
 def require_replaceable(directory: Path) -> None:
-    """Raise what `write_microdata` would for what is in ``directory`` before it, and finish what a killed job left."""
+    """Raise what `write_microdata` would for what is in ``directory`` before it, and finish what a killed job left.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> td.synthesis.microdata.require_replaceable(Path("records"))  # nothing there, or an earlier output
+    """
     with _alone(directory):
         whole_microdata(directory)
 
@@ -224,7 +247,12 @@ def _digests(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def cell_meanings(cells: Sequence[str], schema: Schema) -> list[dict[str, str]]:
-    """For every cell its category in every attribute, by name."""
+    """For every cell its category in every attribute, by name.
+
+    Examples:
+        >>> td.synthesis.microdata.cell_meanings(schema.cells(), schema)[0]
+        {'sex': 'female', 'age': 'child'}
+    """
     return [
         {a.name: a.categories[k] for a, k in zip(schema.attributes, row, strict=True)}
         for row in schema.codes(cells).tolist()

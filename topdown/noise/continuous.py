@@ -33,6 +33,10 @@ class Laplace:
     """Density exp(-|x| / scale) / (2 scale); ``scale`` > 0 in units of the statistic, ConfigError otherwise.
 
     Floating-point sampling is not for release. Source: Dwork, McSherry, Nissim, Smith 2006.
+
+    Examples:
+        >>> td.noise.Laplace(scale=10).variance
+        200.0
     """
 
     fit_for_release: ClassVar[bool] = False
@@ -96,6 +100,10 @@ class Gaussian:
     """The normal law of mean 0; ``sigma`` > 0 in units of the statistic, ConfigError otherwise.
 
     Floating-point sampling is not for release.
+
+    Examples:
+        >>> round(td.noise.Gaussian(sigma=3).cdf(3.0), 4)
+        0.8413
     """
 
     fit_for_release: ClassVar[bool] = False
@@ -160,6 +168,11 @@ class GeneralizedGaussian:
 
     Source: Liu, "Statistical Properties of Sanitized Results from Differentially Private Laplace Mechanism with
     Univariate Bounding Constraints", Equation 3.
+
+    Examples:
+        >>> law = td.noise.GeneralizedGaussian(scale=10, power=1)  # Laplace's
+        >>> round(law.variance, 6)
+        200.0
     """
 
     fit_for_release: ClassVar[bool] = False

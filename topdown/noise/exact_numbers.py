@@ -29,6 +29,10 @@ def exact_fraction(value: ExactNumber) -> Fraction:
 
     Raises ConfigError for anything that is not a finite number, for a bool, and for a decimal exponent beyond
     5000.
+
+    Examples:
+        >>> td.noise.exact_fraction("0.1"), td.noise.exact_fraction("1/3")
+        (Fraction(1, 10), Fraction(1, 3))
     """
     if isinstance(value, Fraction):
         return value

@@ -14,7 +14,14 @@ Size: TypeAlias = int | tuple[int, ...]
 
 
 class Law(Protocol):
-    """A law of noise, symmetric about 0, in counts."""
+    """A law of noise, symmetric about 0, in counts.
+
+    Examples:
+        >>> def deviation(law: td.noise.Law) -> float:
+        ...     return law.variance**0.5
+        >>> round(deviation(td.noise.DiscreteGaussian(sigma=3)), 4)
+        3.0
+    """
 
     def sample(self, size: Size, source: Source) -> NDArray[Any]:
         """Independent draws of ``size`` from the bits of ``source``."""
@@ -38,7 +45,14 @@ class Law(Protocol):
 
 @runtime_checkable
 class LatticeLaw(Law, Protocol):
-    """A law on the multiples of 2^-grid_bits."""
+    """A law on the multiples of 2^-grid_bits.
+
+    Examples:
+        >>> def step(law: td.noise.LatticeLaw) -> float:
+        ...     return 2.0**-law.grid_bits
+        >>> step(td.noise.DiscreteLaplace(scale=10, grid_bits=2))
+        0.25
+    """
 
     grid_bits: int
 
@@ -59,7 +73,14 @@ class LatticeLaw(Law, Protocol):
 
 @runtime_checkable
 class ContinuousLaw(Law, Protocol):
-    """A law with a density."""
+    """A law with a density.
+
+    Examples:
+        >>> def density_at_0(law: td.noise.ContinuousLaw) -> float:
+        ...     return law.pdf(0.0)
+        >>> density_at_0(td.noise.Laplace(scale=10))
+        0.05
+    """
 
     def pdf(self, x: ArrayLike) -> Any:
         """The density, per count."""

@@ -23,7 +23,16 @@ CHUNK_BYTES = 128 * 1024
 
 
 class Source(Protocol):
-    """Independent, uniformly random bytes."""
+    """Independent, uniformly random bytes.
+
+    Examples:
+        >>> class Zeros:
+        ...     def read(self, n: int) -> bytes:
+        ...         return bytes(n)
+        >>> source: td.noise.Source = Zeros()  # for a test; a release refuses it
+        >>> source.read(2)
+        b'\\x00\\x00'
+    """
 
     @property
     def fit_for_release(self) -> bool:
@@ -87,6 +96,10 @@ class SecureSource:
     """Entropy of the operating system (``os.urandom``), for releases.
 
     Nothing is kept in user space: forked workers and threads share no state, and no draw can be repeated.
+
+    Examples:
+        >>> len(td.SecureSource().read(32))
+        32
     """
 
     fit_for_release: ClassVar[bool] = True
@@ -106,6 +119,13 @@ class SeededSource:
     ``SeededSource(7)``, or ``SeededSource((7, block, part))`` for one stream per block of replicates and part
     of the work: different names give independent streams, whatever process or order they are read in. The
     elements are integers or strings. Every ``read`` starts on a fresh 64-bit word.
+
+    Examples:
+        >>> law = td.noise.DiscreteLaplace(scale=10)
+        >>> law.sample(4, td.SeededSource(1))
+        array([  1,  -3, -21,  -7])
+        >>> law.sample(4, td.SeededSource(1))
+        array([  1,  -3, -21,  -7])
     """
 
     __slots__ = ("_generator", "name")
@@ -144,6 +164,12 @@ class KeyedSource:
     stream from the operating system's. The key is as confidential as the noise: ``repr`` hides it, and the
     source cannot be pickled. A forked process is refused, since it would repeat its parent's bytes: give each
     worker a ``spawn``.
+
+    Examples:
+        >>> source = td.noise.KeyedSource(bytes(32))  # for a release KeyedSource.fresh()
+        >>> law = td.noise.DiscreteLaplace(scale=10)
+        >>> bool((law.sample(4, source.spawn("a")) == law.sample(4, source.spawn("a"))).all())
+        True
     """
 
     __slots__ = ("_block", "_index", "_key", "_lock", "_offset", "_pid")

@@ -67,17 +67,25 @@ def smallest_budget(
     """The smallest budget, and its shares, with which every answer of every target is as near to the truth as it says.
 
     Errors are those of `expected_errors`: of unbiased least squares, at the worst unit of the target's level.
-    ``plan``: the mechanism, the neighbours, what is exact, and the queries among which the budget is divided (all that
-    it gives a share; the cells of every level where it has no shares); its own budget does not matter. ``targets``:
-    such as "county: 25 at 90 %" or "county, total: 25 at 90 %". ``schema``: of the cells.
 
     Of the Gaussian mechanisms the smallest for certain, to 0.01 % before rounding, since precision is linear in the
     share and 1 / variance concave in precision; of the Laplace mechanisms the best local solution from several starts.
     Shares are exact fractions and the budget has four digits, rounded up until every target holds.
 
+    Args:
+        plan: the mechanism, the neighbours, what is exact, and the queries among which the budget is divided (all
+            that it gives a share; the cells of every level where it has no shares); its own budget does not matter.
+        targets: such as "county: 25 at 90 %" or "county, total: 25 at 90 %".
+        schema: of the cells.
+
     Raises `ConfigError` for targets that cannot be read or that no division of the budget meets, for noise within
     bounds or by neither Laplace's nor a Gaussian law, and where single children move up; `BudgetError` where plan,
     levels and schema disagree.
+
+    Examples:
+        >>> found = td.smallest_budget(plan, geography, ["county: 10 at 90 %"])
+        >>> round(float(found.plan.total), 3)
+        0.219
     """
     if plan.bounds.any:
         raise ConfigError("the errors of noise within bounds depend on the counts; give a plan without bounds")

@@ -137,13 +137,6 @@ def expected_errors(
 ) -> pd.DataFrame:
     """The errors that a release under ``plan`` will have, by level and query: exact standard deviations, and margins.
 
-    ``schema``: of the cells; without it there is one query, "detailed", and errors are those of a cell. ``queries``: by
-    default every one that the plan names at some level. Every query is answered at every level, measured there or not,
-    by least squares over all levels: unbiased, and what the estimates beside a release are. A non-negative projection
-    is biased upwards where counts are small, which a study shows; within bounds the errors are those of unbounded
-    noise. ``upward``: "from LEVEL", of a release whose upward pass starts there: the errors are then those of what it
-    is made from, before x >= 0, and not those of the estimates beside it, which are over all levels.
-
     Columns: ``level, query``; ``units``, nodes of the level, and ``answers`` of each; ``noise_sd, noise_margin``, of a
     measured answer as it is drawn (NaN where it is not measured, 0 where it is exact); ``sd_least, sd, sd_largest``: of
     the level's units and answers the least, the median and the largest standard deviation; ``margin,
@@ -151,8 +144,24 @@ def expected_errors(
     ``law``: by which law (of sums of Laplace noise the longer of two margins, see `Expected.margin`), "not known" where
     there is no margin because the noise is neither Laplace's nor Gaussian. In counts.
 
+    Args:
+        schema: of the cells; without it there is one query, "detailed", and errors are those of a cell.
+        queries: by default every one that the plan names at some level. Every query is answered at every level,
+            measured there or not, by least squares over all levels: unbiased, and what the estimates beside a
+            release are. A non-negative projection is biased upwards where counts are small, which a study shows;
+            within bounds the errors are those of unbounded noise.
+        upward: "from LEVEL", of a release whose upward pass starts there: the errors are then those of what it is
+            made from, before x >= 0, and not those of the estimates beside it, which are over all levels.
+
     Raises `BudgetError` where plan, levels and schema disagree; `ConfigError` for an unknown query, several queries
     without a schema, a confidence that is not between 0 and 1, or an ``upward`` that makes no sense.
+
+    Examples:
+        >>> td.expected_errors(plan, geography)[["level", "noise_sd", "sd", "margin"]].round(2)
+            level  noise_sd    sd  margin
+        0  nation      7.06  3.66    6.02
+        1   state      4.70  2.82    4.63
+        2  county      2.80  2.43    4.00
     """
     require_confidence(confidence)
     expected = Expected.of(plan, geography, schema, upward)

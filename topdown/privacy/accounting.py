@@ -24,9 +24,17 @@ from topdown.workload import DETAILED
 class LaplaceEvent:
     """Laplace noise, discrete or continuous, of exact ``scale`` on counts of L1 sensitivity ``sensitivity``.
 
-    ``columns``: those that a statistic is of, and ``input``, a secret code of its table, which tells nothing of it.
     Costs epsilon = sensitivity / scale (Dwork, McSherry, Nissim, Smith 2006; the discrete law, on the integers or
     on the grid 2^-grid_bits, has the same worst ratio) and rho = epsilon^2 / 2 (Bun, Steinke 2016).
+
+    Args:
+        columns: those that a statistic is of.
+        input: a secret code of its table, which tells nothing of it.
+
+    Examples:
+        >>> event = td.privacy.LaplaceEvent(level="state", scale=Fraction(10))
+        >>> event.epsilon, event.rho
+        (Fraction(1, 10), Fraction(1, 200))
     """
 
     kind: ClassVar[str] = "laplace"
@@ -62,6 +70,10 @@ class GaussianEvent:
 
     Costs rho = sensitivity_squared / (2 sigma2) (Bun, Steinke 2016, Proposition 1.6; Canonne, Kamath, Steinke 2020,
     Theorem 14 for the discrete law). It has no pure epsilon.
+
+    Examples:
+        >>> td.privacy.GaussianEvent(level="state", sigma2=Fraction(50)).rho
+        Fraction(1, 100)
     """
 
     kind: ClassVar[str] = "gaussian"
@@ -93,6 +105,10 @@ class PureEvent:
     """Any mechanism that is charged a stated pure ``epsilon``, such as bounded noise with its true loss.
 
     ``columns`` and ``input``: as of `LaplaceEvent`.
+
+    Examples:
+        >>> td.privacy.PureEvent(level="county", mechanism="truncated", epsilon=Fraction(1, 2)).epsilon
+        Fraction(1, 2)
     """
 
     kind: ClassVar[str] = "pure"
@@ -116,7 +132,12 @@ class PureEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactEvent:
-    """A level published exactly, an invariant. No budget covers it: it is counted apart and never hidden."""
+    """A level published exactly, an invariant. No budget covers it: it is counted apart and never hidden.
+
+    Examples:
+        >>> td.privacy.ExactEvent(level="nation").query
+        'detailed'
+    """
 
     kind: ClassVar[str] = "exact"
     level: str
@@ -143,7 +164,12 @@ their meaning for good; a field that is added gets a default that says what even
 
 def event_to_dict(event: Event) -> dict[str, Any]:
     """The event as JSON-able values; fractions as strings such as "1/5". What only statistics have is left out of
-    others, which older versions then read. Raises `BudgetError` for what is no event."""
+    others, which older versions then read. Raises `BudgetError` for what is no event.
+
+    Examples:
+        >>> td.privacy.event_to_dict(td.privacy.LaplaceEvent(level="state", scale=Fraction(10)))["kind"]
+        'laplace'
+    """
     require_events([event])
     values = {field.name: getattr(event, field.name) for field in fields(event)}
     values = {name: value for name, value in values.items() if value or name not in ("columns", "input")}
@@ -154,7 +180,13 @@ def event_to_dict(event: Event) -> dict[str, Any]:
 
 def event_from_dict(values: dict[str, Any]) -> Event:
     """The event that ``event_to_dict`` wrote, here or in an older version; `BudgetError` for what this one cannot know:
-    a newer version, a kind or a field."""
+    a newer version, a kind or a field.
+
+    Examples:
+        >>> event = td.privacy.LaplaceEvent(level="state", scale=Fraction(10))
+        >>> td.privacy.event_from_dict(td.privacy.event_to_dict(event)) == event
+        True
+    """
     named = values.get("kind") if isinstance(values, dict) else values
     version = values.get("version", EVENT_VERSION) if isinstance(values, dict) else EVENT_VERSION
     if not isinstance(version, int) or version > EVENT_VERSION:
@@ -194,6 +226,11 @@ def parallel(events: Iterable[Event]) -> Event:
     parts change: events whose sensitivity covers both moves (L1 of 2, squared L2 of 2) cost the largest, others the two
     largest together. A stated pure epsilon does not say which, and is refused. Raises BudgetError for no events,
     different levels, queries, units or neighbours, different kinds, or what is no event that is known.
+
+    Examples:
+        >>> events = [td.privacy.LaplaceEvent(level="county", scale=Fraction(scale)) for scale in (10, 5)]
+        >>> td.privacy.parallel(events).epsilon
+        Fraction(1, 5)
     """
     parts = require_events(events)
     if not parts:
@@ -244,7 +281,12 @@ def _together(one: Event, other: Event) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class ApproxDP:
-    """(epsilon, delta)-differential privacy: P(S) <= e^epsilon P'(S) + delta on neighbouring tables."""
+    """(epsilon, delta)-differential privacy: P(S) <= e^epsilon P'(S) + delta on neighbouring tables.
+
+    Examples:
+        >>> td.privacy.ApproxDP(epsilon=1.0, delta=1e-6).group(2)
+        ApproxDP(epsilon=2.0, delta=3.718281828459046e-06)
+    """
 
     epsilon: float
     delta: float
@@ -311,7 +353,13 @@ class _Accountant(ABC):
 
 
 class PureAccountant(_Accountant):
-    """Adds pure epsilon (Dwork, McSherry, Nissim, Smith 2006). Refuses Gaussian events."""
+    """Adds pure epsilon (Dwork, McSherry, Nissim, Smith 2006). Refuses Gaussian events.
+
+    Examples:
+        >>> account = td.privacy.PureAccountant(plan.events(), limit=2)
+        >>> account.total, account.remaining
+        (Fraction(1, 1), Fraction(1, 1))
+    """
 
     currency = "epsilon"
 
@@ -329,6 +377,11 @@ class ZCDPAccountant(_Accountant):
     """Adds rho of zero-concentrated differential privacy (Bun, Steinke 2016, Lemma 1.7).
 
     A pure event enters as epsilon^2 / 2.
+
+    Examples:
+        >>> account = td.privacy.ZCDPAccountant([td.privacy.GaussianEvent(level="state", sigma2=Fraction(50))])
+        >>> account.total, round(account.approx(1e-6).epsilon, 3)
+        (Fraction(1, 100), 0.622)
     """
 
     currency = "rho"

@@ -33,6 +33,10 @@ def advanced_composition(epsilons: Sequence[Number], delta: float, *, form: str 
     second sum (Kairouz, Oh, Viswanath, Theorem 3.4). Never more than the sum of the epsilons, which holds as well.
 
     Raises BudgetError for an epsilon that is not positive or a delta outside of (0, 1).
+
+    Examples:
+        >>> round(td.privacy.advanced_composition(["1/100"] * 1000, 1e-6), 3)
+        1.712
     """
     require_known(form, ("sharp", "printed"), "form")
     parts, slack = _checked(epsilons), _checked_delta(delta)
@@ -49,6 +53,10 @@ def optimal_delta(epsilons: Sequence[Number], epsilon: float) -> float:
 
     Raises BudgetError for an epsilon that is not positive, and where more than 100,000 totals are possible; take
     equal budgets, or `advanced_composition`.
+
+    Examples:
+        >>> round(td.privacy.optimal_delta(["1/10"] * 10, 0.5), 5)
+        0.00993
     """
     parts = _checked(epsilons)
     if not epsilon >= 0:
@@ -61,6 +69,10 @@ def optimal_epsilon(epsilons: Sequence[Number], delta: float) -> float:
 
     The root of `optimal_delta`, rounded up to 1e-12 of it. Raises BudgetError as that does, and for a delta outside of
     (0, 1).
+
+    Examples:
+        >>> round(td.privacy.optimal_epsilon(["1/100"] * 1000, 1e-6), 3)
+        1.365
     """
     parts, slack = _checked(epsilons), _checked_delta(delta)
     losses = _losses(parts)
@@ -76,11 +88,20 @@ def optimal_epsilon(epsilons: Sequence[Number], delta: float) -> float:
 class ComposedAccountant:
     """A running account of pure mechanisms in (epsilon, delta), for one unit: what they cost together, and no more.
 
-    ``method``: "optimal", "advanced" or "sum". ``limit``: an epsilon at ``delta`` that must not be passed; None for
-    none. What is published exactly is counted apart, as in every accountant. The methods are for budgets that were
-    fixed beforehand; to stop as one goes along, when the account is full, is what the limit is for under "sum" alone,
-    and what composition with filters (Rogers, Roth, Ullman, Vadhan 2016) would be needed for otherwise: so a limit with
+    What is published exactly is counted apart, as in every accountant. The methods are for budgets that were fixed
+    beforehand; to stop as one goes along, when the account is full, is what the limit is for under "sum" alone, and
+    what composition with filters (Rogers, Roth, Ullman, Vadhan 2016) would be needed for otherwise: so a limit with
     another method takes all events at once.
+
+    Args:
+        method: "optimal", "advanced" or "sum".
+        limit: an epsilon at ``delta`` that must not be passed; None for none.
+
+    Examples:
+        >>> events = [td.privacy.LaplaceEvent(level="county", query=f"q{k}", scale=Fraction(10)) for k in range(50)]
+        >>> account = td.privacy.ComposedAccountant(events, delta=1e-6)
+        >>> round(account.epsilon, 3)  # 5 by adding them up
+        3.173
     """
 
     def __init__(

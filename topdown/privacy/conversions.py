@@ -30,19 +30,34 @@ _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 def pure_to_zcdp(epsilon: Exact) -> Exact:
-    """rho = epsilon^2 / 2 that every epsilon-DP mechanism satisfies (Bun, Steinke 2016, Proposition 1.4)."""
+    """rho = epsilon^2 / 2 that every epsilon-DP mechanism satisfies (Bun, Steinke 2016, Proposition 1.4).
+
+    Examples:
+        >>> td.privacy.pure_to_zcdp(Fraction(1, 2))
+        Fraction(1, 8)
+    """
     _check("epsilon", epsilon, zero=True)
     return epsilon * epsilon / 2
 
 
 def group_epsilon(epsilon: Exact, k: int) -> Exact:
-    """epsilon for a group of k units, k epsilon (Dwork, Roth 2014, Theorem 2.2)."""
+    """epsilon for a group of k units, k epsilon (Dwork, Roth 2014, Theorem 2.2).
+
+    Examples:
+        >>> td.privacy.group_epsilon(Fraction(1, 2), 4)
+        Fraction(2, 1)
+    """
     _check("epsilon", epsilon, zero=True)
     return epsilon * _group_size(k)
 
 
 def group_rho(rho: Exact, k: int) -> Exact:
-    """rho for a group of k units, k^2 rho (Bun, Steinke 2016, Proposition 1.9)."""
+    """rho for a group of k units, k^2 rho (Bun, Steinke 2016, Proposition 1.9).
+
+    Examples:
+        >>> td.privacy.group_rho(Fraction(1, 2), 4)
+        Fraction(8, 1)
+    """
     _check("rho", rho, zero=True)
     return rho * _group_size(k) ** 2
 
@@ -51,6 +66,10 @@ def group_delta(epsilon: Real, delta: Real, k: int) -> float:
     """delta beside epsilon k for a group of k units: delta (e^(k epsilon) - 1)/(e^epsilon - 1), at most 1.
 
     Vadhan 2017, The Complexity of Differential Privacy, Lemma 2.2.
+
+    Examples:
+        >>> round(td.privacy.group_delta(0.5, 1e-6, 4), 8)
+        9.85e-06
     """
     epsilon = _check("epsilon", epsilon, zero=True)
     delta = _check_delta(delta)
@@ -68,6 +87,10 @@ def zcdp_to_epsilon(rho: Real, delta: Real, method: str = "cks") -> float:
     "cks" (default): inf over alpha > 1 of rho alpha + log(1 - 1/alpha) + (log(1/delta) - log alpha)/(alpha - 1)
     (Canonne, Kamath, Steinke 2020, Proposition 12 with Corollary 13), never below 0.
     "bun-steinke": rho + 2 sqrt(rho log(1/delta)) (Bun, Steinke 2016, Proposition 1.3).
+
+    Examples:
+        >>> round(td.privacy.zcdp_to_epsilon(0.1, 1e-6), 3)
+        2.142
     """
     rho = _check("rho", rho, zero=True)
     log_inverse = -math.log(_check_delta(delta))
@@ -87,6 +110,10 @@ def zcdp_to_delta(rho: Real, epsilon: Real, method: str = "cks") -> float:
     "cks": inf over alpha > 1 of exp((alpha - 1)(alpha rho - epsilon)) (1 - 1/alpha)^alpha / (alpha - 1)
     (Canonne, Kamath, Steinke 2020, Corollary 13). "bun-steinke": exp(-(epsilon - rho)^2 / (4 rho)), 1 for
     epsilon <= rho.
+
+    Examples:
+        >>> f"{td.privacy.zcdp_to_delta(0.1, 2.0):.2e}"
+        '4.33e-06'
     """
     rho = _check("rho", rho, zero=True)
     epsilon = _check("epsilon", epsilon, zero=True)
@@ -102,7 +129,12 @@ def zcdp_to_delta(rho: Real, epsilon: Real, method: str = "cks") -> float:
 
 
 def epsilon_to_zcdp(epsilon: Real, delta: Real, method: str = "cks") -> float:
-    """Largest rho whose conversion by ``zcdp_to_epsilon`` at ``delta`` stays at epsilon (to rounding)."""
+    """Largest rho whose conversion by ``zcdp_to_epsilon`` at ``delta`` stays at epsilon (to rounding).
+
+    Examples:
+        >>> round(td.privacy.epsilon_to_zcdp(1.0, 1e-6), 5)
+        0.02436
+    """
     epsilon = _check("epsilon", epsilon)
     log_inverse = -math.log(_check_delta(delta))
     if _method(method) == "bun-steinke":
@@ -119,6 +151,10 @@ def conservative_rho(epsilon: Real, delta: Real) -> Fraction:
     """Largest 12-digit decimal rho whose conversion at ``delta`` does not exceed epsilon, as an exact fraction.
 
     Canonne, Kamath, Steinke 2020; the float conversion of the result is checked to be at or below epsilon.
+
+    Examples:
+        >>> float(td.privacy.conservative_rho(1, 1e-6))
+        0.0243559703595
     """
     rounding = Context(prec=12, rounding=ROUND_DOWN)
     rho = rounding.create_decimal(Decimal(epsilon_to_zcdp(epsilon, delta)))
@@ -132,6 +168,10 @@ def gaussian_delta(epsilon: Real, sigma: Real, sensitivity: Real = 1.0) -> float
 
     Phi(D/(2 sigma) - epsilon sigma/D) - e^epsilon Phi(-D/(2 sigma) - epsilon sigma/D), D the L2 sensitivity
     (Balle, Wang 2018, Theorem 8). Relative accuracy 1e-10 down to delta = 1e-300, 0 below the range of doubles.
+
+    Examples:
+        >>> round(td.privacy.gaussian_delta(1.0, sigma=3.0), 5)
+        0.00021
     """
     epsilon = _check("epsilon", epsilon, zero=True)
     shift = _check("sensitivity", sensitivity) / _check("sigma", sigma)
@@ -139,7 +179,12 @@ def gaussian_delta(epsilon: Real, sigma: Real, sensitivity: Real = 1.0) -> float
 
 
 def gaussian_epsilon(delta: Real, sigma: Real, sensitivity: Real = 1.0) -> float:
-    """Exact epsilon of the Gaussian mechanism at delta: the root of ``gaussian_delta``, 0 if none is needed."""
+    """Exact epsilon of the Gaussian mechanism at delta: the root of ``gaussian_delta``, 0 if none is needed.
+
+    Examples:
+        >>> round(td.privacy.gaussian_epsilon(1e-6, sigma=3.0), 3)
+        1.448
+    """
     log_delta = math.log(_check_delta(delta))
     shift = _check("sensitivity", sensitivity) / _check("sigma", sigma)
     if _log_gaussian_delta(0.0, shift) <= log_delta:
@@ -154,6 +199,10 @@ def analytic_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0)
     """Smallest sigma for which the Gaussian mechanism is (epsilon, delta)-DP (Balle, Wang 2018, Algorithm 1).
 
     Exact for every epsilon >= 0; rounded so that ``gaussian_delta`` of the answer does not exceed delta.
+
+    Examples:
+        >>> round(td.privacy.analytic_gaussian_sigma(1.0, 1e-6), 3)
+        4.225
     """
     epsilon = _check("epsilon", epsilon, zero=True)
     delta = _check_delta(delta)
@@ -180,6 +229,10 @@ def classical_gaussian_sigma(epsilon: Real, delta: Real, sensitivity: Real = 1.0
     Dwork, Roth 2014, Theorem A.1, whose proof needs epsilon < 1: at epsilon = 10, delta = 1e-5 the formula gives
     a true delta of 2.3e-5. Raises BudgetError from epsilon = 1 on; ``analytic_gaussian_sigma`` is valid
     everywhere and never larger.
+
+    Examples:
+        >>> round(td.privacy.classical_gaussian_sigma(0.5, 1e-6), 3)
+        10.598
     """
     epsilon = _check("epsilon", epsilon)
     delta = _check_delta(delta)

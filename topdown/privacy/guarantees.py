@@ -30,7 +30,12 @@ _STEPS_OF_A_MOVE = {neighbours: 2 // moved for neighbours, moved in COUNTS_MOVED
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An amount of privacy loss: pure ``epsilon`` (None if there is none), ``rho``, epsilon at the stated delta."""
+    """An amount of privacy loss: pure ``epsilon`` (None if there is none), ``rho``, epsilon at the stated delta.
+
+    Examples:
+        >>> plan.guarantee().total.rho
+        Fraction(19, 100)
+    """
 
     epsilon: Fraction | None
     rho: Fraction
@@ -58,6 +63,10 @@ class LevelGuarantee:
                  that moves. None: no bound, because this level or one below is published exactly, or the
                  order of the levels was not given.
     exact_queries  those of its queries that are published exactly
+
+    Examples:
+        >>> [(level.level, level.own.epsilon) for level in plan.guarantee().levels]
+        [('nation', Fraction(1, 5)), ('state', Fraction(3, 10)), ('county', Fraction(1, 2))]
     """
 
     level: str
@@ -80,6 +89,11 @@ class Guarantee:
     change   for two tables in which one unit has another record: any attribute, any place. None if a level
              is published exactly, because the change may show there.
     levels   root first if the order was given, else in the order of the events
+
+    Examples:
+        >>> found = td.privacy.guarantee(plan.events(), delta=1e-10)
+        >>> found.total.epsilon
+        Fraction(1, 1)
     """
 
     unit: str
@@ -133,6 +147,11 @@ def guarantee(events: Iterable[Event], delta: float | None = None, *, levels: It
     Zhuravlev 2022, Bayesian and Frequentist Semantics for Common Variations of Differential Privacy.
     Raises BudgetError for no events, for what is no event, for events with different units or neighbours,
     for a level not in ``levels``.
+
+    Examples:
+        >>> found = td.privacy.guarantee(plan.events())
+        >>> found.total.epsilon, [level.level for level in found.levels]
+        (Fraction(1, 1), ['nation', 'state', 'county'])
     """
     everything = require_events(events)
     if not everything:

@@ -43,35 +43,43 @@ class Plan:
     and queries add up (sequential composition). All budgets are exact fractions: a float is taken by its
     shortest decimal, 0.1 is 1/10.
 
-    mechanism   "geometric": discrete Laplace on the integers, pure epsilon-DP (Ghosh, Roughgarden,
-                Sundararajan 2009); "laplace": the same law on the grid 2^-grid_bits when released, continuous in
-                studies; "discrete-gaussian": rho-zCDP (Canonne, Kamath, Steinke 2020, Theorem 14); "gaussian": the
-                same on the grid when released, continuous in studies.
-    epsilon     total pure budget, for the two Laplace mechanisms. With ``delta``, a Gaussian mechanism takes it as
-                a target: rho is then the largest (rounded down to 12 digits) whose conversion stays within it,
-                and ``plan.epsilon`` is None.
-    rho         total budget in zero-concentrated differential privacy, for the two Gaussian mechanisms.
-    shares      {level: share} or {level: {query: share}}, adding up to exactly 1; 0 means that a level is not
-                measured. None: equal shares over the levels that are not invariant, once ``for_levels`` is called.
-    neighbours  "add-remove" (L1 = L2 = 1 at every level) or "substitute" (L1 = 2, L2 = sqrt 2).
-    invariants  levels published exactly, or {level: [queries]}: they cost nothing and they are not protected.
-                Kept as ``invariants``, the levels of which everything is exact, and ``exact_queries``, (level, query).
-    delta       the delta of the (epsilon, delta) statement of a Gaussian plan, 1e-10 unless stated.
-    unit        what one neighbour step adds, removes or changes: "person", "household". Words only: the table
-                must count every unit in one cell of one leaf.
-    bounds      "none", or noise that keeps counts at 0 or more, for the geometric mechanism: "boundary-inflated"
-                (clipped), "truncated" or "normalized" (conditioned on the bounds), see
-                :class:`topdown.privacy.bounds.LevelBounds`; one for all levels or {level: bounds}.
-    upper       a public number that no count of a bounded level passes, or {level: upper}.
-    within      {level: [(low, high), ...]}: public intervals that a bounded level's released counts lie in, gaps
-    between
-                them; None or inf for no end. In the place of 0..upper.
-    only_child  "measure", or "move-up": a unit that is its parent's only child, and has its counts, is not measured,
-                and its share is its parent's (:mod:`topdown.privacy.single_child_units`).
-    calibration "true-epsilon": conditioned noise gets the scale that keeps its level's budget. "uncorrected": the
-                textbook scale; the level is then charged its true loss, up to twice its budget.
+    Args:
+        mechanism: "geometric": discrete Laplace on the integers, pure epsilon-DP (Ghosh, Roughgarden, Sundararajan
+            2009); "laplace": the same law on the grid 2^-grid_bits when released, continuous in studies;
+            "discrete-gaussian": rho-zCDP (Canonne, Kamath, Steinke 2020, Theorem 14); "gaussian": the same on the
+            grid when released, continuous in studies.
+        epsilon: total pure budget, for the two Laplace mechanisms. With ``delta``, a Gaussian mechanism takes it as
+            a target: rho is then the largest (rounded down to 12 digits) whose conversion stays within it, and
+            ``plan.epsilon`` is None.
+        rho: total budget in zero-concentrated differential privacy, for the two Gaussian mechanisms.
+        shares: {level: share} or {level: {query: share}}, adding up to exactly 1; 0 means that a level is not
+            measured. None: equal shares over the levels that are not invariant, once ``for_levels`` is called.
+        neighbours: "add-remove" (L1 = L2 = 1 at every level) or "substitute" (L1 = 2, L2 = sqrt 2).
+        invariants: levels published exactly, or {level: [queries]}: they cost nothing and they are not protected.
+            Kept as ``invariants``, the levels of which everything is exact, and ``exact_queries``, (level, query).
+        delta: the delta of the (epsilon, delta) statement of a Gaussian plan, 1e-10 unless stated.
+        unit: what one neighbour step adds, removes or changes: "person", "household". Words only: the table must
+            count every unit in one cell of one leaf.
+        bounds: "none", or noise that keeps counts at 0 or more, for the geometric mechanism: "boundary-inflated"
+            (clipped), "truncated" or "normalized" (conditioned on the bounds), see
+            `topdown.privacy.bounds.LevelBounds`; one for all levels or {level: bounds}.
+        upper: a public number that no count of a bounded level passes, or {level: upper}.
+        within: {level: [(low, high), ...]}: public intervals that a bounded level's released counts lie in, gaps
+            between them; None or inf for no end. In the place of 0..upper.
+        only_child: "measure", or "move-up": a unit that is its parent's only child, and has its counts, is not
+            measured, and its share is its parent's.
+        calibration: "true-epsilon": conditioned noise gets the scale that keeps its level's budget. "uncorrected":
+            the textbook scale; the level is then charged its true loss, up to twice its budget.
 
     Raises BudgetError, naming the level, the value and the remedy, for a plan that is not well defined.
+
+    Examples:
+        >>> plan = td.Plan("geometric", epsilon=1, shares={"nation": "1/5", "state": "3/10", "county": "1/2"})
+        >>> plan.scale("county"), round(plan.variance("county"), 2)
+        (Fraction(2, 1), 7.84)
+        >>> shares = {"nation": 0.5, "state": {"total": 0.25, "sex": 0.25}}
+        >>> td.Plan("discrete-gaussian", rho="1/2", shares=shares).queries("state")
+        ('total', 'sex')
     """
 
     mechanism: str

@@ -107,7 +107,12 @@ class Preset:
 
 
 def preset(name: str) -> Preset:
-    """The preset called ``name``. Raises `ConfigError` with the nearest name for any other."""
+    """The preset called ``name``. Raises `ConfigError` with the nearest name for any other.
+
+    Examples:
+        >>> td.preset("pl94-2020-us").plan(["nation", "state", "county"]).mechanism
+        'discrete-gaussian'
+    """
     require_known(name, PRESETS, "preset")
     return PRESETS[name]
 

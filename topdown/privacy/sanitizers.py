@@ -27,7 +27,14 @@ GaussianCalibration = Literal["analytic", "classical"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sanitized:
-    """A sanitised statistic: the protected ``value``, the ``noise`` law added to each element, and what it cost."""
+    """A sanitised statistic: the protected ``value``, the ``noise`` law added to each element, and what it cost.
+
+    Examples:
+        >>> source = td.SeededSource(1)
+        >>> found = td.privacy.sanitizers.laplace_sanitizer(100.0, sensitivity=1.0, epsilon=0.5, source=source)
+        >>> found.noise.scale, found.epsilon
+        (2.0, 0.5)
+    """
 
     value: FloatOrArray
     noise: Laplace | Gaussian
@@ -41,6 +48,12 @@ def laplace_sanitizer(statistic: ArrayLike, sensitivity: float, epsilon: float, 
 
     ``sensitivity`` is that of the whole vector in the L1 norm; the release is epsilon-differentially private. Raises
     ConfigError for a sensitivity and BudgetError for an epsilon that is not positive.
+
+    Examples:
+        >>> source = td.SeededSource(1)
+        >>> found = td.privacy.sanitizers.laplace_sanitizer([100.0, 20.0], 1.0, epsilon=0.5, source=source)
+        >>> found.value.round(1)
+        array([98.6, 20.2])
     """
     noise = Laplace(positive("sensitivity", sensitivity) / positive("epsilon", epsilon))
     return Sanitized(_add(statistic, noise, source), noise, float(sensitivity), float(epsilon))
@@ -60,6 +73,12 @@ def gaussian_sanitizer(
     ``sensitivity`` is that of the whole vector in the L2 norm. ``"analytic"`` takes the smallest sigma, valid for
     every epsilon; ``"classical"`` takes sensitivity sqrt(2 ln(1.25/delta))/epsilon, proved for epsilon below 1 only,
     and raises BudgetError from there on.
+
+    Examples:
+        >>> source = td.SeededSource(1)
+        >>> found = td.privacy.sanitizers.gaussian_sanitizer(100.0, 1.0, epsilon=1.0, delta=1e-6, source=source)
+        >>> round(float(found.noise.sigma), 3)
+        4.225
     """
     if calibration not in ("analytic", "classical"):
         raise ConfigError(f"calibration {calibration!r}: give 'analytic' or 'classical'")
@@ -85,6 +104,12 @@ def sanitized_sum(
     Clipping bounds are public and chosen without looking at the data. The sensitivity is
     :func:`topdown.privacy.sensitivity.sum_sensitivity`. Raises ConfigError for values that are nan and for bounds out
     of order.
+
+    Examples:
+        >>> ages, source = [20.0, 35.0, 50.0], td.SeededSource(1)
+        >>> found = td.privacy.sanitizers.sanitized_sum(ages, lower=0, upper=60, epsilon=1.0, source=source)
+        >>> found.sensitivity, round(float(found.value), 1)
+        (60.0, 62.3)
     """
     sensitivity = sum_sensitivity(lower, upper, neighbours=neighbours)
     total = float(_clipped(values, lower, upper).sum())
@@ -111,6 +136,12 @@ def sanitized_mean(
     and the scale tells how many there are: ask for it where that is public. Where n is not public, release a sum and a
     count and split the budget; the quotient of their sensitivities is no sensitivity of a mean. Raises ConfigError for
     values that are nan, too few of them, and bounds out of order.
+
+    Examples:
+        >>> ages, source = [20.0, 35.0, 50.0], td.SeededSource(1)
+        >>> found = td.privacy.sanitizers.sanitized_mean(ages, lower=0, upper=60, epsilon=1.0, source=source)
+        >>> found.sensitivity, round(float(found.value), 1)
+        (20.0, 20.8)
     """
     clipped = _clipped(values, lower, upper)
     sensitivity = mean_sensitivity(clipped.size, lower, upper, neighbours=neighbours)

@@ -28,13 +28,23 @@ Bounds = tuple[float, float]
 
 
 def count_sensitivity(*, neighbours: Neighbours = "add-remove") -> float:
-    """How many records satisfy a condition: 1 under both definitions."""
+    """How many records satisfy a condition: 1 under both definitions.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.count_sensitivity(), 4)
+        1.0
+    """
     _name("neighbours", neighbours, get_args(Neighbours))
     return 1.0
 
 
 def histogram_sensitivity(*, neighbours: Neighbours = "add-remove", norm: int = 1) -> float:
-    """Counts of disjoint cells: 1 under add-remove; under substitute 2 in the L1 norm and sqrt 2 in the L2 norm."""
+    """Counts of disjoint cells: 1 under add-remove; under substitute 2 in the L1 norm and sqrt 2 in the L2 norm.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.histogram_sensitivity(neighbours="substitute"), 4)
+        2.0
+    """
     _name("neighbours", neighbours, get_args(Neighbours))
     if norm not in (1, 2):
         raise ConfigError(f"norm {norm!r}: give 1 or 2")
@@ -46,6 +56,10 @@ def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add
     """Sum of values clipped to [lower, upper]: max(|lower|, |upper|) under add-remove, R under substitute.
 
     A sum clipped to [6, 10] has add-remove sensitivity 10, not 4: the record brings its whole value along.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.sum_sensitivity(-10, 60), 4)
+        60.0
     """
     _name("neighbours", neighbours, get_args(Neighbours))
     width = _width(lower, upper)
@@ -53,13 +67,23 @@ def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add
 
 
 def mean_sensitivity(n: int, lower: float, upper: float, *, neighbours: Neighbours = "add-remove") -> float:
-    """Mean of n values in [lower, upper]: R/n under both definitions (n the larger size; add-remove needs n >= 2)."""
+    """Mean of n values in [lower, upper]: R/n under both definitions (n the larger size; add-remove needs n >= 2).
+
+    Examples:
+        >>> round(td.privacy.sensitivity.mean_sensitivity(100, 0, 60), 4)
+        0.6
+    """
     _name("neighbours", neighbours, get_args(Neighbours))
     return _width(lower, upper) / _size(n, 2 if neighbours == "add-remove" else 1)
 
 
 def proportion_sensitivity(n: int, *, neighbours: Neighbours = "add-remove") -> float:
-    """Proportion of n records that satisfy a condition: 1/n under both definitions."""
+    """Proportion of n records that satisfy a condition: 1/n under both definitions.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.proportion_sensitivity(100), 4)
+        0.01
+    """
     return mean_sensitivity(n, 0.0, 1.0, neighbours=neighbours)
 
 
@@ -68,6 +92,10 @@ def proportion_vector_sensitivity(n: int, *, neighbours: Neighbours = "add-remov
 
     The source prints 1/n under add-remove (``form="printed"``), which holds only for counts divided by a fixed
     public n; proportions whose denominator goes from n to n - 1 move by up to 2/n.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.proportion_vector_sensitivity(100), 4)
+        0.02
     """
     _name("neighbours", neighbours, get_args(Neighbours))
     _name("form", form, get_args(Form))
@@ -81,6 +109,10 @@ def variance_sensitivity(
     """Variance of n values in [lower, upper]: R^2/n with divisor n - 1 (``ddof=1``), R^2 (n - 1)/n^2 with divisor n.
 
     The same under both definitions. Add-remove needs n >= 3 for ``ddof=1`` and n >= 2 for ``ddof=0``.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.variance_sensitivity(100, 0, 60), 4)
+        36.0
     """
     return covariance_sensitivity(n, (lower, upper), (lower, upper), ddof=ddof, neighbours=neighbours)
 
@@ -91,6 +123,10 @@ def covariance_sensitivity(
     """Covariance of n pairs within bounds: Rx Ry/n with divisor n - 1, Rx Ry (n - 1)/n^2 with divisor n.
 
     The same under both definitions. Add-remove needs n >= 3 for ``ddof=1`` and n >= 2 for ``ddof=0``.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.covariance_sensitivity(100, (0, 60), (0, 1)), 4)
+        0.6
     """
     _name("neighbours", neighbours, get_args(Neighbours))
     if ddof not in (0, 1):
@@ -114,6 +150,10 @@ def pooled_variance_sensitivity(
     The same under both definitions. ``form="printed"`` has the source's exception for add-remove when all n_j = 2,
     R^2 (n - 1)/(n (n - 2)): an over-estimate, as a cell left with one record has no squares. The number of
     cells is public; add-remove needs every n_j >= 2 and n - K >= 2.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.pooled_variance_sensitivity([40, 60], 0, 60), 4)
+        36.1224
     """
     _name("neighbours", neighbours, get_args(Neighbours))
     _name("form", form, get_args(Form))
@@ -140,6 +180,10 @@ def pooled_covariance_sensitivity(
 
     ``form="printed"`` is the source's upper bound of it, Rx Ry/(n - K) [1 + n/(4 (n - K - 1)) - 1/sqrt(n - K - 1)].
     Add-remove needs every n_j >= 2 and n - K >= 2.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.pooled_covariance_sensitivity([40, 60], (0, 60), (0, 1)), 4)
+        0.6916
     """
     _name("neighbours", neighbours, get_args(Neighbours))
     _name("form", form, get_args(Form))
@@ -160,6 +204,10 @@ def largest_variance(n: int, lower: float, upper: float, *, ddof: int = 1, form:
 
     R^2 n/(4 (n - 1)) for even n, R^2 (n + 1)/(4 n) for odd n with divisor n - 1; ``form="printed"`` uses the even
     form always, as the source does. The upper bound for a released variance.
+
+    Examples:
+        >>> round(td.privacy.sensitivity.largest_variance(100, 0, 60), 4)
+        909.0909
     """
     _name("form", form, get_args(Form))
     if ddof not in (0, 1):

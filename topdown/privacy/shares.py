@@ -22,6 +22,11 @@ class Shares(Mapping[Key, Fraction]):
 
     A mapping from (level, query) to ``Fraction``; ``shares["county"]`` is short for
     ``shares["county", "detailed"]``. A share of 0 means that the level is not measured.
+
+    Examples:
+        >>> shares = td.privacy.Shares.parse({"nation": "1/4", "state": {"total": "1/4", "sex": "1/2"}})
+        >>> shares.of_level("state"), shares.queries("state")
+        (Fraction(3, 4), ('total', 'sex'))
     """
 
     items_: tuple[tuple[Key, Fraction], ...]

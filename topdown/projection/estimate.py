@@ -30,13 +30,22 @@ class Answer(NamedTuple):
 class Estimate(ArrowTable):
     """Consistent values at every node, made from measurements alone.
 
-    ``values`` (nodes x cells): every family adds up, to rounding. ``variance`` (nodes x cells): the variance of every
-    value given the truth, or None where it is not known (every non-negative projection). ``method``,
-    ``nonnegative``, ``engine``, ``weights``, ``upward``, ``order``: how it was made; ``order``: the queries that were
-    settled first, by level. ``certificate``: the residuals of its
-    program. ``exact`` (nodes x cells): which values are exact (invariants, and what they imply). ``attributes``: the
-    schema of the cells, None where they are one attribute. ``covariance``: of all answers together, where several
-    queries were measured.
+    Args:
+        values: (nodes x cells) every family adds up, to rounding.
+        variance: (nodes x cells) the variance of every value given the truth, or None where it is not known (every
+            non-negative projection). ``method``, ``nonnegative``, ``engine``, ``weights``, ``upward``, ``order``:
+            how it was made.
+        certificate: the residuals of its program.
+        exact: (nodes x cells) which values are exact (invariants, and what they imply).
+        attributes: the schema of the cells, None where they are one attribute.
+        covariance: of all answers together, where several queries were measured.
+        order: the queries that were settled first, by level.
+
+    Examples:
+        >>> estimate.method, estimate.nonnegative
+        ('gls-top-down', True)
+        >>> bool(abs(estimate.values[0] - estimate.values[1:3].sum(axis=0)).max() < 1e-9)
+        True
     """
 
     geography: Geography

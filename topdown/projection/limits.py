@@ -34,8 +34,15 @@ _BYTES_OF_ANSWER = 17
 class AnswerLimits:
     """The least and the most that queries' answers may be at nodes, known to everybody.
 
-    ``by_query``: (nodes x answers) each, 0 and inf where nothing is known. What is true of children is true of their
-    sums: limits at any level bind those above.
+    What is true of children is true of their sums: limits at any level bind those above.
+
+    Args:
+        by_query: (nodes x answers) each, 0 and inf where nothing is known.
+
+    Examples:
+        >>> limits = {"geoid": ["01001"], "query": ["sex"], "answer": ["female"], "lower": [0], "upper": [50]}
+        >>> td.AnswerLimits.from_table(limits, geography, schema).schema is schema
+        True
     """
 
     geography: Geography
@@ -48,10 +55,12 @@ class AnswerLimits:
     ) -> AnswerLimits:
         """Limits from rows ``geoid, query, answer, lower, upper``.
 
-        ``table``: an Arrow table, a DataFrame, a mapping of columns, or the path of a Parquet or CSV file. ``answer``:
-        the answer's name, its categories joined by "_" (`Query.labels`). ``lower`` and ``upper``: whole numbers; empty
-        where there is no limit. ``closed``: queries of which the table lists all that there is: where a unit has no row
-        for an answer that others of its level have one for, that answer is 0.
+        Args:
+            table: an Arrow table, a DataFrame, a mapping of columns, or the path of a Parquet or CSV file. ``answer``:
+                the answer's name, its categories joined by "_" (`Query.labels`). ``lower`` and ``upper``: whole
+                numbers; empty where there is no limit.
+            closed: queries of which the table lists all that there is: where a unit has no row for an answer that
+                others of its level have one for, that answer is 0.
 
         Raises `DataError` naming the row for a unit, query, answer or number that cannot be, for limits that cross and
         for two rows of one answer; `ConfigError` for a closed query that the table does not name.

@@ -58,22 +58,39 @@ def project(
 ) -> Estimate:
     """The consistent values nearest to the measurements, in the sense of ``method``.
 
-    ``method``: "top-down" (family by family from the root), "gls" (whole tree, unbiased, no non-negativity),
-    "gls-top-down" (the upward pass of gls, then family by family), "joint" (whole tree). ``nonnegative``: with x >= 0;
-    by default wherever the method has it. ``engine``: "tree" (exact, vectorised) or "cvxpy" (the same program stated in
-    cvxpy and given to ``solver``, any that is installed, with ``solver_options``). ``weights``: "variance" weighs by
-    1 / variance, "uniform" alike (what is exact stays exact and what was not measured stays out). ``limits``: of
-    queries' answers by node, which the estimate keeps; by the methods that go by families. ``upward``: "from LEVEL",
-    of "gls-top-down" with x >= 0 and several queries, the level where its upward pass starts: what is measured below it
-    then serves to share out its counts and tells nothing of them. From the leaves where it is left out. ``order``: of
-    "top-down" and "gls-top-down" with x >= 0 and several queries, the names of those that are settled first, one after
-    the other, in the families of every level, or by level: x >= 0 is asked of a query's answers alone, and these are
-    kept when the next is settled. ``[]`` settles all at once. Where it is left out the total goes first at the root, if
-    it is measured there and not exact: at once x >= 0 over many empty cells lifts it.
+    Args:
+        method: "top-down" (family by family from the root), "gls" (whole tree, unbiased, no non-negativity),
+            "gls-top-down" (the upward pass of gls, then family by family), "joint" (whole tree).
+        nonnegative: with x >= 0; by default wherever the method has it.
+        engine: "tree" (exact, vectorised) or "cvxpy" (the same program stated in cvxpy and given to ``solver``, any
+            that is installed, with ``solver_options``).
+        weights: "variance" weighs by 1 / variance, "uniform" alike (what is exact stays exact and what was not
+            measured stays out).
+        limits: of queries' answers by node, which the estimate keeps; by the methods that go by families.
+        upward: "from LEVEL", of "gls-top-down" with x >= 0 and several queries, the level where its upward pass
+            starts: what is measured below it then serves to share out its counts and tells nothing of them. From
+            the leaves where it is left out.
+        order: of "top-down" and "gls-top-down" with x >= 0 and several queries, the names of those that are settled
+            first, one after the other, in the families of every level, or by level: x >= 0 is asked of a query's
+            answers alone, and these are kept when the next is settled. ``[]`` settles all at once. Where it is left
+            out the total goes first at the root, if it is measured there and not exact: at once x >= 0 over many
+            empty cells lifts it.
 
     Returns an `Estimate` whose certificate was computed from the program. Raises `ConfigError` for an unknown name,
     `ProjectionError` naming the node when exact values contradict each other or the schema's zeros, when a solver
     fails, or when it says that it succeeded and the certificate does not hold.
+
+    Examples:
+        >>> estimate = td.project(measurements, "gls-top-down", nonnegative=True)
+        >>> estimate.values[:3].round(1)
+        array([[197.7,  16.4],
+               [162.8,  13.3],
+               [ 34.9,   3.1]])
+        >>> unbiased = td.project(measurements, "gls")
+        >>> unbiased.variance[:3].round(2)
+        array([[13.4 , 13.4 ],
+               [ 7.93,  7.93],
+               [ 7.93,  7.93]])
     """
     chosen = method_named(method)
     require_known(engine, ENGINES, "engine")

@@ -28,11 +28,22 @@ def round_counts(
 ) -> Release:
     """The whole numbers nearest to ``estimate`` with which every family still adds up.
 
-    ``method``: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over whole
-    r_c >= 0 with the parent's sum (exact, by largest remainders); "joint", argmin of the sum of (r_i - x_i)^2 over all
-    nodes at once, every node weighing the same. ``source`` breaks ties, by default operating-system entropy.
-    ``executor``: threads that may work on it; the counts do not depend on them. Raises `ConfigError` for an unknown
-    method, `ProjectionError` for an estimate that may be negative, or whose exact values are not whole.
+    Args:
+        method: "family", the root to the nearest whole number, then in every family argmin sum (r_c - x_c)^2 over
+            whole r_c >= 0 with the parent's sum (exact, by largest remainders); "joint", argmin of the sum of (r_i
+            - x_i)^2 over all nodes at once, every node weighing the same. ``source`` breaks ties, by default
+            operating-system entropy.
+        executor: threads that may work on it; the counts do not depend on them.
+
+    Raises `ConfigError` for an unknown method, `ProjectionError` for an estimate that may be negative, or whose
+    exact values are not whole.
+
+    Examples:
+        >>> release = td.round_counts(estimate, source=td.SeededSource(2))  # for a release leave the source out
+        >>> release.values[:3]
+        array([[198,  16],
+               [163,  13],
+               [ 35,   3]])
     """
     rounding = rounding_named(method).for_cells()
     if not estimate.nonnegative:
@@ -84,16 +95,30 @@ def project_whole(
 
     Every family is projected beneath its parent's whole histogram and then rounded: its cells to their floor or
     ceiling, and so the child's total and its sums along a chain of nested queries in which every exact query is.
-    ``method``: "gls-top-down" (with what was measured below each node) or "top-down" (with what was measured at it).
-    ``rounding``: "nearest" (least sum of squares; ties by ``source``) or "unbiased" (random, with the mean of the
-    fractional solution). ``limits``: of queries' answers by node, kept exactly. ``source``: operating-system entropy
-    where it is left out. ``workers``: threads, by default one per processor; the release does not depend on it.
-    ``upward``: "from LEVEL", where the upward pass of "gls-top-down" starts: what is measured below that level shares
-    out its counts and tells nothing of them; from the leaves where it is left out. ``order``: the names of the queries
-    that are settled first, as `project` takes them.
+
+    Args:
+        method: "gls-top-down" (with what was measured below each node) or "top-down" (with what was measured at
+            it).
+        rounding: "nearest" (least sum of squares; ties by ``source``) or "unbiased" (random, with the mean of the
+            fractional solution).
+        limits: of queries' answers by node, kept exactly.
+        source: operating-system entropy where it is left out.
+        workers: threads, by default one per processor; the release does not depend on it.
+        upward: "from LEVEL", where the upward pass of "gls-top-down" starts: what is measured below that level
+            shares out its counts and tells nothing of them; from the leaves where it is left out.
+        order: the names of the queries that are settled first, as `project` takes them.
 
     Raises `ConfigError` for an unknown name or a method that has no solver of families, `ProjectionError` naming the
     node where exact answers contradict each other or are not whole, or a certificate does not hold.
+
+    Examples:
+        >>> shares = {"nation": {"total": "1/4"}, "state": {"sex": "1/4"}, "county": {"detailed": "1/2"}}
+        >>> people = td.Counts.from_records(persons, geography, geoid="county", schema=schema)
+        >>> noisy = td.measure(people, td.Plan("discrete-gaussian", rho=1, shares=shares), source=td.SeededSource(1))
+        >>> whole = td.project_whole(noisy, source=td.SeededSource(2))
+        >>> whole.answers("state", "sex")
+        array([[2, 2],
+               [1, 0]])
     """
     chosen = method_named(method)
     rule = rounding_named(rounding)

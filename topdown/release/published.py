@@ -36,6 +36,11 @@ class PublishedEstimates(ArrowTable):
     """Estimates at every node, each (nodes x cells): ``linear`` by least squares, called ``linear_name`` ("unbiased",
     or "least_squares" where noise is bounded), with its ``variance`` (NaN where it is not known), and ``non_negative``.
     ``margins``: the published intervals by column (``sd, lower, upper``), empty where the release has none.
+
+    Examples:
+        >>> found = td.read_release("public")
+        >>> found.estimates.to_frame().columns[:6].tolist()
+        ['geoid', 'level', 'parent', 'name', 'cell', 'unbiased']
     """
 
     geography: Geography
@@ -75,8 +80,15 @@ class PublishedEstimates(ArrowTable):
 @dataclass(frozen=True, eq=False)
 class PublishedRelease:
     """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``. ``estimates``: of
-    every cell, None where the release has none; ``plan`` is None where it is not known. ``measurements``: of a
-    very large release in parts those of its upper levels.
+    every cell, None where the release has none; ``plan`` is None where it is not known. ``measurements``: of a very
+    large release in parts those of its upper levels.
+
+    Examples:
+        >>> found = td.read_release("public")
+        >>> found.wide().columns.tolist()
+        ['geoid', 'level', 'parent', 'name', 'employed', 'unemployed', 'total']
+        >>> found.plan.total
+        Fraction(1, 1)
     """
 
     public: Path
@@ -90,9 +102,11 @@ class PublishedRelease:
     def table(self, level: str, query: str) -> pd.DataFrame:
         """The released counts of a query at a level, a row per unit: ``geoid, name`` and a column for every answer.
 
-        ``query``: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the release is
-        of what it is about. Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for
-        an unknown query.
+        Args:
+            query: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the release is
+                of what it is about.
+
+        Raises `GeographyError` for an unknown level, `ConfigError` with the nearest known name for an unknown query.
         """
         return self.release.table(level, query)
 
@@ -105,6 +119,11 @@ def read_release(public: str | Path) -> PublishedRelease:
     """The release in the directory ``public``, after making sure that it is whole and adds up.
 
     Raises `DataError` as `verify_release` does, and for tables that are not what the manifest describes.
+
+    Examples:
+        >>> found = td.read_release("public")
+        >>> found.geography.levels, found.release.to_frame().columns[:6].tolist()
+        (('nation', 'state', 'county'), ['geoid', 'level', 'parent', 'name', 'cell', 'value'])
     """
     folder = Path(public)
     manifest = verify_files(folder)

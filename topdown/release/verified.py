@@ -65,6 +65,10 @@ def verify_release(public: str | Path) -> Verified:
     parent (in a release of an earlier version, which lacks it: every level to the root). Of several queries there is a
     row for every cell that has records. No cell that the schema's zeros exclude has any. Every table is what the counts
     add up to. Raises `DataError` that names the files, or the unit, at fault.
+
+    Examples:
+        >>> "release.parquet" in td.verify_release("public").files
+        True
     """
     folder = Path(public)
     if folder.suffix.lower() == ".zip" and folder.is_file():

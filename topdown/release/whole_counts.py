@@ -150,13 +150,25 @@ class SparseCounts:
 class Release(ArrowTable):
     """Counts fit to be published: whole, non-negative, every family adding up in every cell.
 
-    ``held``: the counts, as a table or as the cells that have records (`of_values`, `of_entries`). ``layout``: the rows
-    that the release is written in. ``method``: the projection that they come from. ``fit_for_release``: whether noise
-    and rounding were drawn exactly, from operating-system entropy. ``exactness``: which cells (nodes x cells) are
-    published exactly, or what finds them. ``certificate``: of the programs that they were rounded from, where it is
-    known. ``margins``: the published intervals by column (``lower, upper, moe, cv``, each (nodes x cells), and of the
-    total (nodes x 1)), of a release that was read from files which have them. Raises `ProjectionError` naming the node
-    where this does not hold.
+    Args:
+        held: the counts, as a table or as the cells that have records (`of_values`, `of_entries`).
+        layout: the rows that the release is written in.
+        method: the projection that they come from.
+        fit_for_release: whether noise and rounding were drawn exactly, from operating-system entropy.
+        exactness: which cells (nodes x cells) are published exactly, or what finds them.
+        certificate: of the programs that they were rounded from, where it is known.
+        margins: the published intervals by column (``lower, upper, moe, cv``, each (nodes x cells), and of the
+            total (nodes x 1)), of a release that was read from files which have them.
+
+    Raises `ProjectionError` naming the node where this does not hold.
+
+    Examples:
+        >>> release.to_frame().head(2)
+          geoid   level parent name        cell  value
+        0    US  nation    NaN  NaN    employed    198
+        1    US  nation    NaN  NaN  unemployed     16
+        >>> release.fit_for_release
+        False
     """
 
     geography: Geography
@@ -308,8 +320,11 @@ class Release(ArrowTable):
     def table(self, level: str, query: str) -> pd.DataFrame:
         """The answers to a query at a level as a wide table: ``geoid, name`` and a column for every answer.
 
-        ``query``: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the schema has
-        what it is about. Raises as `answers` does.
+        Args:
+            query: also a table of the redistricting file or one of its fields ("P1", "P0010003"), where the schema has
+                what it is about.
+
+        Raises as `answers` does.
         """
         nodes = self.geography.level_slice(level)
         columns = answer_columns(query, self.schema)
@@ -329,8 +344,11 @@ class Release(ArrowTable):
         cell, value[, variance]`` and what margins there are, or of cells with records ``geoid, level``, a column per
         attribute and ``count``.
 
-        ``nodes``: those that are asked for of cells with records, by default all; ``more``: columns (nodes x cells)
-        after those of every cell. Raises `ConfigError` for an attribute that is called as another column.
+        Args:
+            nodes: those that are asked for of cells with records, by default all.
+            more: columns (nodes x cells) after those of every cell.
+
+        Raises `ConfigError` for an attribute that is called as another column.
         """
         return self.layout.batches(self, nodes, more or {})
 

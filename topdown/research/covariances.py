@@ -26,6 +26,12 @@ def nearest_covariance(matrix: ArrayLike) -> FloatArray:
     that is positive semidefinite comes back as it is. Post-processing: it costs no budget.
 
     Raises ConfigError for what is no symmetric matrix, or has a negative variance.
+
+    Examples:
+        >>> from topdown.research.covariances import nearest_covariance
+        >>> nearest_covariance([[1.0, 1.2], [1.2, 1.0]]).round(3)
+        array([[1., 1.],
+               [1., 1.]])
     """
     given = np.asarray(matrix, dtype=np.float64)
     if given.ndim != 2 or given.shape[0] != given.shape[1] or not np.isfinite(given).all():

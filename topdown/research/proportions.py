@@ -20,9 +20,18 @@ def universal_histogram(
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     """Noisy histograms of a tree's layers, made consistent with each other and with an exact ``root``.
 
-    ``layers``: from below the root to the leaves, the k-th of shape (..., branching^k). Gives (upward, consistent): the
-    nodes' estimates from themselves and everything below, and the least-squares estimates whose families add up; both
-    layer by layer. With noise of one variance in all layers these are least squares (Hay et al., Theorem 3).
+    Gives (upward, consistent): the nodes' estimates from themselves and everything below, and the least-squares
+    estimates whose families add up; both layer by layer. With noise of one variance in all layers these are least
+    squares (Hay et al., Theorem 3).
+
+    Args:
+        layers: from below the root to the leaves, the k-th of shape (..., branching^k).
+
+    Examples:
+        >>> from topdown.research.proportions import universal_histogram
+        >>> estimates, variances = universal_histogram([[0.7, 0.2], [0.3, 0.35, 0.1, 0.2]])
+        >>> estimates[1].round(3)
+        array([0.3 , 0.35, 0.1 , 0.2 ])
     """
     noisy = [np.asarray(layer, dtype=np.float64) for layer in layers]
     upward = [noisy[-1]]
@@ -44,6 +53,11 @@ def nonnegative_histogram(layers: Sequence[ArrayLike], *, root: float = 1.0, bra
     """The leaves of `universal_histogram` with negative nodes set to 0 and their family scaled to its parent.
 
     Layer by layer from the root; a family of zeros shares its parent equally.
+
+    Examples:
+        >>> from topdown.research.proportions import nonnegative_histogram
+        >>> nonnegative_histogram([[0.9, 0.2], [0.3, 0.6, -0.1, 0.2]]).round(3)
+        array([0.283, 0.583, 0.   , 0.133])
     """
     upward, _ = universal_histogram(layers, root=root, branching=branching)
     above = np.broadcast_to(float(root), (*upward[0].shape[:-1], 1))
@@ -56,7 +70,13 @@ def nonnegative_histogram(layers: Sequence[ArrayLike], *, root: float = 1.0, bra
 
 
 def rescaled(proportions: ArrayLike) -> FloatArray:
-    """Non-negative numbers divided by their sum, along the last axis; equal shares where all are 0."""
+    """Non-negative numbers divided by their sum, along the last axis; equal shares where all are 0.
+
+    Examples:
+        >>> from topdown.research.proportions import rescaled
+        >>> rescaled([2.0, 1.0, 1.0])
+        array([0.5 , 0.25, 0.25])
+    """
     given = np.asarray(proportions, dtype=np.float64)
     total = given.sum(axis=-1, keepdims=True)
     return np.where(total > 0, given / np.where(total > 0, total, 1.0), 1.0 / given.shape[-1])

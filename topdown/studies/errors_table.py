@@ -50,21 +50,33 @@ RULE_TOTALS = tuple(name + end for name in TOTALS for end in ("", "_se"))
 class ErrorTable(ArrowTable):
     """Errors of every node, cell and method over ``replicates`` replicates.
 
-    ``statistics``: method label -> name of `STATISTICS` -> (nodes x cells), in counts (variance and mse in counts
-    squared, zeros a share); wasserstein is the distance of the residual's law from ``reference``; NaN where it was not
-    computed. ``truth`` (nodes x cells): the true counts. ``noise_variance``: of the measurements, (nodes,), or
-    (nodes x cells) where the cells are answers to queries, each with its noise (infinite where it is not measured).
-    ``of_query`` (cells,): the query that every cell is an answer of. ``theory``: method label -> the exact variance
-    (nodes x cells) of those that are linear, NaN where it is undetermined.
-    ``level_means``: method label -> name of `LEVEL_STATISTICS` -> (levels x cells): means over a level's nodes, with
-    the standard errors of these means, correlations between nodes included. ``rules``: (method label, rule label) ->
-    name of `RULE_STATISTICS` -> (units,), of the leaves or of the level that the rule decides for, ``rule_nodes``: rule
-    label -> these nodes, ``rule_areas``: of rules for areas the names of these. ``rule_totals``: (method label, rule
-    label) -> name of `RULE_TOTALS` -> a sum over units, mean over replicates. ``densities``: (method label) ->
-    counts of residuals (nodes x cells, bins) with ``bin_width`` (nodes x cells,), the bins centred on 0; empty where
-    distances were not computed. ``public_input``: whether the counts were declared public; if not, everything here is
-    confidential. ``coverage``: how often the published intervals hold the truth, by level, cell and class, with the
-    columns of `coverage.COLUMNS`; None where they were not followed.
+    Args:
+        truth: (nodes x cells) the true counts.
+        noise_variance: of the measurements, (nodes,), or (nodes x cells) where the cells are answers to queries,
+            each with its noise (infinite where it is not measured).
+        statistics: method label -> name of `STATISTICS` -> (nodes x cells), in counts (variance and mse in counts
+            squared, zeros a share); wasserstein is the distance of the residual's law from ``reference``; NaN where
+            it was not computed.
+        level_means: method label -> name of `LEVEL_STATISTICS` -> (levels x cells): means over a level's nodes,
+            with the standard errors of these means, correlations between nodes included.
+        rules: (method label, rule label) -> name of `RULE_STATISTICS` -> (units,), of the leaves or of the level
+            that the rule decides for, ``rule_nodes``: rule label -> these nodes, ``rule_areas``: of rules for areas
+            the names of these.
+        rule_totals: (method label, rule label) -> name of `RULE_TOTALS` -> a sum over units, mean over replicates.
+        densities: (method label) -> counts of residuals (nodes x cells, bins) with ``bin_width`` (nodes x cells,),
+            the bins centred on 0; empty where distances were not computed.
+        public_input: whether the counts were declared public; if not, everything here is confidential.
+        of_query: (cells,) the query that every cell is an answer of.
+        theory: method label -> the exact variance (nodes x cells) of those that are linear, NaN where it is
+            undetermined.
+        coverage: how often the published intervals hold the truth, by level, cell and class, with the columns of
+            `coverage.COLUMNS`; None where they were not followed.
+
+    Examples:
+        >>> study["top-down", "bias"][0].round(2)  # of the nation, by cell
+        array([-0.2 ,  0.76])
+        >>> study.methods, study.replicates
+        (('gls', 'top-down'), 200)
     """
 
     geography: Geography
@@ -105,12 +117,14 @@ class ErrorTable(ArrowTable):
         """95 % intervals (lower ends, upper ends) for means of the Wasserstein-1 distances of the residuals' laws from
         ``reference``, in counts; NaN where distances were not computed.
 
-        ``mean``: (nodes x cells) -> the means that are asked for, by default every node's own distance; ``pooled``: the
-        standard errors of single nodes -> those of such means. On average over simulations
-        ``wasserstein_corrected`` is never above the distance and ``wasserstein`` never below it
-        (`histogram.Distances`), so the lower end is the mean of the first less 1.96 standard errors, and 0 at least,
-        and the upper end the mean of the second with 1.96 standard errors. Over many nodes the standard error becomes
-        small; what is left is the gap between the two, which more replicates close.
+        On average over simulations ``wasserstein_corrected`` is never above the distance and ``wasserstein`` never
+        below it (`histogram.Distances`), so the lower end is the mean of the first less 1.96 standard errors, and 0 at
+        least, and the upper end the mean of the second with 1.96 standard errors. Over many nodes the standard error
+        becomes small; what is left is the gap between the two, which more replicates close.
+
+        Args:
+            mean: (nodes x cells) -> the means that are asked for, by default every node's own distance.
+            pooled: the standard errors of single nodes -> those of such means.
         """
         corrected, plain = self[method, "wasserstein_corrected"], self[method, "wasserstein"]
         half = 1.96 * pooled(self[method, "wasserstein_se"])

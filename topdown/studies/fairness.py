@@ -77,13 +77,20 @@ SIZE_EDGES = (10, 100, 1_000, 10_000, 100_000)
 def alpha_fairness(bias: npt.ArrayLike, groups: Any = None) -> float:
     """The smallest alpha for which a mechanism with ``bias`` is alpha-fair: max over pairs of |B_i - B_j|.
 
-    ``bias`` (units,): the bias of every unit, or with ``groups`` (units,) labels, of which the means by group are then
-    compared. In the units of ``bias``; 0 for a single unit.
+    In the units of ``bias``; 0 for a single unit.
+
+    Args:
+        bias: (units,) the bias of every unit, or with ``groups`` (units,) labels, of which the means by group are
+            then compared.
 
     Raises `ConfigError` where there is no unit, a bias is not finite, or the lengths differ.
 
     Source: Tran, Fioretto, Van Hentenryck, Yao, "Decision Making with Differential Privacy under a Fairness Lens",
     the definition of alpha-fairness.
+
+    Examples:
+        >>> td.fairness.alpha_fairness([0.5, -0.25, 2.0])
+        2.25
     """
     values = np.atleast_1d(np.asarray(bias, dtype=np.float64)).reshape(-1)
     if values.size == 0 or not np.isfinite(values).all():
@@ -97,6 +104,10 @@ def size_classes(counts: npt.ArrayLike, edges: Sequence[float] = SIZE_EDGES) -> 
     """The size class of every one of ``counts``, as "10 to 99", a class from each of ``edges`` to below the next.
 
     Raises `ConfigError` unless ``edges`` are positive and strictly increasing.
+
+    Examples:
+        >>> td.fairness.size_classes([3, 12, 140], [10, 100])
+        ['below 10', '10 to 99', '100 and more']
     """
     labels = size_class_names(edges)
     values = np.asarray(counts, dtype=np.float64).reshape(-1)
@@ -104,7 +115,12 @@ def size_classes(counts: npt.ArrayLike, edges: Sequence[float] = SIZE_EDGES) -> 
 
 
 def size_class_names(edges: Sequence[float] = SIZE_EDGES) -> list[str]:
-    """The labels of `size_classes`, from small to large. Raises `ConfigError` as it does."""
+    """The labels of `size_classes`, from small to large. Raises `ConfigError` as it does.
+
+    Examples:
+        >>> td.fairness.size_class_names([10, 100])
+        ['below 10', '10 to 99', '100 and more']
+    """
     bounds = np.asarray(edges, dtype=np.float64)
     if bounds.size == 0 or (bounds <= 0).any() or (np.diff(bounds) <= 0).any():
         raise ConfigError(f"size classes {list(edges)}: give increasing counts above 0, such as 10, 100, 1000")
@@ -125,17 +141,28 @@ def by_group(
 ) -> pd.DataFrame:
     """Errors of ``method`` by group of leaves, with Monte Carlo confidence intervals; one row per cell and group.
 
-    ``groups``: a label per leaf, in the geography's order. ``weights``: a number of 0 or more per leaf, by which the
-    means over its group are weighted, such as how many people of a kind live there; all alike where there are none.
-    ``cell``: one cell, by default each. Columns ``cell, group, units, mean_truth``, and ``bias`` (mean of the units'),
-    ``variance`` (mean), ``rmse`` (root of the mean squared error over units and replicates), ``relative_error`` (rmse
-    over the mean true count, NaN where that is 0), each with ``_se``, ``_low``, ``_high``.
+    Columns ``cell, group, units, mean_truth``, and ``bias`` (mean of the units'), ``variance`` (mean), ``rmse``
+    (root of the mean squared error over units and replicates), ``relative_error`` (rmse over the mean true count,
+    NaN where that is 0), each with ``_se``, ``_low``, ``_high``.
 
     A group's bias has its exact standard error where `simulate` followed `GroupMean` of this ``name``, cell, grouping
     and weights; otherwise the units' errors are taken as uncorrelated, which siblings' are not: they add up to their
     parent's error, mostly far less than if they were, and the interval is then too wide.
 
+    Args:
+        groups: a label per leaf, in the geography's order.
+        cell: one cell, by default each.
+        weights: a number of 0 or more per leaf, by which the means over its group are weighted, such as how many
+            people of a kind live there; all alike where there are none.
+
     Raises `ConfigError` for an unknown method or cell, or labels or weights that are not one per leaf.
+
+    Examples:
+        >>> groups = td.fairness.by_group(study, "top-down", ["east", "west", "east", "west"], cell="employed")
+        >>> groups[["group", "units", "mean_truth"]]
+          group  units  mean_truth
+        0  east      2        24.0
+        1  west      2        72.5
     """
     titles = table.cells if cell is None else (cell,)
     if cell is not None and cell not in table.cells:
@@ -177,6 +204,13 @@ def errors_by_group(
     ``weights`` as there. ``truth`` (units,) gives mean_truth and relative_error. Standard errors come from the
     replicates' own group means, so correlations between units are in them. Raises `ConfigError` for fewer than two
     replicates.
+
+    Examples:
+        >>> errors = [[1.0, -1.0, 2.0], [3.0, -1.0, 0.0]]  # two replicates, three units
+        >>> td.fairness.errors_by_group(errors, ["a", "a", "b"])[["group", "bias"]]
+          group  bias
+        0     a   0.5
+        1     b   1.0
     """
     e = np.asarray(errors, dtype=np.float64)
     if e.ndim != 2 or len(e) < 2:
@@ -197,7 +231,14 @@ def errors_by_group(
 class LargestGap:
     """The two groups that differ most: ``alpha`` = value of ``high`` minus value of ``low``, ``alpha_se`` its standard
     error taking the two as independent. The largest of many gaps is chosen for its noise too: below about 3 standard
-    errors it says nothing."""
+    errors it says nothing.
+
+    Examples:
+        >>> groups = td.fairness.by_group(study, "top-down", ["east", "west", "east", "west"], cell="employed")
+        >>> found = td.fairness.largest_gap(groups)
+        >>> {found.low, found.high} == {"east", "west"}
+        True
+    """
 
     alpha: float
     alpha_se: float
@@ -208,7 +249,15 @@ class LargestGap:
 def largest_gap(groups: pd.DataFrame, statistic: str = "bias") -> LargestGap:
     """alpha-fairness between groups: max over pairs of |B_i - B_j| of ``statistic``, with the pair.
 
-    ``groups``: rows of `by_group` (of one cell) or `decisions_by_group`. Raises `ConfigError` for no rows.
+    Args:
+        groups: rows of `by_group` (of one cell) or `decisions_by_group`.
+
+    Raises `ConfigError` for no rows.
+
+    Examples:
+        >>> groups = td.fairness.by_group(study, "top-down", ["east", "west", "east", "west"], cell="employed")
+        >>> td.fairness.largest_gap(groups).alpha >= 0
+        True
     """
     if len(groups) == 0:
         raise ConfigError("there is no group to compare; give a table with one row per group")

@@ -27,6 +27,10 @@ def predicted_variance(table: ErrorTable, method: str) -> FloatArray:
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6
     applied down the tree.
+
+    Examples:
+        >>> td.fairness.predicted_variance(study, "gls")[:3].round(2)
+        array([13.4 ,  7.93,  7.93])
     """
     noise, tree = table.noise_variance, table.geography.tree
     if noise.ndim == 2:
@@ -46,6 +50,10 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6
     and its comparison of Arizona with Texas.
+
+    Examples:
+        >>> td.fairness.by_family(study, "top-down").columns[:5].tolist()
+        ['geoid', 'name', 'level', 'family_size', 'cell']
     """
     tree, geography = table.geography.tree, table.geography
     predicted = _by_cell(table, predicted_variance(table, method))
@@ -90,12 +98,20 @@ def by_family(table: ErrorTable, method: str) -> pd.DataFrame:
 def family_pairs(families: pd.DataFrame, pairs: int = 3) -> pd.DataFrame:
     """The ``pairs`` of families of one level and cell that are treated most differently, by variance.
 
-    ``families``: of `by_family`. The first row sets the family with the least variance beside the one with the most,
-    the second the next of either, and so on. Where the variance is known exactly (``predicted``) it decides; elsewhere
-    what was measured does: the least by the upper end of its 95 % interval, the most by the lower end, since the
-    extremes of many measured variances are extreme by simulation error too. A pair whose two intervals meet is left
-    out. Columns ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with
-    the suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
+    The first row sets the family with the least variance beside the one with the most, the second the next of
+    either, and so on. Where the variance is known exactly (``predicted``) it decides; elsewhere what was measured
+    does: the least by the upper end of its 95 % interval, the most by the lower end, since the extremes of many
+    measured variances are extreme by simulation error too. A pair whose two intervals meet is left out. Columns
+    ``level, cell``, and ``geoid, name, family_size, public_total, predicted, measured, measured_se`` with the
+    suffixes ``_low`` and ``_high``, and ``ratio`` of the measured ones.
+
+    Args:
+        families: of `by_family`.
+
+    Examples:
+        >>> families = td.fairness.by_family(study, "top-down")
+        >>> len(td.fairness.family_pairs(families, pairs=1))
+        1
     """
     shown = ["geoid", "name", "family_size", "public_total", "predicted", "measured", "measured_se"]
     rows = []

@@ -36,7 +36,15 @@ COLUMNS = ("level", "cell", "by", "group", "units", "covered", "covered_se", "no
 class CoverageOptions:
     """Whose intervals a study follows: those that a release by the projection ``released`` publishes at ``confidence``.
 
-    ``size_classes``: counts at which a class ends and the next begins. ``groups``: of leaves, by the count of a cell.
+    Args:
+        size_classes: counts at which a class ends and the next begins.
+        groups: of leaves, by the count of a cell.
+
+    Examples:
+        >>> options = td.CoverageOptions("gls-top-down", confidence=0.9)
+        >>> covered = td.simulate(counts, plan, ["gls-top-down"], 100, seed=1, coverage=options)
+        >>> covered.coverage.columns[:4].tolist()
+        ['level', 'cell', 'by', 'group']
     """
 
     released: str

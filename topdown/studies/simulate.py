@@ -75,22 +75,31 @@ def simulate(
 ) -> ErrorTable:
     """Errors of ``methods`` over ``replicates`` replicates of drawing noise under ``plan`` and projecting.
 
-    ``methods``: labels such as "raw", "top-down", "top-down/equality", "joint/rounded", "gls" (see `methods.names`).
-    Mechanisms "laplace" and "gaussian" are drawn from the continuous laws, the others exactly and within the plan's
-    bounds. ``reference``: the law
-    that residuals are compared with, "noise" (the law that is drawn) or "continuous" (the Laplace or Gaussian of the
-    same parameter). ``rules``: decisions to follow. ``distances``: whether to compute Wasserstein distances, by default
-    for up to 100,000 nodes x cells. ``workers``: processes, None for one per processor; the result does not depend on
-    it. ``progress(done, replicates)`` is called as replicates are finished; a KeyboardInterrupt keeps what is finished,
-    and the table says how many replicates that is. ``queries``: whose answers the errors are of, at every level; the
-    cells themselves where it is left out. An answer is called "sex: female", the total "total". ``limits``: of answers,
-    within which the counts are and non-negative histograms stay. ``coverage``: the published intervals of which the
-    table is to say how often they hold the truth.
-
     Memory does not grow with ``replicates``. The result compares with the truth and is confidential unless the counts
     were declared public. Raises `ConfigError` for an unknown method, query or reference, a method that
     has no solver of what is measured, or no replicates;
     `BudgetError` and `CountsError` where `measure` refuses the plan or the counts.
+
+    Args:
+        methods: labels such as "raw", "top-down", "top-down/equality", "joint/rounded", "gls" (see
+            `methods.names`). Mechanisms "laplace" and "gaussian" are drawn from the continuous laws, the others
+            exactly and within the plan's bounds.
+        reference: the law that residuals are compared with, "noise" (the law that is drawn) or "continuous" (the
+            Laplace or Gaussian of the same parameter).
+        rules: decisions to follow.
+        distances: whether to compute Wasserstein distances, by default for up to 100,000 nodes x cells.
+        workers: processes, None for one per processor; the result does not depend on it. ``progress(done,
+            replicates)`` is called as replicates are finished; a KeyboardInterrupt keeps what is finished, and the
+            table says how many replicates that is.
+        queries: whose answers the errors are of, at every level; the cells themselves where it is left out. An
+            answer is called "sex: female", the total "total".
+        limits: of answers, within which the counts are and non-negative histograms stay.
+        coverage: the published intervals of which the table is to say how often they hold the truth.
+
+    Examples:
+        >>> study = td.simulate(counts, plan, ["gls", "top-down"], 200, seed=1)
+        >>> study["top-down", "bias"].shape
+        (7, 2)
     """
     if reference not in REFERENCES:
         raise ConfigError(f"unknown reference {shown(reference)}: give {' or '.join(map(repr, REFERENCES))}")

@@ -110,17 +110,27 @@ def margins(
     """An interval for the true count of every node and cell: ``geoid, level, query, cell, estimate, sd, lower, upper``.
 
     ``estimate``: by least squares over the whole tree, unbiased, with its standard deviation ``sd``. ``lower`` and
-    ``upper`` are whole numbers, 0 or more: for every truth, each interval covers it with probability ``confidence`` at
-    least, up to the error of the law's approximation, whatever is projected or rounded later. With ``release`` they
-    hold the released count as well. ``simultaneous``: all intervals together cover with that probability. Estimate +-
-    1.645 sd is no such interval: noise is not normal, and counts are not negative. Where several queries were measured
-    there is a row for every answer at the levels where it was; ``queries``: whose answers there are instead, at all
-    levels, measured or not ("sex * age", "total"). Of a very large release in parts there are rows for the levels whose
-    measurements were kept.
+    ``upper`` are whole numbers, 0 or more: for every truth, each interval covers it with probability ``confidence``
+    at least, up to the error of the law's approximation, whatever is projected or rounded later. With ``release``
+    they hold the released count as well.
+
+    Args:
+        simultaneous: all intervals together cover with that probability. Estimate +- 1.645 sd is no such interval:
+            noise is not normal, and counts are not negative.
+        queries: whose answers there are, at all levels, measured or not ("sex * age", "total"). By default, where
+            several queries were measured, there is a row for every answer at the levels where it was. Of a very large
+            release in parts there are rows for the levels whose measurements were kept.
 
     Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
     confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and for an unknown query;
     `DataError` for a release of other units or cells.
+
+    Examples:
+        >>> intervals = td.margins(measurements, release)
+        >>> intervals[["geoid", "cell", "estimate", "lower", "upper"]].head(2).round(1)
+          geoid        cell  estimate  lower  upper
+        0    US    employed     197.7  192.0  203.0
+        1    US  unemployed      16.4    9.0   21.0
     """
     require_confidence(confidence)
     _require_alike(measurements, release)

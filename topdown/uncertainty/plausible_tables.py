@@ -73,6 +73,12 @@ def _require_reach(geography: Geography, reach: float) -> None:
 class PlausibleTables:
     """Tables of counts, ``values`` (draws x nodes x cells), whole and not negative, in which every family adds up; one
     after the other of a Markov chain, so that neighbours are alike.
+
+    Examples:
+        >>> tables = td.plausible_tables(measurements, 20, td.SeededSource(3))
+        >>> states = tables.values[:, 1:3].sum(axis=1)
+        >>> bool((states == tables.values[:, 0]).all())
+        True
     """
 
     geography: Geography
@@ -105,6 +111,11 @@ def plausible_tables(
 
     Raises `ConfigError` as `margins` does, where several queries were measured or a leaf was not; `ProjectionError`
     where exact values contradict each other, or the measurements.
+
+    Examples:
+        >>> tables = td.plausible_tables(measurements, 20, td.SeededSource(3))
+        >>> tables.values.shape  # draws, nodes, cells
+        (20, 7, 2)
     """
     for name, number, least in (("draws", draws, 1), ("burn_in", burn_in, 0)):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:

@@ -32,9 +32,17 @@ def normal_name(text: str) -> str:
 class Query:
     """A marginal of a histogram over ``schema``.
 
-    ``kept``: for every attribute its own name where it is kept whole, a recode's name where it is kept coarsened, None
-    where it is summed out. The answers are the product of what is kept, in the schema's order, the last changing
-    fastest; they partition the cells, so one record counts in exactly one of them. Build one with `parse`.
+    The answers are the product of what is kept, in the schema's order, the last changing fastest; they partition
+    the cells, so one record counts in exactly one of them. Build one with `parse`.
+
+    Args:
+        kept: for every attribute its own name where it is kept whole, a recode's name where it is kept coarsened,
+            None where it is summed out.
+
+    Examples:
+        >>> query = td.Query.parse("sex * minor", schema)
+        >>> query.n_answers, list(query.labels())
+        (4, ['female_minor', 'female_of age', 'male_minor', 'male_of age'])
     """
 
     schema: Schema

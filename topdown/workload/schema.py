@@ -38,6 +38,10 @@ class Attribute:
 
     Raises `ConfigError` for an empty name or category, for no category, for one given twice, and for a name that has a
     meaning of its own ("geoid", "total", "detailed", or one with "*").
+
+    Examples:
+        >>> td.Attribute("sex", ("female", "male")).categories
+        ('female', 'male')
     """
 
     name: str
@@ -75,6 +79,11 @@ class Recode:
 
     Groups may be of any size; they stand in the order given. Raises `ConfigError` as `Attribute` does for names, and
     for a group without categories.
+
+    Examples:
+        >>> recode = td.Recode("minor", "age", (("minor", ("child",)), ("of age", ("adult", "old"))))
+        >>> recode.attribute, len(recode.groups)
+        ('age', 2)
     """
 
     name: str
@@ -172,9 +181,20 @@ class ProductNames(Sequence[str]):
 class Schema:
     """The cells of a table as the product of ``attributes``: the last attribute's category changes fastest.
 
-    ``recodes``: named coarsenings of single attributes, by which queries may ask. ``zeros``: what no record can be,
-    anywhere and publicly so. Raises `ConfigError` for no attribute, for two attributes or recodes of one name, for a
-    recode that does not partition its attribute, for a zero of unknown names, and where no cell is left.
+    Args:
+        recodes: named coarsenings of single attributes, by which queries may ask.
+        zeros: what no record can be, anywhere and publicly so.
+
+    Raises `ConfigError` for no attribute, for two attributes or recodes of one name, for a recode that does not
+    partition its attribute, for a zero of unknown names, and where no cell is left.
+
+    Examples:
+        >>> schema = td.Schema.from_mapping(
+        ...     {"sex": ["female", "male"], "age": ["child", "adult", "old"]},
+        ...     recodes={"age": {"minor": {"minor": ["child"], "of age": ["adult", "old"]}}},
+        ... )
+        >>> schema.n_cells, schema.cells()[:2]
+        (6, ('female_child', 'female_adult'))
     """
 
     attributes: tuple[Attribute, ...]
@@ -211,8 +231,9 @@ class Schema:
     ) -> Schema:
         """The schema of ``attributes``, name to categories, in the mapping's order.
 
-        ``recodes``: attribute to recode's name to group to the categories in it. ``zeros``: for each, attributes or
-        recodes to the category or categories that do not occur together.
+        Args:
+            recodes: attribute to recode's name to group to the categories in it.
+            zeros: for each, attributes or recodes to the category or categories that do not occur together.
         """
         found = [
             Recode(name, attribute, tuple((group, _listed(members, group)) for group, members in groups.items()))

@@ -13,7 +13,14 @@ from topdown.workload.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class Workload(Mapping[str, tuple[Query, ...]]):
-    """Queries by level: a mapping from a level's name to its queries, each once, in the order given."""
+    """Queries by level: a mapping from a level's name to its queries, each once, in the order given.
+
+    Examples:
+        >>> queries = {"nation": ["total"], "state": ["sex", "detailed"]}
+        >>> workload = td.Workload.parse(queries, schema, levels=["nation", "state"])
+        >>> [query.name for query in workload["state"]]
+        ['sex', 'detailed']
+    """
 
     schema: Schema
     queries: tuple[tuple[str, tuple[Query, ...]], ...]

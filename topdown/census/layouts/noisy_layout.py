@@ -173,6 +173,11 @@ def tabulation_units(geography: Geography, level: str) -> dict[str, str]:
     The spine's own tracts and block groups are others, and its states and counties are in parts; these are sums of
     blocks. Raises `ConfigError` for another level, `DataError` for a geography that does not end with the spine's
     blocks.
+
+    Examples:
+        >>> noisy = td.read_noisy_measurements("nmf", state="44")
+        >>> sorted(set(td.tabulation_units(noisy.geography, "tract").values()))
+        ['44001010100', '44001020100', '44003020100']
     """
     name = spine_level(level)
     require_known(name, WIDTHS, "level of tabulation units:")

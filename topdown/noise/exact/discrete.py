@@ -46,6 +46,13 @@ class DiscreteLaplace:
 
     Source: Ghosh, Roughgarden, Sundararajan 2009 (geometric mechanism); Canonne, Kamath, Steinke 2020,
     Section 5.
+
+    Examples:
+        >>> law = td.noise.DiscreteLaplace(scale=10)
+        >>> round(law.variance, 2)
+        199.83
+        >>> law.sample(5, td.SeededSource(1))
+        array([  1,  -3, -21,  -7,  22])
     """
 
     fit_for_release: ClassVar[bool] = True
@@ -63,8 +70,11 @@ class DiscreteLaplace:
     def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
         """Independent exact draws of shape ``size``: int64, or float64 on a grid.
 
-        ``kind``: a narrower integer that holds them, `narrowest` or wider; the numbers are the same. Raises ConfigError
-        for one that does not, OverflowError if a draw does not fit, with probability below 1e-55 at the largest scale.
+        Args:
+            kind: a narrower integer that holds them, `narrowest` or wider; the numbers are the same.
+
+        Raises ConfigError for one that does not, OverflowError if a draw does not fit, with probability below 1e-55 at
+        the largest scale.
         """
         scale = self.scale * (1 << self.grid_bits)
         of = _checked_kind(kind, self.narrowest)
@@ -141,6 +151,11 @@ class DiscreteGaussian:
     2^(46-g)).
 
     Source: Canonne, Kamath, Steinke 2020, Definition 1.
+
+    Examples:
+        >>> law = td.noise.DiscreteGaussian(sigma=3)
+        >>> round(law.variance, 4), round(law.pmf(0), 4)
+        (9.0, 0.133)
     """
 
     fit_for_release: ClassVar[bool] = True
@@ -175,9 +190,11 @@ class DiscreteGaussian:
     def sample(self, size: Size, source: Source, kind: DTypeLike | None = None) -> NDArray[Any]:
         """Independent exact draws of shape ``size``: int64, or float64 on a grid.
 
-        ``kind``: a narrower integer that holds them, `narrowest` or wider; the numbers are the same. Raises ConfigError
-        for one that does not, OverflowError if a draw does not fit, with probability below 1e-3000 at the largest
-        sigma.
+        Args:
+            kind: a narrower integer that holds them, `narrowest` or wider; the numbers are the same.
+
+        Raises ConfigError for one that does not, OverflowError if a draw does not fit, with probability below 1e-3000
+        at the largest sigma.
         """
         sigma2 = self.sigma2 * (1 << 2 * self.grid_bits)
         of = _checked_kind(kind, self.narrowest)

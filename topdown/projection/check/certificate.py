@@ -89,12 +89,20 @@ def off_sums(x: FloatArray, families: Families) -> FloatArray:
 class Certificate:
     """Residuals of an estimate.
 
-    ``consistency``: largest |sum of a family's children - parent|. ``most_negative``: the smallest value if it is below
-    0 and the estimate is to be non-negative, else 0. ``kkt``: largest violation of the program's optimality (Karush,
-    Kuhn, Tucker) conditions. All in counts. ``scale``: the largest absolute value and ``noise``: the largest standard
-    deviation, beside which they may be read. ``deviations``: the largest residual beyond what rounding of float64
-    accounts for, in standard deviations of the node's own noise; infinite where a sum, a sign or an exact value is off
-    by more than rounding. ``worst_node``: where that is. ``tolerance``: how large it may be.
+    Args:
+        consistency: largest |sum of a family's children - parent|.
+        most_negative: the smallest value if it is below 0 and the estimate is to be non-negative, else 0.
+        kkt: largest violation of the program's optimality (Karush, Kuhn, Tucker) conditions. All in counts.
+        scale: the largest absolute value and ``noise``: the largest standard deviation, beside which they may be
+            read.
+        deviations: the largest residual beyond what rounding of float64 accounts for, in standard deviations of the
+            node's own noise; infinite where a sum, a sign or an exact value is off by more than rounding.
+        worst_node: where that is.
+        tolerance: how large it may be.
+
+    Examples:
+        >>> estimate.certificate.kkt < 1e-6, estimate.certificate.deviations <= estimate.certificate.tolerance
+        (True, True)
     """
 
     consistency: float

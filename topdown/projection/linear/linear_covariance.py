@@ -41,6 +41,11 @@ def linear_projection_matrix(constraints: Any, variance: ArrayLike = 1.0) -> Arr
         ConfigError: A is no finite matrix, or a variance is negative or not finite.
 
     Source: the solution of program (P), with weights; its Lemma 1 follows from M's being linear.
+
+    Examples:
+        >>> td.theory.linear_projection_matrix([[1.0, 1.0]])
+        array([[ 0.5, -0.5],
+               [-0.5,  0.5]])
     """
     matrix = checked_constraints(constraints)
     sigma = checked_variances(variance, matrix.shape[1])
@@ -70,6 +75,11 @@ def linear_projection_covariance(
         ConfigError: A is no finite matrix, or a variance is negative or not finite.
 
     Source: Theorem 5's covariance for the sum, here for any A.
+
+    Examples:
+        >>> td.theory.linear_projection_covariance([[1.0, 1.0]], 2.0)
+        array([[ 1., -1.],
+               [-1.,  1.]])
     """
     matrix = checked_constraints(constraints)
     sigma = checked_variances(variance, matrix.shape[1])

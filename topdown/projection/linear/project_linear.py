@@ -40,9 +40,23 @@ _LARGEST_DENSE = 20_000
 class LinearEstimate:
     """The nearest values that meet A x = b, with what shows that they are.
 
-    ``values``: of the shape of y. ``multipliers``: l of the constraints, (rows,) or (rows, columns of y), for which
-    x = y + variance * A'l, or the greater of that and 0. ``certificate``: the residuals of the program, judged entry by
-    entry from the program itself; its ``worst_node`` is an entry. ``nonnegative`` and ``engine``: how it was made.
+    ``nonnegative`` and ``engine``: how it was made.
+
+    Args:
+        values: of the shape of y.
+        multipliers: l of the constraints, (rows,) or (rows, columns of y), for which x = y + variance * A'l, or the
+            greater of that and 0.
+        certificate: the residuals of the program, judged entry by entry from the program itself; its ``worst_node``
+            is an entry.
+
+    Examples:
+        >>> found = td.project_linear([10.0, 5.0, -2.0], [[1.0, 1.0, 1.0]], [15.0])
+        >>> found.values.round(3), found.certificate.consistency < 1e-9
+        (array([10.667,  5.667, -1.333]), True)
+        >>> found.covariance.round(2)
+        array([[ 0.67, -0.33, -0.33],
+               [-0.33,  0.67, -0.33],
+               [-0.33, -0.33,  0.67]])
     """
 
     values: FloatArray = field(repr=False)
@@ -87,19 +101,29 @@ def project_linear(
 ) -> LinearEstimate:
     """argmin over x with A x = b [and x >= 0] of the sum of (x_i - y_i)^2 / variance_i.
 
-    ``y`` (entries,), or (entries, k) for k tables under the same A. ``A`` (rows, entries): an array or a scipy sparse
-    matrix, whose rows may depend on each other. ``b`` (rows,), or (rows, k). ``variance``: one number or (entries,); 0
-    keeps an entry as it is. ``nonnegative``: (P+) in place of (P). ``engine``: "active-set" (one linear system, and for
-    x >= 0 an active set; exact to rounding) or "cvxpy" (the same program given to ``solver``, with ``solver_options``).
+    ``y`` (entries,), or (entries, k) for k tables under the same A.
 
     (P) is x = y - Sigma A'(A Sigma A')^+ (A y - b); its errors have the ``covariance`` of the result, and cancel for a
     draw and its mirror image about the truth, so that symmetric noise leaves it unbiased. Neither holds with x >= 0.
+
+    Args:
+        A: (rows, entries) an array or a scipy sparse matrix, whose rows may depend on each other. ``b`` (rows,), or
+            (rows, k).
+        variance: one number or (entries,); 0 keeps an entry as it is.
+        nonnegative: (P+) in place of (P).
+        engine: "active-set" (one linear system, and for x >= 0 an active set; exact to rounding) or "cvxpy" (the
+            same program given to ``solver``, with ``solver_options``).
 
     Raises `ConfigError` for what is no such program, `ProjectionError` where the constraints contradict each other or
     no x >= 0 meets them, naming the row, and where a certificate does not hold.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", programs (P),
     (P+).
+
+    Examples:
+        >>> found = td.project_linear([10.0, 5.0, -2.0], [[1.0, 1.0, 1.0]], [15.0], nonnegative=True)
+        >>> found.values.round(3)
+        array([10.,  5.,  0.])
     """
     require_known(engine, LINEAR_ENGINES, "engine")
     matrix: Any = sp.csr_array(A, dtype=np.float64) if is_sparse(A) else checked_constraints(A)

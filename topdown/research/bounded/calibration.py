@@ -52,6 +52,10 @@ def privacy_loss(
     up to 2 epsilon: Liu's Definition 2a ("epsilon-differentially private") does not hold.
 
     Raises ConfigError for arguments that are not positive, ``lower >= upper``, or fractions under ``"geometric"``.
+
+    Examples:
+        >>> round(float(td.noise.privacy_loss(1.0, 1.0, lower=0.0)), 3)  # epsilon 1 by the textbook
+        1.49
     """
     b = scales(scale)
     reach, rest, bounded = _reach(sensitivity, lower, upper, law)
@@ -74,6 +78,11 @@ def calibrate(
     arguments broadcast.
 
     Raises ConfigError as :func:`privacy_loss` does, and BudgetError for an epsilon that is not positive.
+
+    Examples:
+        >>> scale = td.noise.calibrate(1.0, 1.0, lower=0.0, upper=10.0)
+        >>> round(float(scale), 4), round(float(td.noise.privacy_loss(scale, 1.0, lower=0.0, upper=10.0)), 4)
+        (1.6116, 1.0)
     """
     budget = _positive("epsilon", epsilon)
     reach, rest, bounded = _reach(sensitivity, lower, upper, law)
@@ -97,6 +106,10 @@ def uncorrected_scale(epsilon: ArrayLike, sensitivity: ArrayLike) -> FloatOrArra
 
     A truncated law of this scale must be charged ``privacy_loss(uncorrected_scale(epsilon, sensitivity),
     sensitivity, lower, upper)``, up to twice epsilon; :func:`calibrate` gives the scale that keeps epsilon.
+
+    Examples:
+        >>> float(td.noise.uncorrected_scale(0.5, 1.0))
+        2.0
     """
     return as_given(_positive("sensitivity", sensitivity) / _positive("epsilon", epsilon))
 
@@ -117,6 +130,10 @@ def element_budgets(
     budget: truncation costs every element separately.
 
     Raises ConfigError for arguments that are not positive, and for unknown names.
+
+    Examples:
+        >>> td.noise.element_budgets(1.0, [1.0, 3.0])
+        array([0.25, 0.75])
     """
     budget, parts = _positive("epsilon", epsilon), _positive("sensitivities", sensitivities)
     if composition not in get_args(Composition):

@@ -89,6 +89,10 @@ def uniform_loss(
     across a gap the stationary points solve a quadratic.
 
     Raises ConfigError for a scale or sensitivity that is not positive, and for an unknown guarantee.
+
+    Examples:
+        >>> round(td.noise.uniform_loss(2.0, [(0.0, 10.0)], 1.0), 3)
+        0.993
     """
     check_guarantee(guarantee)
     b, reach = float(scales(scale)), positive("sensitivity", sensitivity)
@@ -111,6 +115,10 @@ def uniform_scale(
 
     Raises ConfigError for constraints that leave nothing and for a sensitivity that is not positive, BudgetError for
     such an epsilon.
+
+    Examples:
+        >>> round(td.noise.uniform_scale([(0.0, 10.0)], 1.0, 1.0), 3)
+        1.987
     """
     check_guarantee(guarantee)
     from scipy.optimize import brentq

@@ -55,6 +55,11 @@ class TruncatedDiscreteLaplace:
 
     Raises ConfigError for a scale that is not positive or passes 2^52, fractions, ``lower > upper``, and magnitudes
     beyond 2^60.
+
+    Examples:
+        >>> law = td.noise.TruncatedDiscreteLaplace(location=2, scale=Fraction(3), lower=0, upper=10)
+        >>> law.sample(5, td.SeededSource(1))
+        array([2, 1, 1, 0, 9])
     """
 
     location: IntOrArray = field(repr=False)
@@ -175,6 +180,11 @@ class BoundaryInflatedDiscreteLaplace:
     :class:`TruncatedDiscreteLaplace`. Discrete twin of Liu, Definition 2b.
 
     Raises ConfigError as :class:`TruncatedDiscreteLaplace` does.
+
+    Examples:
+        >>> law = td.noise.BoundaryInflatedDiscreteLaplace(location=2, scale=Fraction(3), lower=0, upper=10)
+        >>> law.sample(5, td.SeededSource(1))
+        array([2, 1, 0, 0, 9])
     """
 
     location: IntOrArray = field(repr=False)

@@ -43,6 +43,11 @@ class TruncatedGeneralizedGaussian:
     :func:`topdown.noise.generalized_gaussian_delta` with ``bounding="truncated"``.
 
     Raises ConfigError for a scale or power that cannot be, ``lower >= upper``, and a location outside.
+
+    Examples:
+        >>> law = td.noise.TruncatedGeneralizedGaussian(location=0.1, scale=0.3, power=2, lower=0.0, upper=1.0)
+        >>> round(float(law.bias), 4)
+        0.1111
     """
 
     location: FloatOrArray = field(repr=False)
@@ -119,6 +124,11 @@ class BoundaryInflatedGeneralizedGaussian:
 
     Parameters and errors as of :class:`TruncatedGeneralizedGaussian`. Clipping is post-processing: an (epsilon, delta)
     stays. A probabilistic one need not: see :func:`topdown.noise.generalized_gaussian_delta`.
+
+    Examples:
+        >>> law = td.noise.BoundaryInflatedGeneralizedGaussian(location=0.1, scale=0.3, power=2, lower=0.0, upper=1.0)
+        >>> round(float(law.bias), 4)
+        0.0439
     """
 
     location: FloatOrArray = field(repr=False)

@@ -64,6 +64,10 @@ def generalized_gaussian_delta(
     it gathers, and may lie beyond epsilon where most of theirs did not.
 
     Raises ConfigError for a scale, sensitivity, power or bounds that cannot be, BudgetError for such an epsilon.
+
+    Examples:
+        >>> round(td.noise.generalized_gaussian_delta(1.0, scale=5.0, power=2, sensitivity=1.0), 6)
+        0.000462
     """
     require_known(bounding, LAWS, "bounding")
     require_known(guarantee, get_args(Tail), "guarantee")
@@ -105,6 +109,11 @@ def generalized_gaussian_scale(
 
     At power 1 without bounds it is sensitivity/epsilon whatever delta below 1/2 is, since a smaller Laplace scale
     passes epsilon with probability 1/2. Raises BudgetError for a delta outside of (0, 1).
+
+    Examples:
+        >>> scale = td.noise.generalized_gaussian_scale(1.0, 0.01, power=2, sensitivity=1.0)
+        >>> round(scale / 2**0.5, 3)  # sigma
+        2.621
     """
     if not 0.0 < delta < 1.0:
         raise BudgetError(f"delta {delta!r}: give a number above 0 and below 1")

@@ -43,6 +43,10 @@ def half_line_scale(distance: ArrayLike, epsilon: float, sensitivity: float) -> 
     sensitivity/epsilon towards sensitivity/epsilon; by bracketed bisection, since the paper's Lambert function
     leaves the reals by rounding where its branches meet and underflows far out. ``distance`` (an array is fine) and
     the result are in the units of the statistic. Raises ConfigError for a negative distance.
+
+    Examples:
+        >>> round(float(td.noise.half_line_scale(0.0, epsilon=1.0, sensitivity=1.0)), 5)
+        1.58595
     """
     x = real_numbers("distance", distance, shown=False)
     if ((x < 0) | (x > LARGEST)).any():
@@ -123,6 +127,10 @@ def adjacent_half_line_scale(epsilon: ArrayLike, sensitivity: ArrayLike) -> Floa
 
     Pure epsilon-differential privacy on a half-line (the ``"adjacent"`` guarantee), for epsilon beyond 1.095 even
     below the b_0 of Formula 32. The sound default in place of :func:`half_line_scale`.
+
+    Examples:
+        >>> round(float(td.noise.adjacent_half_line_scale(1.0, 1.0)), 4)
+        1.6126
     """
     return calibrate(epsilon, sensitivity, 0.0, None)
 
@@ -134,6 +142,10 @@ def half_line_delta(epsilon: float) -> float:
     The supremum of :func:`pair_delta` over locations at most one sensitivity apart; it does not depend on the
     sensitivity. It is reached with one location at the border, where scales differ most, and the other one a whole
     sensitivity away, or less from epsilon of about 2.5 on: two thirds of one at epsilon 4.
+
+    Examples:
+        >>> round(td.noise.half_line_delta(1.0), 4)
+        0.0002
     """
     from scipy.optimize import minimize_scalar
 

@@ -57,6 +57,11 @@ class TruncatedLaplace:
 
     Raises ConfigError for a scale that is not positive, for nan, for ``lower >= upper``, and for a magnitude outside of
     [1e-150, 1e150] (scale) or beyond 1e150 (location, finite bounds).
+
+    Examples:
+        >>> law = td.noise.TruncatedLaplace(location=0.1, scale=0.3, lower=0.0, upper=1.0)
+        >>> round(float(law.bias), 4)
+        0.1839
     """
 
     location: FloatOrArray = field(repr=False)
@@ -179,6 +184,11 @@ class BoundaryInflatedLaplace:
     the bounds are themselves releases).
 
     Raises ConfigError as :class:`TruncatedLaplace` does, for ``lower > upper`` only.
+
+    Examples:
+        >>> law = td.noise.BoundaryInflatedLaplace(location=0.1, scale=0.3, lower=0.0, upper=1.0)
+        >>> round(float(law.bias), 4)
+        0.1
     """
 
     location: FloatOrArray = field(repr=False)

@@ -41,6 +41,11 @@ class NormalizedLaplace:
 
     Raises ConfigError for a location inside a forbidden span, a scale that is not positive, and spans that leave
     nothing.
+
+    Examples:
+        >>> law = td.noise.NormalizedLaplace(location=12.0, scale=3.0, constraints=[(0.0, 10.0)])
+        >>> float(law.pdf(5.0)), round(float(law.pdf(12.0)), 4)
+        (0.0, 0.2215)
     """
 
     location: FloatOrArray = field(repr=False)

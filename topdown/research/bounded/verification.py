@@ -37,6 +37,10 @@ def worst_log_ratio(
     location, which is given as a function from locations to scales.
 
     Raises ConfigError for an unknown guarantee, and for locations inside forbidden spans.
+
+    Examples:
+        >>> round(td.noise.worst_log_ratio(2.0, [(-np.inf, 0.0)], 1.0), 3)
+        0.832
     """
     check_guarantee(guarantee)
     reach = positive("sensitivity", sensitivity)

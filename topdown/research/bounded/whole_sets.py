@@ -84,11 +84,20 @@ def nearest_within(values: IntArray, pieces: tuple[WholePiece, ...]) -> IntArray
 class NormalizedDiscreteLaplace:
     """P(X = k) proportional to exp(-|k - location| / scale) on the whole numbers of ``pieces``, 0 elsewhere.
 
-    ``pieces``: closed intervals (low, high), None for no end, in any order. ``location``: whole numbers, in the set or
-    not. ``scale``: one number, kept exactly. Normalising is no post-processing: at scale sensitivity/epsilon it costs
-    up to twice epsilon; a `topdown.Plan` takes the scale that keeps it.
+    Normalising is no post-processing: at scale sensitivity/epsilon it costs up to twice epsilon; a `topdown.Plan`
+    takes the scale that keeps it.
+
+    Args:
+        location: whole numbers, in the set or not.
+        scale: one number, kept exactly.
+        pieces: closed intervals (low, high), None for no end, in any order.
 
     Raises ConfigError for a scale that is not positive or passes 2^52, and for what is no set of whole numbers.
+
+    Examples:
+        >>> law = td.noise.NormalizedDiscreteLaplace(location=12, scale=Fraction(3), pieces=((0, 0), (10, None)))
+        >>> law.sample(5, td.SeededSource(1))
+        array([12, 10, 12, 16, 12])
     """
 
     location: IntOrArray = field(repr=False)

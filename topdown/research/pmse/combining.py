@@ -19,7 +19,13 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """Several syntheses of one statistic as one estimate."""
+    """Several syntheses of one statistic as one estimate.
+
+    Examples:
+        >>> found = td.synthesis.combining.combine([1.0, 1.2, 0.8], [0.04, 0.05, 0.04])
+        >>> float(found.low.round(2)), float(found.high.round(2))
+        (0.52, 1.48)
+    """
 
     estimate: FloatArray
     within: FloatArray
@@ -38,6 +44,11 @@ def combine(estimates: ArrayLike, variances: ArrayLike, *, confidence: float = 0
     the m releases are independent. B = 0 takes the normal quantile.
 
     Raises ConfigError for fewer than two estimates, or shapes that differ.
+
+    Examples:
+        >>> found = td.synthesis.combining.combine([1.0, 1.2, 0.8], [0.04, 0.05, 0.04])
+        >>> float(found.estimate.round(3)), float(found.total.round(4))
+        (1.0, 0.0567)
     """
     from scipy.stats import norm, t
 

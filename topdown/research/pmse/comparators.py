@@ -24,6 +24,11 @@ def non_private_synthesis(original: Any, n: int | None = None, *, source: Source
 
     Column j is drawn from N(intercept + slopes x earlier columns, residual variance), with coefficients and variance
     drawn from their posterior under the usual flat prior, as the R package synthpop does. Not private at all.
+
+    Examples:
+        >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
+        >>> td.synthesis.comparators.non_private_synthesis(records, 3, source=td.SeededSource(1)).shape
+        (3, 2)
     """
     values, rng = _matrix(original), numpy_generator(source)
     size = len(values) if n is None else n
@@ -48,6 +53,14 @@ def noisy_posterior_predictive(
     (moved to the nearest matrix with eigenvalues of at least 10^-6 of the bounds' width, squared), Sigma ~
     inverse-Wishart(n - 1, (n - 1) S*), mu ~ N(m*, Sigma/n), records ~ N(mu, Sigma). Source: Bowen, Liu, "Comparative
     Study of Differentially Private Data Synthesis Methods" (model-based synthesis with sanitised statistics).
+
+    Examples:
+        >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
+        >>> made = td.synthesis.comparators.noisy_posterior_predictive(
+        ...     records, 1, [(0, 1), (0, 1)], 3, source=td.SeededSource(1)
+        ... )
+        >>> made.shape
+        (3, 2)
     """
     values, limits = _matrix(original), checked_bounds(bounds, original)
     values, rng = np.clip(values, limits[:, 0], limits[:, 1]), numpy_generator(source)
@@ -84,6 +97,10 @@ def smooth_histogram_weight(bins: int, n: int, epsilon: float) -> float:
 
     With it every one of n draws is epsilon/n-differentially private, all of them together epsilon. Source: Wasserman,
     Zhou, "A Statistical Framework for Differential Privacy", section 4.2.
+
+    Examples:
+        >>> round(td.synthesis.comparators.smooth_histogram_weight(20, n=1000, epsilon=1.0), 4)
+        0.9524
     """
     if bins < 1 or n < 1 or not epsilon > 0:
         raise ConfigError(f"{bins} bins, {n} records, epsilon {epsilon}: give 1 or more of each, epsilon above 0")
@@ -97,6 +114,12 @@ def smooth_histogram(
 
     ``bins`` per column, so bins^columns in all, of equal size. The mixture's weight is `smooth_histogram_weight`, and
     records are uniform within their bin.
+
+    Examples:
+        >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
+        >>> bounds, source = [(0, 1), (0, 1)], td.SeededSource(1)
+        >>> td.synthesis.comparators.smooth_histogram(records, 1.0, bounds, bins=4, source=source).shape
+        (4, 2)
     """
     values, limits = _matrix(original), checked_bounds(bounds, original)
     values, rng = np.clip(values, limits[:, 0], limits[:, 1]), numpy_generator(source)
@@ -122,6 +145,13 @@ def functional_regression(
     on its diagonal, and directions in which it is still not positive are left out. Given back in the data's units.
     Source: Zhang, Zhang, Xiao, Yang, Winslett, "Functional Mechanism: Regression Analysis under Differential Privacy",
     Algorithm 1 and section 6.
+
+    Examples:
+        >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
+        >>> td.synthesis.comparators.functional_regression(
+        ...     records[:, :1], records[:, 1], 1, [(0, 1), (0, 1)], source=td.SeededSource(1)
+        ... ).shape
+        (2,)
     """
     both = np.column_stack([np.asarray(design, dtype=np.float64), np.asarray(response, dtype=np.float64)])
     limits = checked_bounds(bounds, both)
@@ -146,7 +176,13 @@ def functional_regression(
 
 
 def regression_coefficients(data: Any) -> FloatArray:
-    """Least squares of the last column on the others: (intercept, slopes)."""
+    """Least squares of the last column on the others: (intercept, slopes).
+
+    Examples:
+        >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
+        >>> td.synthesis.comparators.regression_coefficients(records).round(3)
+        array([0.199, 0.59 ])
+    """
     values = _matrix(data)
     return _least_squares(np.column_stack([np.ones(len(values)), values[:, :-1]]), values[:, -1])[0]
 
@@ -168,7 +204,14 @@ def _matrix(data: Any) -> FloatArray:
 
 
 def checked_bounds(bounds: npt.ArrayLike, data: Any) -> FloatArray:
-    """``bounds`` as (columns x 2). Raises ConfigError where they are not (lower, upper) for each column of ``data``."""
+    """``bounds`` as (columns x 2). Raises ConfigError where they are not (lower, upper) for each column of ``data``.
+
+    Examples:
+        >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
+        >>> td.synthesis.comparators.checked_bounds([(0, 1), (0, 1)], records)
+        array([[0., 1.],
+               [0., 1.]])
+    """
     limits = np.asarray(bounds, dtype=np.float64)
     columns = as_frame(data).shape[1]
     if limits.shape != (columns, 2) or not (np.isfinite(limits).all() and (limits[:, 0] < limits[:, 1]).all()):

@@ -22,7 +22,14 @@ from topdown.workload.schema import Schema
 
 
 class Generator(Protocol):
-    """A family of laws. None of its methods sees the original records."""
+    """A family of laws. None of its methods sees the original records.
+
+    Examples:
+        >>> def parameters(generator: td.synthesis.generators.Generator) -> int:
+        ...     return generator.dimension
+        >>> parameters(td.synthesis.generators.GaussianRegressions(columns=2))
+        5
+    """
 
     @property
     def dimension(self) -> int:
@@ -43,7 +50,13 @@ class Generator(Protocol):
 
 
 def numpy_generator(source: Source) -> np.random.Generator:
-    """A fast generator seeded with 256 bits of ``source``: for draws that do not depend on confidential records."""
+    """A fast generator seeded with 256 bits of ``source``: for draws that do not depend on confidential records.
+
+    Examples:
+        >>> rng = td.synthesis.generators.numpy_generator(td.SeededSource(1))
+        >>> rng.integers(0, 10, 3).shape
+        (3,)
+    """
     return np.random.Generator(np.random.PCG64(int.from_bytes(read_exactly(source, 32), "little")))
 
 
@@ -70,6 +83,11 @@ class GaussianRegressions:
     N(``prior_mean``, ``prior_variance``).
 
     Source: Snoke, Slavkovic, "pMSE Mechanism", section 5: X1 ~ N(t1, t2), X2 ~ N(t3 + t4 X1, t5), t ~ N(0, 10).
+
+    Examples:
+        >>> generator = td.synthesis.generators.GaussianRegressions(columns=2)
+        >>> generator.dimension
+        5
     """
 
     columns: int = 2
@@ -109,7 +127,13 @@ class GaussianRegressions:
 
 @dataclass(frozen=True, slots=True)
 class IndependentCategoricals:
-    """The attributes of ``schema``, independent of each other: one parameter per category, softmaxed by attribute."""
+    """The attributes of ``schema``, independent of each other: one parameter per category, softmaxed by attribute.
+
+    Examples:
+        >>> generator = td.synthesis.generators.IndependentCategoricals(schema)
+        >>> generator.dimension
+        5
+    """
 
     schema: Schema
     prior_variance: float = 1.0
@@ -141,6 +165,11 @@ class MarkovCategoricals:
 
     Parameters: one per category of the first attribute, then for every further one a row of categories for each
     category of the one before, softmaxed by row.
+
+    Examples:
+        >>> generator = td.synthesis.generators.MarkovCategoricals(schema)
+        >>> generator.dimension
+        8
     """
 
     schema: Schema
@@ -180,6 +209,11 @@ class LogLinear:
 
     The first category of every attribute is the baseline: an attribute of r categories has r - 1 parameters, a pair
     (r - 1)(s - 1).
+
+    Examples:
+        >>> generator = td.synthesis.generators.LogLinear(schema)
+        >>> generator.dimension
+        5
     """
 
     schema: Schema

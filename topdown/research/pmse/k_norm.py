@@ -27,6 +27,10 @@ def k_norm_noise(norm: str, size: int, scale: float, *, source: Source) -> Float
     "l1": independent Laplace noise. "linf": a point uniform in the cube [-1, 1]^size, times a Gamma(size + 1) radius:
     the greatest entry is then Gamma(size) of that scale. With scale sensitivity/epsilon, the sensitivity in the same
     norm, the sum is epsilon-private.
+
+    Examples:
+        >>> td.synthesis.k_norm.k_norm_noise("linf", 3, scale=2.0, source=td.SeededSource(1)).shape
+        (3,)
     """
     require_known(norm, NORMS, "norm")
     if norm == "l1":
@@ -52,6 +56,13 @@ def k_norm_regression(
     Directions in which the noisy cross-products are not positive are left out. Given back in the data's units.
 
     Raises ConfigError for an unknown norm, or bounds that are none.
+
+    Examples:
+        >>> records = np.array([[0.1, 0.2], [0.4, 0.5], [0.9, 0.7], [0.3, 0.4]])
+        >>> td.synthesis.k_norm.k_norm_regression(
+        ...     records[:, :1], records[:, 1], 1, [(0, 1), (0, 1)], source=td.SeededSource(1)
+        ... ).shape
+        (2,)
     """
     require_known(norm, NORMS, "norm")
     both = np.column_stack([np.asarray(design, dtype=np.float64), np.asarray(response, dtype=np.float64)])
@@ -75,7 +86,12 @@ def k_norm_regression(
 
 def sufficient_statistics(scaled: FloatArray) -> FloatArray:
     """Sums over records in [-1, 1]^(d + 1) of what least squares of the last column needs: every term within [-1,
-    1]."""
+    1].
+
+    Examples:
+        >>> td.synthesis.k_norm.sufficient_statistics(np.array([[0.5, 1.0], [-0.5, 0.0]]))
+        array([ 0. ,  1. ,  0.5, -1. ])
+    """
     p = scaled.shape[1]
     terms = [scaled[:, i] for i in range(p)]
     terms += [scaled[:, i] * scaled[:, j] for i in range(p) for j in range(i)]

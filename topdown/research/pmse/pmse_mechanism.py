@@ -40,8 +40,14 @@ _STUMP = OptimalTree(1)
 class ExpectedPMSE:
     """The quality of parameters: the mean pMSE of ``sets`` synthetic data sets of as many records as the original.
 
-    ``classifier``: `OptimalTree` (depth 1 or 2), for which a sensitivity is proven, or `CART`, for which none is.
-    ``bound``: the sensitivity that is charged, "exact", 1/(2 (n + 1)), or "paper", 1/n.
+    Args:
+        classifier: `OptimalTree` (depth 1 or 2), for which a sensitivity is proven, or `CART`, for which none is.
+        bound: the sensitivity that is charged, "exact", 1/(2 (n + 1)), or "paper", 1/n.
+
+    Examples:
+        >>> quality = td.synthesis.mechanism.ExpectedPMSE(sets=2)
+        >>> quality.pure, quality.sensitivity(99)
+        (True, Fraction(1, 200))
     """
 
     classifier: OptimalTree | CART = _STUMP
@@ -70,7 +76,14 @@ class ExpectedPMSE:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Parameter vectors from the prior, (candidates x dimension), and each one's synthetic data sets: no data seen."""
+    """Parameter vectors from the prior, (candidates x dimension), and each one's synthetic data sets: no data seen.
+
+    Examples:
+        >>> generator = td.synthesis.generators.GaussianRegressions(columns=2)
+        >>> mechanism = td.synthesis.mechanism.PMSEMechanism(generator, epsilon=1, candidates=20)
+        >>> mechanism.propose(50, td.SeededSource(1)).parameters.shape
+        (20, 5)
+    """
 
     parameters: FloatArray = field(repr=False)
     synthetic_sets: tuple[tuple[Any, ...], ...] = field(repr=False)
@@ -80,8 +93,17 @@ class Candidates:
 class Synthesis:
     """What the mechanism released: per release the ``parameters`` and one synthetic data set in ``data``.
 
-    ``events``: what it cost, for an accountant; empty where there is no guarantee. ``guarantee``: the same in words.
-    ``fit_for_release``: whether the draw was exact, from operating-system entropy, and the guarantee holds.
+    Args:
+        events: what it cost, for an accountant; empty where there is no guarantee.
+        guarantee: the same in words.
+        fit_for_release: whether the draw was exact, from operating-system entropy, and the guarantee holds.
+
+    Examples:
+        >>> generator = td.synthesis.generators.GaussianRegressions(columns=2)
+        >>> mechanism = td.synthesis.mechanism.PMSEMechanism(generator, epsilon=1, candidates=20)
+        >>> made = mechanism.release(np.arange(100.0).reshape(50, 2), source=td.SeededSource(1))
+        >>> made.data[0].shape, made.fit_for_release
+        ((50, 2), False)
     """
 
     parameters: tuple[FloatArray, ...]
@@ -103,6 +125,13 @@ class PMSEMechanism:
     nothing more.
 
     Raises `BudgetError` for an epsilon that is not above 0, `ConfigError` for unknown options.
+
+    Examples:
+        >>> generator = td.synthesis.generators.GaussianRegressions(columns=2)
+        >>> mechanism = td.synthesis.mechanism.PMSEMechanism(generator, epsilon=1, candidates=20)
+        >>> made = mechanism.release(np.arange(100.0).reshape(50, 2), source=td.SeededSource(1))
+        >>> made.events[0].epsilon
+        Fraction(1, 1)
     """
 
     generator: Generator

@@ -39,9 +39,18 @@ RECORD_BITS = 20
 class MeasuredStatistic:
     """A protected statistic: ``value``, an exact multiple of 2^-grid_bits within ``lower`` and ``upper``.
 
-    ``scale``: of the noise, in the units of the statistic. ``sensitivity``: how far one record moves the statistic on
-    the grid. ``records``: n, public. ``event``: the fact for an accountant or a ledger. ``fit_for_release``: whether
-    the random bits were.
+    Args:
+        scale: of the noise, in the units of the statistic.
+        sensitivity: how far one record moves the statistic on the grid.
+        records: n, public.
+        event: the fact for an accountant or a ledger.
+        fit_for_release: whether the random bits were.
+
+    Examples:
+        >>> mean_plan = td.StatisticPlan("mean", ((Fraction(0), Fraction(60)),), records=100, epsilon=Fraction(1))
+        >>> found = td.measure_statistic(np.full(100, 35.0), mean_plan, td.SeededSource(1))
+        >>> found.epsilon, found.fit_for_release
+        (Fraction(1, 1), False)
     """
 
     statistic: str
@@ -82,10 +91,18 @@ def measure_statistic(
 ) -> MeasuredStatistic:
     """The statistic of ``values`` (n,) or (n, columns), protected as ``plan`` says, drawn exactly within its bounds.
 
-    Values beyond their bounds are clipped. ``source``: by default the operating system's entropy; what a seeded one
-    draws is not fit for release; a key draws the same again of the same values, plan and names of ``columns``, and
-    independently of any others. Raises `CountsError` for values that are no numbers, or not as many as the plan has
-    records.
+    Values beyond their bounds are clipped. Raises `CountsError` for values that are no numbers, or not as many as
+    the plan has records.
+
+    Args:
+        source: by default the operating system's entropy; what a seeded one draws is not fit for release; a key
+            draws the same again of the same values, plan and names of ``columns``, and independently of any others.
+
+    Examples:
+        >>> mean_plan = td.StatisticPlan("mean", ((Fraction(0), Fraction(60)),), records=100, epsilon=Fraction(1))
+        >>> found = td.measure_statistic(np.full(100, 35.0), mean_plan, td.SeededSource(1))
+        >>> round(float(found.value), 2)
+        35.08
     """
     table = np.asarray(values, dtype=np.float64)
     table = table.reshape(len(table), -1) if table.ndim else table.reshape(1, 1)

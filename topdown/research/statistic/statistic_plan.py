@@ -91,12 +91,22 @@ BOUNDING = ("boundary-inflated", "truncated")
 class StatisticPlan:
     """What a statistic will cost, and how its noise is drawn, from public facts alone.
 
-    ``statistic``: "mean", "variance" or "covariance". ``bounds``: (lower, upper) of every column. ``records``: n.
-    ``epsilon``: the budget. ``bounding``: "boundary-inflated" (clipped, at scale sensitivity/epsilon) or "truncated"
-    (the smallest scale that keeps epsilon). ``grid_bits``: the release is a multiple of 2^-grid_bits; None: so many
-    that rounding adds less than a thousandth to the sensitivity.
+    Args:
+        statistic: "mean", "variance" or "covariance".
+        bounds: (lower, upper) of every column.
+        records: n.
+        epsilon: the budget.
+        bounding: "boundary-inflated" (clipped, at scale sensitivity/epsilon) or "truncated" (the smallest scale
+            that keeps epsilon).
+        grid_bits: the release is a multiple of 2^-grid_bits; None: so many that rounding adds less than a
+            thousandth to the sensitivity.
 
     Raises ConfigError for what cannot be meant, BudgetError for an epsilon that is not positive.
+
+    Examples:
+        >>> mean_plan = td.StatisticPlan("mean", ((Fraction(0), Fraction(60)),), records=100, epsilon=Fraction(1))
+        >>> mean_plan.sensitivity, mean_plan.range_
+        (Fraction(3, 5), (Fraction(0, 1), Fraction(60, 1)))
     """
 
     statistic: str

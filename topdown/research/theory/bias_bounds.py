@@ -48,6 +48,10 @@ def l1_ball_tail(
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Lemma 2
     (Laplace) and Corollary 2 (double geometric).
+
+    Examples:
+        >>> round(td.theory.l1_ball_tail(3, 20.0, 10.0), 4)
+        0.6767
     """
     return _l1_ball(n, radius, scale, law)[0]
 
@@ -64,6 +68,10 @@ def l1_ball_probability(
         ConfigError: ``n``, ``radius``, ``scale`` or ``law`` cannot be meant.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Lemma 2.
+
+    Examples:
+        >>> round(td.theory.l1_ball_probability(3, 20.0, 10.0), 4)
+        0.3233
     """
     return _l1_ball(n, radius, scale, law)[1]
 
@@ -115,6 +123,10 @@ def bias_bound(values: ArrayLike, scale: Scale, law: NoiseLaw = "laplace") -> fl
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy",
     Theorem 4. :func:`sharp_bias_bound` is usually 100 to 1000 times smaller.
+
+    Examples:
+        >>> f"{td.theory.bias_bound([300.0, 400.0], 10.0):.1e}"
+        '1.2e-09'
     """
     counts = _checked_counts(values)
     constant = _largest_family_error(counts)
@@ -139,6 +151,10 @@ def sharp_bias_bound(values: ArrayLike, scale: Scale, law: NoiseLaw = "laplace")
 
     Source: the proof of Theorem 4 of Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in
     Differential Privacy", with Theorem 5 in the place of Lemma 2.
+
+    Examples:
+        >>> f"{td.theory.sharp_bias_bound([300.0, 400.0], 10.0):.1e}"
+        '1.1e-22'
     """
     counts = _checked_counts(values)
     noise, b = checked_law(law), checked_scale(scale)
@@ -171,6 +187,11 @@ class BiasBound:
 
     ``void`` says that the bound says nothing (infinite), and ``explanation`` says in words why, or what was bounded.
     ``radius`` is the smallest count of the program, ``dimension`` the number of its noisy nodes or entries.
+
+    Examples:
+        >>> found = td.theory.tree_bias_bound([300.0, 100.0, 200.0], [-1, 0, 0], 2.0, root_fixed=True)
+        >>> found.dimension, found.void
+        (2, False)
     """
 
     bound: float
@@ -212,6 +233,11 @@ def tree_bias_bound(
         ConfigError: the arrays do not describe one tree with consistent counts.
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 4.
+
+    Examples:
+        >>> found = td.theory.tree_bias_bound([300.0, 100.0, 200.0], [-1, 0, 0], 2.0, root_fixed=True)
+        >>> f"{found.bound:.1e}"
+        '2.0e-18'
     """
     counts = _checked_counts(values)
     up = np.asarray(parent, dtype=np.int64)

@@ -39,6 +39,10 @@ def in_safe_ball(values: ArrayLike, noisy: ArrayLike) -> NDArray[np.bool_]:
         ConfigError: a value is negative or not finite, or the shapes differ.
 
     Source: Lemma 3.
+
+    Examples:
+        >>> td.theory.in_safe_ball([6.0, 20.0], [[3.0, 9.0], [22.0, 19.0]])  # a table a column
+        array([ True,  True])
     """
     truth, drawn = np.atleast_1d(np.asarray(values, dtype=np.float64)), np.asarray(noisy, dtype=np.float64)
     if truth.ndim != 1 or drawn.shape[:1] != truth.shape or not (np.isfinite(truth) & (truth >= 0)).all():
@@ -66,6 +70,11 @@ def linear_bias_bound(values: ArrayLike, constraints: Any, scale: Scale, law: No
         ConfigError: A is no finite matrix, or a value is negative or not finite.
 
     Source: Theorem 4 with Lemma 2.
+
+    Examples:
+        >>> found = td.theory.linear_bias_bound([300.0, 400.0], [[1.0, 1.0]], 10.0)
+        >>> f"{found.bound:.1e}"
+        '1.2e-09'
     """
     matrix = checked_constraints(constraints)
     truth = np.atleast_1d(np.asarray(values, dtype=np.float64))

@@ -50,6 +50,11 @@ def nonnegative_sum_projection_laplace(values: ArrayLike, scale: Scale) -> Proje
 
     Source: the program (P+) of Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential
     Privacy", on one family.
+
+    Examples:
+        >>> found = td.theory.nonnegative_sum_projection_laplace([6.0, 30.0], 2.0)
+        >>> found.bias.round(3)
+        array([ 0.006, -0.006])
     """
     b = checked_scale(scale)
     try:

@@ -23,7 +23,13 @@ _MOST_OUTCOMES = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class TwoLevelMoments:
-    """Bias and variance of every state and, in the order of the tree, of every county."""
+    """Bias and variance of every state and, in the order of the tree, of every county.
+
+    Examples:
+        >>> found = td.theory.nonnegative_top_down_two_level([[6, 100], [40, 60]], 0.5)
+        >>> found.county_bias.round(3)
+        array([ 0.008, -0.008,  0.   , -0.   ])
+    """
 
     state_bias: Array
     state_variance: Array
@@ -51,6 +57,11 @@ def nonnegative_top_down_two_level(
 
     Source: the programs of Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential
     Privacy", family by family down the tree.
+
+    Examples:
+        >>> found = td.theory.nonnegative_top_down_two_level([[6, 100], [40, 60]], 0.5)
+        >>> found.state_bias.round(4)
+        array([ 0., -0.])
     """
     scale = 1.0 / checked_scale(epsilon, "epsilon")
     counties = [checked_whole_counts(state) for state in tree]

@@ -120,6 +120,11 @@ class ProjectedGeometric:
     Raises:
         ConfigError: ``n`` is not a whole number of at least 1, ``scale`` is not positive and finite, or the
             lattice would pass 50 million points.
+
+    Examples:
+        >>> law = td.theory.projected_geometric(5, 10.0)
+        >>> round(law.variance, 2)
+        159.87
     """
 
     n: int
@@ -260,5 +265,9 @@ def projected_geometric(n: int, scale: Scale) -> ProjectedGeometric:
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy": the
     analogue of Theorem 5 for the noise that its experiments draw.
+
+    Examples:
+        >>> round(td.theory.projected_geometric(15, 10.0).variance, 3)
+        186.511
     """
     return ProjectedGeometric(checked_count(n, "family size n"), checked_scale(scale))

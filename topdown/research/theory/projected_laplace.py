@@ -102,6 +102,11 @@ class ProjectedLaplace:
 
     Raises:
         ConfigError: ``n`` is not a whole number of at least 1, or ``scale`` is not positive and finite.
+
+    Examples:
+        >>> law = td.theory.projected_laplace(5, 10.0)
+        >>> round(law.variance, 2), round(float(law.pdf(0.0)), 4)
+        (160.0, 0.0393)
     """
 
     n: int
@@ -249,5 +254,9 @@ def projected_laplace(n: int, scale: Scale) -> ProjectedLaplace:
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy",
     Theorems 5 and 6; as n grows the law tends to Laplace(scale) (Theorem 7).
+
+    Examples:
+        >>> round(td.theory.projected_laplace(15, 10.0).variance, 3)
+        186.667
     """
     return ProjectedLaplace(checked_count(n, "family size n"), checked_scale(scale))

@@ -26,6 +26,10 @@ def projected_variance(n: SupportsIndex | SupportsFloat, scale: Scale, law: Nois
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy",
     Theorem 6. The paper's Arizona (n = 15, 186.667) and Texas (n = 254, 199.213) at scale 10 are the Laplace values;
     the geometric noise it draws gives 186.511 and 199.047.
+
+    Examples:
+        >>> round(td.theory.projected_variance(15, 10.0), 2)
+        186.67
     """
     return family_variance(noise_variance(scale, law), checked_count(n, "family size n"))
 
@@ -49,6 +53,10 @@ def level_variances(noise_variances: ArrayLike, family_sizes: ArrayLike) -> Arra
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6,
     applied family by family down the tree.
+
+    Examples:
+        >>> td.theory.level_variances([50.0, 20.0, 8.0], [2, 3]).round(2)
+        array([50.  , 22.5 ,  7.83])
     """
     noise = _checked_variances(noise_variances)
     sizes = np.atleast_1d(np.asarray(family_sizes, dtype=np.float64))
@@ -82,6 +90,10 @@ def topdown_equality_variance(parent: ArrayLike, variance: ArrayLike) -> Array:
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", Theorem 6,
     with unequal weights.
+
+    Examples:
+        >>> td.theory.topdown_equality_variance([-1, 0, 0], [50.0, 20.0, 20.0])
+        array([50. , 22.5, 22.5])
     """
     up, depth = _checked_tree(parent)
     noise = _checked_variances(variance, nodes=up.size)
@@ -115,6 +127,12 @@ def tree_covariance(parent: ArrayLike, variance: ArrayLike) -> Array:
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy", the
     weighted form of program (P).
+
+    Examples:
+        >>> td.theory.tree_covariance([-1, 0, 0], [50.0, 20.0, 20.0]).round(2)
+        array([[22.22, 11.11, 11.11],
+               [11.11, 15.56, -4.44],
+               [11.11, -4.44, 15.56]])
     """
     up, _ = _checked_tree(parent)
     sigma = _checked_variances(variance, nodes=up.size)

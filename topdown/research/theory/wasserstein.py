@@ -57,6 +57,10 @@ def wasserstein_to_noise(
 
     Source: Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy",
     Theorem 7 and Figure 5.
+
+    Examples:
+        >>> round(td.theory.wasserstein_to_noise(15, 10.0), 3)
+        0.374
     """
     size, b, drawn = checked_count(n, "family size n"), checked_scale(scale), checked_law(law)
     if reference not in get_args(Reference):
@@ -137,6 +141,10 @@ def empirical_wasserstein_floor(
 
     Source: De Moivre's mean absolute deviation of the binomial law; the floor under the curves of Figure 5 of
     Zhu, Van Hentenryck, Fioretto, "Bias and Variance of Post-processing in Differential Privacy".
+
+    Examples:
+        >>> round(td.theory.empirical_wasserstein_floor(100, 10.0), 3)
+        2.051
     """
     draws, b, noise = checked_count(replicates, "replicates"), checked_scale(scale), checked_law(law)
     if method not in get_args(FloorMethod):

@@ -44,17 +44,26 @@ class Rule:
     Exactly one of these, as expressions (`expressions.Expression`): ``eligible`` alone is a yes-or-no decision;
     ``amount`` pays a fund out, to those that are ``eligible`` where that is given too; ``figure`` is a number.
 
-    ``name``: under which the study reports it. ``level``: whose units, the leaves where it is None; or ``areas``.
-    ``columns``: exact and public numbers (units,) by name, such as prices or what was paid before. ``sums``: names for
-    sums of cells. Of a fund: every unit is paid max(floor, min(ceiling, lambda amount)), with ``floor`` and ``ceiling``
-    expressions or none and lambda so that all is paid; a unit that is not eligible is paid its floor, if that is not 0
-    for it. What is reported are shares of the fund. Where no unit has an amount it is shared equally.
+    Of a fund: every unit is paid max(floor, min(ceiling, lambda amount)), with ``floor`` and ``ceiling``
+    expressions or none and lambda so that all is paid; a unit that is not eligible is paid its floor, if that is
+    not 0 for it. What is reported are shares of the fund. Where no unit has an amount it is shared equally.
 
     A subclass may compute ``outcome`` in its own way. Raises `ConfigError` for none or two of the three, a floor or a
     ceiling without an amount, and expressions that are not understood.
 
+    Args:
+        name: under which the study reports it.
+        level: whose units, the leaves where it is None; or ``areas``.
+        columns: exact and public numbers (units,) by name, such as prices or what was paid before.
+        sums: names for sums of cells.
+
     Source: the rules of Pujol and others, "Fair Decision Making Using Privacy-Protected Data" (2020); hold harmless
     provisions as in Steed and others, "Policy Impacts of Statistical Uncertainty and Privacy" (2022).
+
+    Examples:
+        >>> rule = td.Rule("high unemployment", eligible="unemployed > 0.1 * (employed + unemployed)")
+        >>> rule.label
+        'high unemployment'
     """
 
     name: str

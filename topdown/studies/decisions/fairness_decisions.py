@@ -32,7 +32,13 @@ class Amount(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class ShareErrors:
     """Errors of shares of a fund of one million. ``bias``, ``bias_se`` (units,): of every unit's amount; ``moved``: the
-    money that goes to another unit than it should, half the sum of absolute errors, on average over replicates."""
+    money that goes to another unit than it should, half the sum of absolute errors, on average over replicates.
+
+    Examples:
+        >>> found = td.fairness.share_errors([[30.0, 70.0], [20.0, 80.0]], [25.0, 75.0])
+        >>> found.bias, round(found.moved.value)
+        (array([0., 0.]), 50000)
+    """
 
     bias: FloatArray
     bias_se: FloatArray
@@ -46,6 +52,10 @@ def share_errors(estimates: npt.ArrayLike, truth: npt.ArrayLike) -> ShareErrors:
 
     Source: Tran, Fioretto, Van Hentenryck, Yao, "Decision Making with Differential Privacy under a Fairness Lens",
     allotment problems.
+
+    Examples:
+        >>> round(td.fairness.share_errors([[30.0, 70.0], [20.0, 80.0]], [25.0, 75.0]).moved.value)  # of a million
+        50000
     """
     x, t = _replicates(estimates, truth)
 
@@ -63,6 +73,10 @@ def flip_probability(estimates: npt.ArrayLike, truth: npt.ArrayLike, cutoff: flo
 
     Source: Tran, Fioretto, Van Hentenryck, Yao, "Decision Making with Differential Privacy under a Fairness Lens",
     decision rules.
+
+    Examples:
+        >>> td.fairness.flip_probability([[28.0, 41.0], [31.0, 39.0]], [29.0, 40.0], cutoff=30.0)
+        array([0.5, 0. ])
     """
     x, t = _replicates(estimates, truth)
     return np.asarray(((x > cutoff) != (t > cutoff)).mean(axis=0), dtype=np.float64)
@@ -71,9 +85,15 @@ def flip_probability(estimates: npt.ArrayLike, truth: npt.ArrayLike, cutoff: flo
 def fund(table: ErrorTable, method: str, rule: str | Decision) -> pd.DataFrame:
     """Every leaf's part of a fund of one million under ``method``; one row per leaf.
 
-    ``rule``: a `FundShare` (or its label) that the study followed. Columns ``geoid, name, amount`` (on the true
-    counts), ``bias, bias_se, mean_absolute_error, mean_absolute_error_se`` of the amount. Raises `ConfigError` for a
-    rule that was not followed.
+    Columns ``geoid, name, amount`` (on the true counts), ``bias, bias_se, mean_absolute_error,
+    mean_absolute_error_se`` of the amount. Raises `ConfigError` for a rule that was not followed.
+
+    Args:
+        rule: a `FundShare` (or its label) that the study followed.
+
+    Examples:
+        >>> td.fairness.fund(study, "top-down", td.FundShare("unemployed")).columns.tolist()
+        ['geoid', 'name', 'amount', 'bias', 'bias_se', 'mean_absolute_error', 'mean_absolute_error_se']
     """
     found = _followed(table, method, rule, table.rules)
     frame = _units(table, rule)
@@ -86,7 +106,12 @@ def fund(table: ErrorTable, method: str, rule: str | Decision) -> pd.DataFrame:
 
 def money_moved(table: ErrorTable, method: str, rule: str | Decision) -> Amount:
     """Money that goes elsewhere than it should, per million: half the sum of absolute errors of the shares, mean over
-    replicates. Raises `ConfigError` for a rule that was not followed."""
+    replicates. Raises `ConfigError` for a rule that was not followed.
+
+    Examples:
+        >>> td.fairness.money_moved(study, "top-down", td.FundShare("unemployed")).value > 0
+        True
+    """
     found = _followed(table, method, rule, table.rule_totals)
     return Amount(PER_MILLION * found["moved"] / 2.0, PER_MILLION * found["moved_se"] / 2.0)
 
@@ -94,7 +119,12 @@ def money_moved(table: ErrorTable, method: str, rule: str | Decision) -> Amount:
 @dataclass(frozen=True)
 class Flipped:
     """Yes-or-no decisions that differ from those on the true counts, mean over replicates: all of them, and apart those
-    that turn from yes to no (``lost``) and from no to yes (``gained``)."""
+    that turn from yes to no (``lost``) and from no to yes (``gained``).
+
+    Examples:
+        >>> td.fairness.flipped(study, "top-down", td.Threshold("employed", 30)).all.value
+        0.04
+    """
 
     all: Amount
     lost: Amount
@@ -102,7 +132,13 @@ class Flipped:
 
 
 def flipped(table: ErrorTable, method: str, rule: str | Decision) -> Flipped:
-    """How many decisions of a `Threshold` (or its label) flip. Raises `ConfigError` as `flips` does."""
+    """How many decisions of a `Threshold` (or its label) flip. Raises `ConfigError` as `flips` does.
+
+    Examples:
+        >>> found = td.fairness.flipped(study, "top-down", td.Threshold("employed", 30))
+        >>> round(found.all.value - found.lost.value - found.gained.value, 9)
+        0.0
+    """
     _yes_or_no(table, method, rule)
     found = _followed(table, method, rule, table.rule_totals)
     return Flipped(*(Amount(found[name], found[f"{name}_se"]) for name in ("moved", "lost", "gained")))
@@ -111,9 +147,15 @@ def flipped(table: ErrorTable, method: str, rule: str | Decision) -> Flipped:
 def flips(table: ErrorTable, method: str, rule: str | Decision) -> pd.DataFrame:
     """How often a yes-or-no decision differs from the one on the true counts; one row per unit of its level.
 
-    ``rule``: a `Threshold` (or its label) that the study followed. Columns ``geoid, name, decision`` (True or False on
-    the true counts), ``probability`` that it flips, ``probability_se``. Raises `ConfigError` for a rule that was not
-    followed or has other outcomes.
+    Columns ``geoid, name, decision`` (True or False on the true counts), ``probability`` that it flips,
+    ``probability_se``. Raises `ConfigError` for a rule that was not followed or has other outcomes.
+
+    Args:
+        rule: a `Threshold` (or its label) that the study followed.
+
+    Examples:
+        >>> td.fairness.flips(study, "top-down", td.Threshold("employed", 30)).columns[:4].tolist()
+        ['geoid', 'name', 'decision', 'probability']
     """
     found = _yes_or_no(table, method, rule)
     frame = _units(table, rule)
@@ -142,6 +184,14 @@ def decisions_by_group(
     standard error where `simulate` followed a `GroupMean` of this rule, ``name``, grouping and weights; other standard
     errors take the units as uncorrelated. Raises `ConfigError` for a rule that was not followed, or labels that are not
     one per unit.
+
+    Examples:
+        >>> rule = td.FundShare("unemployed")
+        >>> found = td.fairness.decisions_by_group(study, "top-down", rule, ["east", "west", "east", "west"])
+        >>> found[["group", "units"]]
+          group  units
+        0  east      2
+        1  west      2
     """
     found = _followed(table, method, rule, table.rules)
     group = Groups.of(groups, weights, len(found["truth"]))

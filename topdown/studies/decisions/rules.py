@@ -60,6 +60,10 @@ class FundShare:
     """Every leaf's share of a fixed fund that is paid out in proportion to a cell's count (all cells where None).
 
     Where every count is 0 or the sum is not positive, the fund is shared equally.
+
+    Examples:
+        >>> td.fairness.fund(study, "top-down", td.FundShare("unemployed")).columns[:4].tolist()
+        ['geoid', 'name', 'amount', 'bias']
     """
 
     cell: str | None = None
@@ -88,11 +92,17 @@ class Threshold:
     """Whether a unit's count of ``cell`` is above ``cutoff``: 1 or 0.
 
     With ``among`` its part of these cells' sum, of which it is one, so that the cutoff is from 0 to below 1; with
-    ``per`` its ratio to these cells' sum, of which it is none. ``level``: whose units, the leaves where it is None. A
-    part or ratio of nobody is not above any cutoff.
+    ``per`` its ratio to these cells' sum, of which it is none. A part or ratio of nobody is not above any cutoff.
+
+    Args:
+        level: whose units, the leaves where it is None.
 
     Raises `ConfigError` for a part of cells that the cell is not among, a ratio to cells that it is among, both at
     once, or a cutoff that no part can pass or fail to pass.
+
+    Examples:
+        >>> td.Threshold("unemployed", 0.1, among=("employed", "unemployed")).label
+        'unemployed / (employed + unemployed) above 0.1'
     """
 
     cell: str
@@ -161,9 +171,18 @@ class GroupMean:
     """The mean of something over each leaf's group, so that a group's mean error gets its exact Monte Carlo error,
     correlations between its units included.
 
-    ``of``: a cell, whose count is meant, or a rule for the leaves. ``name``: what the grouping is called. ``groups``:
-    one label per leaf. ``weights``: one number of 0 or more per leaf, by which its group's mean is weighted; all alike
-    where there are none. A group without weight has a mean of 0.
+    A group without weight has a mean of 0.
+
+    Args:
+        of: a cell, whose count is meant, or a rule for the leaves.
+        name: what the grouping is called.
+        groups: one label per leaf.
+        weights: one number of 0 or more per leaf, by which its group's mean is weighted; all alike where there are
+            none.
+
+    Examples:
+        >>> td.fairness.GroupMean("employed", "region", ("east", "west", "east", "west")).label
+        'mean employed by region'
     """
 
     of: str | Decision

@@ -1,0 +1,52 @@
+"""Take the pictures of a study's report: docs/figures/report.png, report_findings.png and report_margins.png.
+
+topdown study pipelines/us_counties_study.toml && python pipelines/figures/screenshots.py
+
+Needs Chromium, and Pillow, which matplotlib brings. A picture begins at a section's title.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "output" / "us_counties_study" / "internal" / "report.html"
+PICTURES = {"report": ("bias", 720), "report_findings": ("", 520), "report_margins": ("coverage", 760)}
+"""By the picture's name the section, and the height in pixels at a width of 1,000."""
+
+
+def main(report: Path = REPORT) -> None:
+    """Takes all of them."""
+    browser = next(found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name)))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--virtual-time-budget=20000"]
+    flags += ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    for name, (section, height) in PICTURES.items():
+        path = ROOT / "docs" / "figures" / f"{name}.png"
+        with tempfile.TemporaryDirectory() as folder:
+            page = Path(folder, "page.html")
+            page.write_text(beginning_at(section, report.read_text(encoding="utf-8")), encoding="utf-8")
+            profile, size = f"--user-data-dir={folder}/profile", f"--window-size=1000,{height}"
+            subprocess.run(
+                [browser, *flags, profile, size, f"--screenshot={path}", page.as_uri()],
+                capture_output=True,
+                timeout=120,
+                check=True,
+            )
+        Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+        print(path)
+
+
+def beginning_at(section: str, page: str) -> str:
+    """The page without what stands above a section's title."""
+    above = f".notice, header, main > :not(#{section}, #{section} ~ *)" if section else ".notice"
+    return page.replace("</head>", f"<style>{above} {{ display: none }}</style></head>", 1)
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
