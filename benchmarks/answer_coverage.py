@@ -24,7 +24,7 @@ from filelock import FileLock
 from record import RESULTS, machine
 
 import topdown as td
-from topdown.analysis.regions import Part, Regions
+from topdown.analysis.regions import AnswerSum, Regions
 from topdown.analysis.sum_intervals import fieller, sum_margin
 from topdown.machine.files import whole_file
 from topdown.projection.histograms.linear_answers import linear_answers
@@ -124,8 +124,8 @@ class Sum(NamedTuple):
     """A sum of an answer over nodes: the truth, and what its interval (per confidence) is of its value and shape."""
 
     kind: str
-    part: Part
-    whole: Part | None
+    part: AnswerSum
+    whole: AnswerSum | None
     truth: float
     bounds: Callable[[float, float, float], tuple[float, float]]
 
@@ -169,11 +169,13 @@ class Case:
             both = [_minus(a, b) for a, b in zip(nodes[3], reversed(nodes[1]), strict=True)]
             yield from self._plain(known, "differences", both, query, answers, signed=True)
             for own, other in zip(nodes[1][:3], nodes[3][:3], strict=True):
-                yield self._share(known, Part(own, query, answers[0]), Part(_union(own, other), query, answers[0]))
+                yield self._share(
+                    known, AnswerSum(own, query, answers[0]), AnswerSum(_union(own, other), query, answers[0])
+                )
             if query.n_answers > 1:
                 total = next(q for q in self.queries if q.n_answers == 1)
                 for region in (*nodes[1][:2], *nodes[3][:2]):
-                    yield self._share(known, Part(region, query, answers[-1]), Part(region, total, 0))
+                    yield self._share(known, AnswerSum(region, query, answers[-1]), AnswerSum(region, total, 0))
 
     def _plain(
         self, known: Regions, kind: str, regions: list[Nodes], query: Query, answers: list[int], *, signed: bool
@@ -188,10 +190,10 @@ class Case:
                 ) -> tuple[float, float]:
                     return sum_margin(value, variance, shape, w[1], alpha, signed=signed)[2:4]
 
-                part = Part(region, query, answer)
+                part = AnswerSum(region, query, answer)
                 yield Sum(kind, part, None, self._true(part), bounds)
 
-    def _share(self, known: Regions, part: Part, whole: Part) -> Sum:
+    def _share(self, known: Regions, part: AnswerSum, whole: AnswerSum) -> Sum:
         ratio, shapes = known.share(part, whole)
         at = cache(lambda share: shapes(np.array([share]))[0])
 
@@ -208,7 +210,7 @@ class Case:
         truth = self._true(part) / of_whole if of_whole else float("nan")
         return Sum("shares", part, whole, truth, bounds)
 
-    def _true(self, part: Part) -> float:
+    def _true(self, part: AnswerSum) -> float:
         return _of(part, self.truth)
 
     def draw(self, number: int) -> Iterator[tuple[str, float, np.ndarray, np.ndarray]]:
@@ -238,7 +240,7 @@ class Case:
                 yield kind, confidence, np.array(sizes), np.array(within)
 
 
-def _of(part: Part, values: dict[Query, np.ndarray]) -> float:
+def _of(part: AnswerSum, values: dict[Query, np.ndarray]) -> float:
     nodes, amounts = part.sum
     return float(amounts @ values[part.query][nodes, part.answer])
 

@@ -9,8 +9,12 @@ shift alike. Each script prints a table; what it means is written in docs/pmse.m
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from common import FIGURES
+from resumable import RESULTS
 
 from topdown.noise import SeededSource
 from topdown.research.pmse.classifiers import CART
@@ -19,20 +23,71 @@ from topdown.research.pmse.generators import GaussianRegressions
 TRUTH = np.array([2.0, 10.0, -2.5, 0.5, 3.0])
 EPSILONS = ("1/4", "1/2", 1, 2, 4)
 
+TABLE_2 = {
+    "non-private": [
+        (0.0066, 8.681e-7),
+        (0.00663, 8.929e-7),
+        (0.00661, 8.342e-7),
+        (0.0066, 8.342e-7),
+        (0.0066, 8.671e-7),
+    ],
+    "pMSE mechanism": [
+        (0.09281, 1.347e-3),
+        (0.0361, 8.020e-5),
+        (0.02107, 1.648e-5),
+        (0.01459, 1.648e-5),
+        (0.01161, 3.329e-6),
+    ],
+    "noisy posterior": [
+        (0.20509, 3.079e-3),
+        (0.17876, 5.914e-3),
+        (0.14372, 8.579e-3),
+        (0.11177, 8.579e-3),
+        (0.07919, 9.087e-3),
+    ],
+    "smooth histogram": [
+        (0.08206, 2.826e-5),
+        (0.05398, 1.809e-5),
+        (0.03278, 1.069e-5),
+        (0.01892, 1.069e-5),
+        (0.01129, 5.964e-6),
+    ],
+}
+"""The printed (mean, variance) of the pMSE by method and epsilon. The variances of epsilon 1 and 2 are the same in all
+columns, a slip of copying."""
 
-def pmse_options(description: str | None, repeats: int) -> argparse.Namespace:
+
+COEFFICIENTS = ("intercept", "slope")
+
+DEPTHS = (1, 2, 5, 30)
+"""Of the paper's trees; 30, rpart's limit, is what it calls unlimited."""
+
+
+def depth_name(depth: int) -> str:
+    """A depth as the paper writes it."""
+    return "unlimited" if depth == 30 else str(depth)
+
+
+def pmse_options(description: str | None, repeats: int, cp: float = 0.001, depth: tuple[int, ...] = (30,)) -> Any:
     """The command line: the defaults take a few minutes, the paper's own numbers of repeats some hours."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--repeats", type=int, default=repeats)
     parser.add_argument("--records", type=int, default=5000)
     parser.add_argument("--candidates", type=int, default=1500)
+    parser.add_argument("--choices", type=int, default=0, help="repeats of the draw from candidates; 0 leaves it out")
     parser.add_argument("--steps", type=int, default=0, help="of a random walk as in the paper; 0 leaves it out")
     parser.add_argument("--walks", type=int, default=1, help="repeats of the walk, far slower than the others")
+    parser.add_argument("--kinds", nargs="+", default=["steps", "near"], help="of the walk: steps, near, jumps")
     parser.add_argument("--spread", choices=("variance", "deviation"), default="deviation")
     parser.add_argument("--sets", type=int, default=10, help="l, of synthetic sets, each for a part of epsilon")
-    parser.add_argument("--depth", type=int, default=30, help="of the tree that judges; the paper has 1, 2, 5 and none")
+    parser.add_argument("--measured", type=int, default=1, help="how many of the sets are judged")
+    parser.add_argument("--epsilon", nargs="+", default=["1/4", "1/2", "1"], help="of the walks")
+    parser.add_argument("--depth", type=int, nargs="+", default=depth, help="of the trees of the walk's quality")
+    parser.add_argument("--cp", type=float, default=cp, help="of the trees that judge, rpart's")
     parser.add_argument("--bounds", type=float, default=4.0, help="in standard deviations")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where repeats are kept")
+    parser.add_argument("--figures", type=Path, default=FIGURES, help="where the figure goes")
     return parser.parse_args()
 
 
@@ -56,13 +111,9 @@ def original(arguments: argparse.Namespace, source: SeededSource) -> np.ndarray:
     return family(arguments).sample(TRUTH, arguments.records, source)
 
 
-def settings_of(arguments: argparse.Namespace) -> dict[str, object]:
-    """What the results of a repeat depend on."""
-    names = ["records", "spread", "seed", "sets", "bounds", "candidates"]
-    settings = {name: getattr(arguments, name) for name in names}
-    if arguments.depth != 30:
-        settings["depth"] = arguments.depth
-    return settings
+def settings_of(arguments: argparse.Namespace, *more: str) -> dict[str, object]:
+    """What the results of a repeat depend on; ``more`` names of options beside those that all have in common."""
+    return {name: getattr(arguments, name) for name in ("records", "spread", "seed", "sets", *more)}
 
 
 def bounds(arguments: argparse.Namespace, deviations: float) -> list[tuple[float, float]]:
@@ -76,6 +127,6 @@ def bounds(arguments: argparse.Namespace, deviations: float) -> list[tuple[float
     ]
 
 
-def judge(arguments: argparse.Namespace) -> CART:
+def judge(arguments: argparse.Namespace, depth: int = 30) -> CART:
     """The tree that tells synthetic from original records, by which the paper measures."""
-    return CART(depth=arguments.depth, cp=0.001)
+    return CART(depth=depth, cp=arguments.cp)

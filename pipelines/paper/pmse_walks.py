@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pmse_common import EPSILONS, TRUTH, flat_family, judge, original, settings_of, spread_of
+from pmse_common import COEFFICIENTS, TRUTH, flat_family, judge, original, settings_of, spread_of
 from resumable import repeats_of
 
 from topdown.noise import SeededSource, exact_fraction
@@ -32,8 +31,8 @@ from topdown.research.pmse.generators import numpy_generator
 from topdown.research.pmse.pmse_mechanism import ExpectedPMSE
 from topdown.research.pmse.quality import mean_pmse
 
-WALKS = {"steps": "random walk", "near": "walk with jumps, pMSE < 0.2", "jumps": "walk with jumps"}
-"""Their names in tables."""
+WALKS = {"steps": "walk of steps", "near": "walk with jumps, pMSE < 0.2", "jumps": "walk with jumps"}
+"""Their names in tables, by kind."""
 
 _DEVIATIONS = [1, 4]
 """Which of the parameters are deviations."""
@@ -62,44 +61,30 @@ _STRETCHES = (
 deviation alone, which at epsilon 1/4 reaches ten times its true value."""
 
 _JUDGED = 20
-"""How often l sets from other points of a walk with jumps are measured."""
+"""How often l sets from points of a walk's later halves are measured."""
 
 
 def walked(arguments: argparse.Namespace) -> pd.DataFrame:
-    """By method, repeat and epsilon: the walk's R-hat, the mean pMSE of synthetic sets from it, and the mean absolute
-    errors of their mean regression coefficients; empty where ``--steps`` is 0.
+    """By kind, depth, repeat, epsilon and group of l sets: the walk's R-hat, the mean pMSE of the sets, that of the
+    first alone, the absolute errors of the sets' mean regression coefficients; empty where ``--steps`` is 0.
 
-    Four chains of thousands of trees take many minutes: they are kept by epsilon.
+    Four chains of thousands of trees take minutes: every kind, depth and epsilon is a file of its own.
     """
     if not arguments.steps:
-        return pd.DataFrame({name: [] for name in ("method", "epsilon", "rhat", "pmse", "intercept", "slope")})
-    settings = settings_of(arguments) | {"steps": arguments.steps}
-    del settings["candidates"]
-    jumping = _Jumping(arguments)
-    plans: list[tuple[str, Any, Callable[[int, Any], list[dict[str, object]]]]] = [
-        ("pmse_walk", EPSILONS[::-1], lambda number, epsilon: _by_steps(arguments, number, epsilon)),
-        ("pmse_walk_near", EPSILONS[:3], lambda number, epsilon: jumping.row("near", number, epsilon)),
-        ("pmse_walk_jumps", EPSILONS, lambda number, epsilon: jumping.row("jumps", number, epsilon)),
-    ]
+        return pd.DataFrame(columns=["kind", "depth", "epsilon", "rhat", "pmse", "single", *COEFFICIENTS])
     found = []
-    for method, (name, epsilons, row) in zip(WALKS.values(), plans, strict=True):
+    for depth in arguments.depth:
+        walks = _Walks(arguments, depth)
+        for kind in arguments.kinds:
+            for epsilon in arguments.epsilon:
 
-        def repeat(number: int, epsilons=epsilons, row=row) -> list[dict[str, object]]:
-            walk_number, position = divmod(number, len(epsilons))
-            return row(walk_number, epsilons[position])
+                def repeat(number: int, kind=kind, walks=walks, epsilon=epsilon) -> list[dict[str, object]]:
+                    return walks.rows(kind, number, epsilon)
 
-        found.append(repeats_of(name, arguments.walks * len(epsilons), settings, repeat).assign(method=method))
+                settings = settings_of(arguments, "steps", "cp") | {"depth": depth, "epsilon": epsilon}
+                frame = repeats_of(f"pmse_walk_{kind}", arguments.walks, settings, repeat, arguments.results)
+                found.append(frame.assign(kind=kind, depth=depth))
     return pd.concat(found)
-
-
-def _by_steps(arguments: argparse.Namespace, number: int, epsilon: Any) -> list[dict[str, object]]:
-    """The row of the paper's random walk; l sets from its chains' ends."""
-    data = original(arguments, SeededSource((arguments.seed, "walk", number)))
-    source = SeededSource((arguments.seed, "walk", number, str(epsilon)))
-    quality = ExpectedPMSE(judge(arguments), sets=1, bound="paper")
-    walk = _later_halves(arguments, data, epsilon, source, quality, arguments.steps)
-    sets = [flat_family(arguments).sample(walk.draw(source), len(data), source) for _ in range(arguments.sets)]
-    return [_row(arguments, data, epsilon, walk, [sets])]
 
 
 def _later_halves(
@@ -130,22 +115,6 @@ def _later_halves(
     return replace(walk, parameters=later, log_density=walk.log_density[:, steps // 2 :])
 
 
-def _row(
-    arguments: argparse.Namespace, data: np.ndarray, epsilon: Any, walk: Chains, groups: list[list[np.ndarray]]
-) -> dict[str, object]:
-    """What is kept of a walk; ``groups`` of l synthetic sets, whose mean coefficients are compared with the data's."""
-    exact = regression_coefficients(data)
-    found = [np.mean([regression_coefficients(one) for one in sets], axis=0) for sets in groups]
-    intercept, slope = np.mean(np.abs(np.array(found) - exact), axis=0).tolist()
-    return {
-        "epsilon": str(epsilon),
-        "rhat": float(walk.rhat.max()),
-        "pmse": float(np.mean([mean_pmse(data, sets, judge(arguments)) for sets in groups])),
-        "intercept": intercept,
-        "slope": slope,
-    }
-
-
 @dataclass(frozen=True)
 class _Near(ExpectedPMSE):
     """The mean pMSE where it is below `_NEAR`, and infinite elsewhere, where a chain does not go."""
@@ -155,20 +124,23 @@ class _Near(ExpectedPMSE):
         return found if found < _NEAR else math.inf
 
 
-class _Jumping:
-    """The walks with jumps; what the first of them finds of a data set, the others take over."""
+class _Walks:
+    """The walks of a depth; where records fit is found once for a data set, and used by all of its walks with jumps."""
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.arguments = arguments
+    def __init__(self, arguments: argparse.Namespace, depth: int) -> None:
+        self.arguments, self.tree = arguments, judge(arguments, depth)
         self.fitting = cache(self._fitting)
+
+    def source(self, *names: object) -> SeededSource:
+        """Of one use of random numbers; the data sets are the same at all depths."""
+        return SeededSource((self.arguments.seed, *names))
 
     def _fitting(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """(medians, covariances) of the parameters whose records fit, from a walk of steps at epsilon 1."""
-        arguments = self.arguments
-        data = original(arguments, SeededSource((arguments.seed, "walk", number)))
-        quality = ExpectedPMSE(judge(arguments), sets=1, bound="paper")
-        source = SeededSource((arguments.seed, "walk", number, "fitting"))
-        walk = _later_halves(arguments, data, 1, source, quality, _FIRST_STEPS)
+        data = original(self.arguments, self.source("walk", number))
+        quality = ExpectedPMSE(self.tree, sets=1, bound="paper")
+        source = self.source("walk", number, "fitting")
+        walk = _later_halves(self.arguments, data, 1, source, quality, _FIRST_STEPS)
         points = walk.parameters.reshape(-1, len(TRUTH))
         return np.median(points, axis=0), np.cov(points.T)
 
@@ -191,23 +163,35 @@ class _Jumping:
             scales.append(min(width, widest) ** 2 * np.eye(len(TRUTH)))
         return Jumps(np.array(shares), np.array(means), np.array(scales))
 
-    def row(self, kind: str, number: int, epsilon: Any) -> list[dict[str, object]]:
-        """What is kept of a walk; its sets come from points of all its chains."""
-        arguments = self.arguments
-        data = original(arguments, SeededSource((arguments.seed, "walk", number)))
-        source = SeededSource((arguments.seed, kind, number, str(epsilon)))
-        made = _Near if kind == "near" else ExpectedPMSE
-        quality = made(judge(arguments), sets=_SETS.get(str(epsilon), 1), bound="paper")
+    def rows(self, kind: str, number: int, epsilon: Any) -> list[dict[str, object]]:
+        """What is kept of a walk: `_JUDGED` groups of l sets from points of all its chains."""
+        arguments, law = self.arguments, flat_family(self.arguments)
+        data = original(arguments, self.source("walk", number))
+        source = self.source(kind, self.tree.depth, number, str(epsilon))
         rng = numpy_generator(source)
-        law = flat_family(arguments)
-        part = exact_fraction(epsilon) / arguments.sets
-        density = estimated_log_density(law, data, part, source=source, quality=quality)
-        jumps = self.jumps(number, epsilon).adapted(density, _ADAPTING, rng)
+        jumps, n_sets = None, 1
+        if kind != "steps":
+            n_sets = _SETS.get(str(epsilon), 1)
+        quality = (_Near if kind == "near" else ExpectedPMSE)(self.tree, sets=n_sets, bound="paper")
+        if kind != "steps":
+            part = exact_fraction(epsilon) / arguments.sets
+            density = estimated_log_density(law, data, part, source=source, quality=quality)
+            jumps = self.jumps(number, epsilon).adapted(density, _ADAPTING, rng)
         walk = _later_halves(arguments, data, epsilon, source, quality, arguments.steps, jumps)
         points = walk.parameters.reshape(-1, len(TRUTH))
-        groups = [
-            [law.sample(points[k], len(data), source) for k in rng.integers(len(points), size=arguments.sets)]
-            for _ in range(_JUDGED)
-        ]
-        row = _row(arguments, data, epsilon, walk, groups)
-        return [row | {"accepted": walk.accepted, "effective": float(walk.effective_samples.min())}]
+        exact = regression_coefficients(data)
+        known = {
+            "epsilon": str(epsilon),
+            "rhat": float(walk.rhat.max()),
+            "accepted": walk.accepted,
+            "effective": float(walk.effective_samples.min()),
+        }
+        found = []
+        for _ in range(_JUDGED):
+            sets = [law.sample(points[k], len(data), source) for k in rng.integers(len(points), size=arguments.sets)]
+            errors = np.abs(np.mean([regression_coefficients(one) for one in sets], axis=0) - exact)
+            pmse = [mean_pmse(data, [one], judge(arguments)) for one in sets]
+            found.append(
+                known | {"pmse": np.mean(pmse), "single": pmse[0]} | dict(zip(COEFFICIENTS, errors, strict=True))
+            )
+        return found

@@ -25,15 +25,19 @@ _KEPT_EVERY = 60.0
 
 
 def repeats_of(
-    name: str, count: int, settings: Mapping[str, Any], repeat: Callable[[int], list[dict[str, Any]]]
+    name: str,
+    count: int,
+    settings: Mapping[str, Any],
+    repeat: Callable[[int], list[dict[str, Any]]],
+    folder: Path = RESULTS,
 ) -> pd.DataFrame:
     """The rows of ``count`` repeats, those that were made before among them; ``repeat(k)``: the rows of the k-th.
 
-    Kept in docs/results/NAME-SETTINGS.parquet every minute, at the end, and when stopped by Ctrl-C.
+    Kept in NAME-SETTINGS.parquet of ``folder`` every minute, at the end, and when stopped by Ctrl-C.
     """
-    RESULTS.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(json.dumps(dict(settings), sort_keys=True, default=str).encode()).hexdigest()[:8]
-    path = RESULTS / f"{name}-{digest}.parquet"
+    path = folder / f"{name}-{digest}.parquet"
     rows = pd.read_parquet(path).to_dict("records") if path.exists() else []
     made = 1 + max((int(row["repeat"]) for row in rows), default=-1)
 

@@ -10,7 +10,7 @@ import pytest
 import topdown as td
 from support.several_queries import LEAVES, SCHEMA, TREE, measured
 from support.trees import geography
-from topdown.analysis.regions import Part, Regions
+from topdown.analysis.regions import AnswerSum, Regions
 from topdown.errors import ConfigError
 from topdown.geography.tree import Tree
 
@@ -155,7 +155,7 @@ def test_a_share_may_be_of_any_answer_that_holds_the_part(
     measurements = measured(4, plan=plan)
     x, spread = dense(measurements)
     nodes, amounts = np.array([1, 5, 6]), np.array([1.0, 2.0, 1.0])
-    asked = [Part((nodes, amounts), td.Query.parse(query, SCHEMA), answer) for query, answer in (part, whole)]
+    asked = [AnswerSum((nodes, amounts), td.Query.parse(query, SCHEMA), answer) for query, answer in (part, whole)]
     functionals = np.zeros((2, TREE.n_nodes, SCHEMA.n_cells))
     for functional, one in zip(functionals, asked, strict=True):
         functional[nodes] = amounts[:, None] * one.query.answers(np.eye(SCHEMA.n_cells))[:, one.answer]
@@ -169,7 +169,7 @@ def test_a_share_may_be_of_any_answer_that_holds_the_part(
 def test_a_share_of_what_it_is_no_part_of_is_refused() -> None:
     with pytest.raises(ConfigError, match="a share is of the same answer at other units, or of the total"):
         Regions(measured(1)).share(*(
-            Part((np.array([node]), np.ones(1)), td.Query.parse(query, SCHEMA), 1)
+            AnswerSum((np.array([node]), np.ones(1)), td.Query.parse(query, SCHEMA), 1)
             for node, query in ((3, "age"), (3, "sex"))
         ))  # fmt: skip
 

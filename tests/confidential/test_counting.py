@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import topdown as td
-from topdown.confidential.counting import Sparse
+from topdown.confidential.counting import SparseTally
 from topdown.confidential.entries import Entries
 from topdown.confidential.records import count_records
 from topdown.errors import CountsError
@@ -27,7 +27,7 @@ def keys() -> np.ndarray:
 
 
 def counted(geography: td.Geography, pieces: list[np.ndarray], numbers: np.ndarray | None) -> Entries:
-    tally = Sparse(geography.n_leaves, SCHEMA.n_cells)
+    tally = SparseTally(geography.n_leaves, SCHEMA.n_cells)
     for piece in pieces:
         assert tally.add(piece, None if numbers is None else numbers[piece]) is None
     return tally.held(geography, SCHEMA.cells(), SCHEMA)
@@ -67,7 +67,7 @@ def test_a_second_row_is_told_by_its_place_whatever_came_between(
 ) -> None:
     ones = np.ones(len(CODES) * SCHEMA.n_cells, np.int64)
     for rows in (keys, np.random.default_rng(8).permutation(keys)):
-        tally = Sparse(geography.n_leaves, SCHEMA.n_cells)
+        tally = SparseTally(geography.n_leaves, SCHEMA.n_cells)
         for piece in np.array_split(rows, 13):
             tally.add(piece, ones[piece])
         fresh = np.setdiff1d(np.arange(200), keys)[:3]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import topdown as td
 from support.widths import EDGES
 from topdown.confidential.bound_streams import code_of_counts
-from topdown.confidential.counting import Sparse
+from topdown.confidential.counting import SparseTally
 from topdown.confidential.entries import Entries, Run
 from topdown.confidential.measure_piece import Place, _added, measure_piece
 from topdown.confidential.within_law import Counted
@@ -135,11 +135,11 @@ def test_entries_add_up_to_what_a_table_adds_up_to(edge: int) -> None:
 
 @pytest.mark.parametrize("edge", FITTING)
 def test_rows_add_up_in_runs(edge: int) -> None:
-    tally = Sparse(4, SCHEMA.n_cells)
+    tally = SparseTally(4, SCHEMA.n_cells)
     assert tally.add(np.array([0, 3]), np.array([edge, 1])) is None
     assert tally.add(np.array([7, 2]), np.array([edge, 5])) is None
     assert sum(int(run.counts.sum(dtype=np.int64)) for run in tally.runs) == 2 * edge + 6
-    again = Sparse(4, SCHEMA.n_cells)
+    again = SparseTally(4, SCHEMA.n_cells)
     again.runs = [Run(np.array([0]), np.array([edge - 1])), Run(np.array([9]), np.array([4]))]
     again.add(np.array([0]), None)
     assert [run.counts.tolist() for run in again.runs] == [[edge - 1], [4], [1]] or sum(

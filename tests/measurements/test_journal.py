@@ -17,7 +17,7 @@ import topdown as td
 from topdown.errors import ConfigError, DataError
 from topdown.machine.files import file_digest
 from topdown.measurements import journal as journals
-from topdown.measurements.journal import Begun, Journal
+from topdown.measurements.journal import BegunRelease, Journal
 from topdown.measurements.measurements import Answers, Measurements
 
 
@@ -40,7 +40,7 @@ def test_what_was_begun_comes_back(folder: Path) -> None:
     assert journal.read() is None
     begun = journal.begin()
     again = journal.read()
-    assert isinstance(again, Begun)
+    assert isinstance(again, BegunRelease)
     assert again.measured is None
     assert again.key.derive("x") == begun.key.derive("x")
     assert again.ties.read(100) == begun.ties.read(100)

@@ -14,7 +14,7 @@ from topdown.microdata import record_blocks
 from topdown.microdata import space as room
 from topdown.microdata import written_records as microdata
 from topdown.microdata.leaves import Leaves
-from topdown.microdata.record_blocks import Layout
+from topdown.microdata.record_blocks import RecordLayout
 from topdown.microdata.written_records import as_schema, write_microdata
 
 
@@ -57,7 +57,7 @@ def test_too_little_disk_is_refused_with_the_numbers_before_anything_is_made(
     order: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves = leaves_of_blocks(2000, 300_000)
-    needed = room.disk_needed(Layout.of(leaves, as_schema(None, leaves.cells), order, record_blocks.PART))  # type: ignore[arg-type]
+    needed = room.disk_needed(RecordLayout.of(leaves, as_schema(None, leaves.cells), order, record_blocks.PART))  # type: ignore[arg-type]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(needed - 1))
     with pytest.raises(
         DataError, match=rf"300,000 records \({order}\) need about [\d.]+ MiB of disk, and [\d.]+ MiB are"
@@ -81,7 +81,7 @@ def test_the_estimate_is_what_the_records_take(
 ) -> None:
     monkeypatch.setattr(record_blocks, "BLOCK", 1 << 17)  # several row groups, of which some are sampled
     leaves = leaves_of_blocks(units, total)
-    layout = Layout.of(leaves, as_schema(None, leaves.cells), order, 1 << 20)  # type: ignore[arg-type]
+    layout = RecordLayout.of(leaves, as_schema(None, leaves.cells), order, 1 << 20)  # type: ignore[arg-type]
     most = 0
 
     def watched(function: Callable[..., object]) -> Callable[..., object]:

@@ -22,6 +22,7 @@ from topdown.privacy import (
     group_epsilon,
     group_rho,
     pure_to_zcdp,
+    zcdp_divergence,
     zcdp_to_delta,
     zcdp_to_epsilon,
 )
@@ -155,6 +156,46 @@ def test_the_classical_sigma_is_too_small_for_a_large_epsilon() -> None:
     assert gaussian_delta(10, sigma) == pytest.approx(2.3e-5, rel=0.02)
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize("alpha", [1.01, 1.5, 2.0, 8.0, 100.0])
+def test_pure_epsilon_is_zcdp_with_xi_and_with_rho(epsilon: float, alpha: float) -> None:
+    """Randomised response has the greatest Rényi divergence of all mechanisms of its epsilon."""
+    with mpmath.workdps(40):
+        e, a = mpmath.mpf(epsilon), mpmath.mpf(alpha)
+        p = mpmath.e**e / (1 + mpmath.e**e)
+        divergence = float(mpmath.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1))
+    assert divergence <= zcdp_divergence(alpha, 0, epsilon) == epsilon
+    assert divergence <= zcdp_divergence(alpha, pure_to_zcdp(epsilon))
+    assert divergence > min(epsilon - 1 / (alpha - 1), pure_to_zcdp(epsilon) * alpha * 0.9)
+
+
+def test_the_divergence_of_a_gaussian_is_rho_alpha() -> None:
+    sigma, sensitivity, alpha = 2.0, 3.0, 1.7
+    found = mpmath.quad(
+        lambda x: mpmath.npdf(x, 0, sigma) ** alpha * mpmath.npdf(x, sensitivity, sigma) ** (1 - alpha),
+        [-60, -20, 0, 20, 60],
+    )
+    rho = sensitivity**2 / (2 * sigma**2)
+    assert zcdp_divergence(alpha, rho) == pytest.approx(float(mpmath.log(found) / (alpha - 1)), rel=1e-10)
+    assert zcdp_divergence(Fraction(3, 2), Fraction(1, 3), Fraction(1, 7)) == Fraction(9, 14)
+
+
+@pytest.mark.parametrize(
+    ("xi", "rho", "delta"), [(0.3, 0.1, 1e-6), (2.0, 0.5, 1e-10), (0.01, 1e-6, 1e-3), (1.5, 0.0, 1e-5)]
+)
+def test_xi_moves_the_conversion(xi: float, rho: float, delta: float) -> None:
+    def at(log_t: float) -> float:
+        alpha = 1 + math.exp(log_t)
+        tail = math.log1p(-1 / alpha) + (math.log(1 / delta) - math.log(alpha)) / (alpha - 1)
+        return zcdp_divergence(alpha, rho, xi) + tail
+
+    least = min(at(-15 + 0.001 * k) for k in range(40_000))
+    assert zcdp_to_epsilon(rho, delta, xi=xi) == pytest.approx(max(0.0, least), abs=1e-6 + 2 * delta)
+    older = zcdp_to_epsilon(rho, delta, "bun-steinke", xi=xi)
+    assert older == pytest.approx(xi + zcdp_to_epsilon(rho, delta, "bun-steinke"))
+    assert zcdp_to_epsilon(rho, delta, xi=xi) <= older
+
+
 def test_groups() -> None:
     assert group_epsilon(Fraction(1, 3), 4) == Fraction(4, 3)
     assert group_rho(Fraction(1, 3), 4) == Fraction(16, 3)
@@ -181,6 +222,9 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: zcdp_to_epsilon(math.inf, 1e-10), "rho is inf"),
     (lambda: zcdp_to_epsilon(Fraction(10**400), 1e-10), "rho is 1000"),
     (lambda: zcdp_to_epsilon(1, 0), "delta is 0"),
+    (lambda: zcdp_to_epsilon(1, 1e-10, xi=-1), "xi is -1"),
+    (lambda: zcdp_divergence(1, 0.5), "alpha is 1; give an order above 1"),
+    (lambda: zcdp_divergence(2, math.inf), "rho is inf"),
     (lambda: zcdp_to_epsilon(1, 1), "delta is 1"),
     (lambda: zcdp_to_epsilon(1, 1e-10, "renyi"), "unknown method 'renyi'"),
     (lambda: zcdp_to_delta(1, -1), "epsilon is -1"),

@@ -100,6 +100,7 @@ def test_the_noise_has_the_law_and_not_one_of_another_scale():
         (lambda: gaussian_sanitizer(1.0, 1.0, 1.0, 0.0, SOURCE), BudgetError, "delta"),
         (lambda: gaussian_sanitizer(1.0, 1.0, 1.0, 1e-6, SOURCE, calibration="x"), ConfigError, "calibration 'x'"),
         (lambda: sanitized_sum([1.0], 3, 2, 1.0, SOURCE), ConfigError, "lower < upper"),
+        (lambda: sanitized_sum([1.0], 0, math.inf, 1.0, SOURCE), ConfigError, "by any amount; give two"),
         (lambda: sanitized_sum(["secret"], 1, 2, 1.0, SOURCE), ConfigError, "values: give a real number"),
     ],
 )

@@ -168,13 +168,23 @@ def test_the_largest_variance_by_brute_force(n):
         assert s.largest_variance(n, 0, 2, ddof=ddof) == pytest.approx(worst, rel=1e-12)
 
 
+@pytest.mark.parametrize("bounds", [(0, math.inf), (-math.inf, 0), (-math.inf, math.inf)])
+@pytest.mark.parametrize("neighbours", ["add-remove", "substitute"])
+def test_a_sum_without_a_bound_has_an_infinite_sensitivity(
+    bounds: tuple[float, float], neighbours: s.Neighbours
+) -> None:
+    assert s.sum_sensitivity(*bounds, neighbours=neighbours) == math.inf
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: s.mean_sensitivity(1, 0, 1), "n 1"),
         (lambda: s.mean_sensitivity(2.5, 0, 1), r"n 2\.5"),
         (lambda: s.mean_sensitivity(5, 1, 1), "lower < upper"),
-        (lambda: s.sum_sensitivity(0, math.inf), "finite"),
+        (lambda: s.sum_sensitivity(math.inf, math.inf), "finite"),
+        (lambda: s.sum_sensitivity(0, math.nan), "finite"),
+        (lambda: s.mean_sensitivity(5, 0, math.inf), "finite"),
         (lambda: s.sum_sensitivity(0, 1, neighbours="swap"), "neighbours 'swap'"),
         (lambda: s.variance_sensitivity(2, 0, 1), "3 records"),
         (lambda: s.variance_sensitivity(5, 0, 1, ddof=2), "ddof 2"),

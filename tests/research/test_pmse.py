@@ -170,6 +170,36 @@ def test_trees_are_scikit_learn_s_to_the_last_bit(seed: int) -> None:
     np.testing.assert_array_equal(leaf, theirs.apply(matrix))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_one_tree_gives_the_pmse_of_every_depth_and_price(seed: int) -> None:
+    """The same as trees that are grown for each, through frames; and so is the short way of `mean_pmse` for arrays."""
+    from topdown.research.pmse.cart_kernel import pruned_pmse, sorted_order
+
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(600, 3)), rng.normal(0.3, 1.5, size=(400, 3))
+    values = np.ascontiguousarray(np.vstack([a, b]).T, dtype=np.float32)
+    labels = np.repeat([0, 1], [600, 400])
+    depths, cps = (1, 2, 5, 30), (0.05, 0.01, 0.001)
+    found = pruned_pmse(values, sorted_order(values), labels, np.array(depths), 400 * np.array(cps), 20, 7)
+    for i, depth in enumerate(depths):
+        for j, cp in enumerate(cps):
+            rule = CART(depth=depth, cp=cp)
+            expected = pmse(a, b, rule, null=None).value
+            assert found[i, j] == pytest.approx(expected, abs=1e-14)
+            assert mean_pmse(a, [b, b], rule) == pytest.approx(expected, abs=1e-14)
+    assert len(np.unique(found)) > 5
+
+
+def test_records_are_sorted_as_numpy_sorts_them() -> None:
+    from topdown.research.pmse.cart_kernel import sorted_order
+
+    rng = np.random.default_rng(4)
+    columns = [rng.normal(size=3000), rng.integers(-3, 3, 3000), rng.standard_cauchy(3000) * 1e30, np.zeros(3000)]
+    columns.append(np.where(rng.random(3000) < 0.5, -0.0, 0.0))
+    values = np.array(columns, dtype=np.float32)
+    np.testing.assert_array_equal(sorted_order(values), np.argsort(values, axis=1, kind="stable"))
+
+
 def test_depth_limits_a_tree() -> None:
     rng = np.random.default_rng(3)
     a, b = mixed(rng, 500), mixed(rng, 500)

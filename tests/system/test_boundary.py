@@ -192,6 +192,16 @@ def test_no_two_modules_have_one_name_and_no_folder_has_too_many() -> None:
     assert [folder for folder, number in folders.items() if number > MOST_MODULES] == []
 
 
+def test_no_two_classes_have_one_name() -> None:
+    classes = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, number in classes.items() if number > 1] == []
+
+
 def test_there_is_no_circle() -> None:
     for module in set(MODULES) - {""}:
         assert module not in reached(module), f"{module} imports itself through others"

@@ -33,7 +33,8 @@ def printed(code: str, names: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("page", ["course_examples.md", "bounded_noise.md"])
-def test_a_page_prints_what_it_says(page: str) -> None:
+def test_a_page_prints_what_it_says(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
     names: dict[str, Any] = {}
     found = blocks(page)
     assert found

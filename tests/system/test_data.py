@@ -49,6 +49,26 @@ def test_the_counties_are_derived_again_the_same() -> None:
     assert len(with_puerto_rico["state"].unique()) == 52
 
 
+def test_the_course_s_tables_are_all_there() -> None:
+    penguins = pd.read_csv(REPOSITORY / "data" / "course_penguins.csv")
+    assert penguins["species"].value_counts().to_dict() == {"Adelie": 146, "Gentoo": 119, "Chinstrap": 68}
+    assert not penguins.isna().any().any()
+    diamonds = pd.read_csv(REPOSITORY / "data" / "course_diamonds.csv")
+    by_size = diamonds.groupby(np.ceil(diamonds["carat"]))["diamonds"].sum()
+    assert by_size.to_dict() == {1: 36438, 2: 15613, 3: 1857, 4: 27, 5: 4, 6: 1}
+    assert by_size.sum() == 53_940
+
+
+@pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("palmerpenguins", "plotnine")),
+    reason="needs the packages palmerpenguins and plotnine",
+)
+def test_the_course_s_tables_are_derived_again_the_same(tmp_path: Path) -> None:
+    runpy.run_path(str(REPOSITORY / "data" / "build_course_tables.py"))["build"](tmp_path)
+    for name in ("course_penguins.csv", "course_diamonds.csv"):
+        assert (tmp_path / name).read_bytes() == (REPOSITORY / "data" / name).read_bytes()
+
+
 def release(folder: Path, toml: str) -> tuple[pd.DataFrame, dict[str, Any], np.ndarray]:
     """The release of the run that ``toml`` describes, its manifest, and the true counts of all nodes."""
     path = folder / "run.toml"

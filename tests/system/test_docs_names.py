@@ -140,6 +140,13 @@ def test_every_public_name_is_in_the_table_of_the_api() -> None:
     assert [name for name in table if not is_there(f"td.{name.removeprefix('td.')}")] == []
 
 
+def test_type_checkers_and_the_site_see_every_public_name() -> None:
+    """They read the imports under TYPE_CHECKING; at run time names are found by another table."""
+    text = (REPOSITORY / "topdown" / "__init__.py").read_text(encoding="utf-8")
+    block = text[text.index("if TYPE_CHECKING:") : text.index("__all__ = [")]
+    assert [name for name in td.__all__ if not re.search(rf"\b{name}\b", block)] == []
+
+
 # -- files ------------------------------------------------------------------------------------------------------------
 
 FOLDERS = ("benchmarks", "data", "docs", "pipelines", "tests", "topdown", ".ci")

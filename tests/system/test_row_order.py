@@ -27,7 +27,7 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
 from topdown.machine.progress import Silent
 from topdown.measurements import journal
-from topdown.measurements.journal import Begun
+from topdown.measurements.journal import BegunRelease
 from topdown.microdata.written_records import synthesize
 from topdown.noise import KeyedSource, SeededSource
 from topdown.pipeline import draw
@@ -269,7 +269,7 @@ def fixed_noise(measurements: Any = None) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(draw, "measure", fixed))
         stack.enter_context(mock.patch.object(journal.secrets, "token_bytes", bytes))
-        stack.enter_context(mock.patch.object(Begun, "ties", property(lambda _: KeyedSource(bytes(32)))))
+        stack.enter_context(mock.patch.object(BegunRelease, "ties", property(lambda _: KeyedSource(bytes(32)))))
         yield
 
 

@@ -21,7 +21,7 @@ from topdown.measurements.measurements import Measurements
 from topdown.projection.cells.equality import least_squares
 from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.solver_inputs import stated
-from topdown.uncertainty.laws.answer_errors import AnswerErrors, Made, Mix
+from topdown.uncertainty.laws.answer_errors import AnswerErrors, ErrorParts, Mix
 from topdown.uncertainty.laws.answer_forms import answer_rows
 from topdown.uncertainty.laws.error_law import NORMAL, Shape, quantile
 from topdown.uncertainty.laws.known_noise import KnownNoise, answer_noise
@@ -86,7 +86,7 @@ def region(
     return regions.change(Regions(before.kept), weights, query=query, cell=cell, minus=minus, confidence=confidence)
 
 
-class Part(NamedTuple):
+class AnswerSum(NamedTuple):
     """The sum of one answer to a query: ``sum``, its nodes and amounts."""
 
     sum: Sum
@@ -107,7 +107,7 @@ class _Error(NamedTuple):
 
     value: float
     variance: float
-    made: Made
+    made: ErrorParts
 
 
 class Sums(NamedTuple):
@@ -167,10 +167,10 @@ class Regions:
         if share_of is None:
             found = self.answers([asked], column.query, [column.answer])[column.answer]
             return sum_margin(*found.row(0), asked[1], alpha, signed=minus is not None)
-        own = Part(asked, column.query, column.answer)
+        own = AnswerSum(asked, column.query, column.answer)
         if isinstance(share_of, str):
             of = self.column(share_of, None)
-            other = Part(asked, of.query, of.answer)
+            other = AnswerSum(asked, of.query, of.answer)
         else:
             other = own._replace(sum=self._whole_of(share_of))
         ratio, shapes = self.share(own, other)
@@ -251,7 +251,7 @@ class Regions:
             for place, answer in enumerate(kinds)
         }
 
-    def share(self, part: Part, whole: Part) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
+    def share(self, part: AnswerSum, whole: AnswerSum) -> tuple[Ratio, Callable[[FloatArray], list[Shape]]]:
         """``part`` beside ``whole``: two sums of answers, by least squares, with their variances and covariance; and,
         of shares, the shapes of the laws of the errors of the part less these shares of the whole.
 
@@ -290,7 +290,7 @@ class Regions:
 
         return Ratio(a, b, of_a, of_b, of_both), shapes
 
-    def _is_within(self, part: Part, whole: Part) -> bool:
+    def _is_within(self, part: AnswerSum, whole: AnswerSum) -> bool:
         """Whether whoever is counted in the part's answer is in the whole's."""
         if not self.measurements.others:
             cells = [self._cells(one.query, one.answer) for one in (part, whole)]

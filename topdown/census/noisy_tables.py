@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from topdown.census.layouts import noisy_layout as layout
-from topdown.census.layouts.noisy_partitions import Partition, Rows
+from topdown.census.layouts.noisy_partitions import NoisyRows, Partition
 from topdown.errors import DataError
 from topdown.geography.geography import Geography
 from topdown.measurements.measurements import Answers, Measurements
@@ -38,7 +38,7 @@ class NoisyTables:
         # One cell after the other, as `Measurements` has them.
         return cls(geography, product, np.zeros((product.schema.n_cells, geography.n_nodes), np.int64).T)
 
-    def take(self, level: str, partition: Partition, rows: Rows) -> None:
+    def take(self, level: str, partition: Partition, rows: NoisyRows) -> None:
         """Put ``rows`` where they belong. Raises `DataError` naming the unit that is not there, or there twice."""
         nodes = self.geography.level_slice(level)
         known = self.geography.identifiers.slice(nodes.start, nodes.stop - nodes.start)

@@ -33,7 +33,7 @@ from topdown.workload import Query
 _NUMBERS_AT_ONCE = 1 << 21
 
 
-class _Rows(NamedTuple):
+class _QueryRows(NamedTuple):
     """One query at some units of a level: ``values`` (units x answers), numbered from the level's first unit."""
 
     name: str
@@ -101,7 +101,7 @@ def _own(measurements: Measurements, spine: Spine) -> dict[str, Any]:
     }
 
 
-def _numbers_of_rows(rows: Mapping[str, list[_Rows]], spine: Spine) -> dict[str, int]:
+def _numbers_of_rows(rows: Mapping[str, list[_QueryRows]], spine: Spine) -> dict[str, int]:
     """How many rows every partition has, by its place beneath the product's folder, so that none is missed."""
     found: dict[str, int] = {}
     for level, queries in rows.items():
@@ -125,7 +125,7 @@ def _require_nothing_above(measurements: Measurements, spine: Spine) -> None:
 
 def _level_rows(
     measurements: Measurements, level: str, product: layout.Product, limits: AnswerLimits | None
-) -> Iterator[_Rows]:
+) -> Iterator[_QueryRows]:
     """The queries at a level: measurements, then constraints, of which every unit has at least one."""
     geography = measurements.geography
     nodes = geography.level_slice(level)
@@ -137,11 +137,11 @@ def _level_rows(
         whole = _whole(geography, level, query, Answers(values, variance))
         noisy, exact = np.flatnonzero((variance > 0) & np.isfinite(variance)), np.flatnonzero(variance == 0)
         name = query.name + layout.MEASURED_ENDING
-        yield _Rows(name, asked, product.shape(own), noisy, whole, variance, None)
+        yield _QueryRows(name, asked, product.shape(own), noisy, whole, variance, None)
         if len(exact):
             listed |= len(exact) == len(every)
             name = product.constraint(query.name, layout.EXACT)
-            yield _Rows(name, asked, product.shape(own), exact, whole, np.zeros(len(every)), layout.EXACT)
+            yield _QueryRows(name, asked, product.shape(own), exact, whole, np.zeros(len(every)), layout.EXACT)
     known = {} if limits is None else limits.by_query
     given = {query: Limits(low[nodes], high[nodes]) for query, (low, high) in known.items()}
     if not listed or (product.listing, layout.AT_MOST) in product.constraints:
@@ -162,11 +162,11 @@ def _level_rows(
             (layout.AT_MOST, greatest, most),
         ):
             name = product.constraint(query.name, sign)
-            yield _Rows(name, asked, product.shape(own), units, bound.astype(np.int64), np.zeros(len(every)), sign)
+            yield _QueryRows(name, asked, product.shape(own), units, bound.astype(np.int64), np.zeros(len(every)), sign)
     if product.zero is not None and measurements.schema.zeros:
         name, axes = product.zero
         none = np.zeros((len(every), 1), np.int64)
-        yield _Rows(name, axes, [1] * len(axes), every, none, np.zeros(len(every)), layout.EXACT)
+        yield _QueryRows(name, axes, [1] * len(axes), every, none, np.zeros(len(every)), layout.EXACT)
 
 
 def _whole(geography: Geography, level: str, query: Query, answers: Answers) -> Any:
@@ -184,14 +184,14 @@ def _whole(geography: Geography, level: str, query: Query, answers: Answers) -> 
     return measured.astype(np.int64)
 
 
-def _is_narrow(rows: Iterable[list[_Rows]]) -> bool:
+def _is_narrow(rows: Iterable[list[_QueryRows]]) -> bool:
     """Whether every variance is one of 32 bits."""
     found = [row.variance[row.units] for level in rows for row in level]
     return all((one == one.astype(np.float32)).all() for one in found)
 
 
 def _batches(
-    rows: list[_Rows], units: slice, codes: pa.Array, product: layout.Product, *, narrow: bool
+    rows: list[_QueryRows], units: slice, codes: pa.Array, product: layout.Product, *, narrow: bool
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the ``units`` of one partition in batches, query by query."""
     for row in rows:

@@ -18,7 +18,7 @@ from topdown.census.layouts.ppmf_layout import (
     PERSON_FILE,
     PLACES,
     UNIT_FILE,
-    Microdata,
+    PpmfKind,
     coded,
     file_of_schema,
     records,
@@ -75,7 +75,7 @@ def write_ppmf(release: Release, path: str | Path) -> Path:
     return path
 
 
-def require_ppmf(geography: Geography, schema: Schema) -> tuple[Microdata, pa.Array]:
+def require_ppmf(geography: Geography, schema: Schema) -> tuple[PpmfKind, pa.Array]:
     """The file that a release of ``schema`` is written as, and its blocks; raises, before there are counts, what
     `write_ppmf` does for another schema and other leaves."""
     file = file_of_schema(schema)
@@ -95,7 +95,7 @@ def require_ppmf(geography: Geography, schema: Schema) -> tuple[Microdata, pa.Ar
 
 
 def _batches(
-    file: Microdata, blocks: pa.Array, block: IntArray, cells: IntArray, counts: IntArray
+    file: PpmfKind, blocks: pa.Array, block: IntArray, cells: IntArray, counts: IntArray
 ) -> Iterator[pa.RecordBatch]:
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
@@ -110,7 +110,7 @@ def _batches(
 
 
 def _require_equal(
-    file: Microdata, partial: Path, path: Path, blocks: pa.Array, keys: IntArray, counts: IntArray
+    file: PpmfKind, partial: Path, path: Path, blocks: pa.Array, keys: IntArray, counts: IntArray
 ) -> None:
     """Refuse records that, read back, are others than the entries ``keys`` (block * cells + cell) with their counts."""
     kinds = pacsv.ConvertOptions(column_types=dict.fromkeys(file.columns, pa.string()))

@@ -51,7 +51,7 @@ STATES = dict(pair.split("=") for pair in _CODES.split())
 _RECORDS_AT_ONCE = 1 << 13
 
 
-class _Part(NamedTuple):
+class _LevelRecords(NamedTuple):
     """Records of one ``level``: their ``nodes`` and the fields of the ``header``, LOGRECNO among them."""
 
     level: str
@@ -118,7 +118,7 @@ def _header(
     units: Release | None,
     header: str | Path | None,
     state: str | None,
-) -> tuple[str, list[_Part]]:
+) -> tuple[str, list[_LevelRecords]]:
     """The state's abbreviation and the records' geographic header."""
     _require_schemas(geography, schema, units)
     parts = _records(geography, state)
@@ -141,7 +141,7 @@ def _require_schemas(geography: Geography, schema: Schema, units: Release | None
         raise DataError("units: their geography is another one than that of the persons; give the same")
 
 
-def _records(geography: Geography, state: str | None) -> list[_Part]:
+def _records(geography: Geography, state: str | None) -> list[_LevelRecords]:
     """The units of one state, level by level, after making sure that they are the file's."""
     called = {spine_level(level): level for level in geography.levels if spine_level(level) != "us"}
     if list(called) != [level for level in _WIDTHS if level in called] or next(iter(called), "") != "state":
@@ -172,11 +172,11 @@ def _records(geography: Geography, state: str | None) -> list[_Part]:
                 f"{geography.describe(node)}: a {level} of state {code} in the file has a code of {_WIDTHS[level]} "
                 "digits that begins with the state's"
             )
-        found.append(_Part(level, mine, {}))
+        found.append(_LevelRecords(level, mine, {}))
     return found
 
 
-def _described(geography: Geography, part: _Part, abbreviation: str) -> _Part:
+def _described(geography: Geography, part: _LevelRecords, abbreviation: str) -> _LevelRecords:
     """``part`` with what its codes say of the header's fields."""
     level, count = part.level, len(part.nodes)
     code = geography.identifiers.take(pa.array(part.nodes))
@@ -202,7 +202,7 @@ def _described(geography: Geography, part: _Part, abbreviation: str) -> _Part:
     return part._replace(header=fields)
 
 
-def _numbered(parts: list[_Part]) -> list[_Part]:
+def _numbered(parts: list[_LevelRecords]) -> list[_LevelRecords]:
     """``parts`` with record numbers, from 1."""
     found, begin = [], 1
     for part in parts:
@@ -212,7 +212,7 @@ def _numbered(parts: list[_Part]) -> list[_Part]:
     return found
 
 
-def _with_header(geography: Geography, parts: list[_Part], path: Path) -> list[_Part]:
+def _with_header(geography: Geography, parts: list[_LevelRecords], path: Path) -> list[_LevelRecords]:
     """``parts`` with the fields of the geographic header at ``path``."""
     known = read_header(path)
     found = []
@@ -230,7 +230,7 @@ def _with_header(geography: Geography, parts: list[_Part], path: Path) -> list[_
 
 
 def _batches(
-    release: Release, units: Release | None, parts: list[_Part], segment: str | None
+    release: Release, units: Release | None, parts: list[_LevelRecords], segment: str | None
 ) -> Iterator[dict[str, pa.Array]]:
     """The records of a segment, of the geographic header where it is None; texts, and counts as numbers."""
     for part in parts:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from topdown.cli.answers import print_table
-from topdown.cli.options import Format
+from topdown.cli.options import AnswerFormat
 from topdown.machine.terminal import note
 
 
@@ -37,7 +37,9 @@ def aggregate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the table to this .csv, .parquet or .json file.")
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="What is printed: table, csv or json.")] = Format.table,
+    form: Annotated[
+        AnswerFormat, typer.Option("--format", help="What is printed: table, csv or json.")
+    ] = AnswerFormat.table,
 ) -> None:
     """Sum a release by areas that are not units of its geography: districts, wards, places, by block assignment files.
 

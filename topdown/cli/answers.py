@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topdown.cli.options import Format
+from topdown.cli.options import AnswerFormat
 from topdown.machine.terminal import answer
 from topdown.wording import escaped
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def print_table(found: pd.DataFrame, form: Format, number: str = "{:z,.1f}") -> None:
+def print_table(found: pd.DataFrame, form: AnswerFormat, number: str = "{:z,.1f}") -> None:
     """Print ``found``, for people with every ``number`` of it that is not whole in this form, and without the notes
     where there are none."""
     from topdown.tables.tidy import csv_text, records_text
 
-    if form is Format.csv:
+    if form is AnswerFormat.csv:
         answer(csv_text(found))
-    elif form is Format.json:
+    elif form is AnswerFormat.json:
         answer(records_text(found))
     else:
         idle = "note" in found and not (found["note"] != "").any()

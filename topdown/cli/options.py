@@ -36,7 +36,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Report every stage on standard error.")]
 
 
-class Format(StrEnum):
+class AnswerFormat(StrEnum):
     """How answers are printed."""
 
     table = "table"

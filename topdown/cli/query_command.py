@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from topdown.cli.answers import print_table
-from topdown.cli.options import Format
+from topdown.cli.options import AnswerFormat
 
 
 def query(
@@ -33,7 +33,7 @@ def query(
     regions: Annotated[
         Path | None, typer.Option(help="A table of units and their districts. Prints one row per district.")
     ] = None,
-    output: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.table,
+    output: Annotated[AnswerFormat, typer.Option("--format", help="table, csv or json.")] = AnswerFormat.table,
 ) -> None:
     """Print sums, differences, shares and changes of units of a release, or of districts, with margins of error.
 

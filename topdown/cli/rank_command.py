@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from topdown.cli.answers import print_table
-from topdown.cli.options import Format
+from topdown.cli.options import AnswerFormat
 from topdown.machine.terminal import note
 
 
@@ -21,7 +21,7 @@ def rank(
     smallest: Annotated[bool, typer.Option("--smallest", help="The smallest first.")] = False,
     first: Annotated[int | None, typer.Option(min=1, help="Print so many rows alone.")] = None,
     confidence: Annotated[float, typer.Option(help="Confidence of all ranks together (0.5 to 1).")] = 0.9,
-    output: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.table,
+    output: Annotated[AnswerFormat, typer.Option("--format", help="table, csv or json.")] = AnswerFormat.table,
 ) -> None:
     """Rank the units of a level of a release, each with the ranks that it may truly have.
 

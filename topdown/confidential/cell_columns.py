@@ -22,7 +22,7 @@ LEAST_COUNT = 20
 _ENTRIES_AT_ONCE = 1 << 20
 
 
-class Columns(Protocol):
+class CellColumns(Protocol):
     """``cells`` (k,), all that have records among them; below, cells are places in these."""
 
     cells: IntArray
@@ -49,7 +49,7 @@ class Columns(Protocol):
         ...
 
 
-def columns_of(counts: Counts) -> Columns:
+def columns_of(counts: Counts) -> CellColumns:
     """The columns of ``counts``."""
     tree = counts.geography.tree
     return _OfEntries(tree, counts.held) if isinstance(counts.held, Entries) else _OfTable(tree, counts.held.T)

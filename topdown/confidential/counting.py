@@ -55,7 +55,7 @@ class Dense:
         return values.T
 
 
-class Sparse:
+class SparseTally:
     """Counts of the leaves' cells that have a row.
 
     They are kept in runs. Rows in the order of their places make runs that follow each other and are never touched

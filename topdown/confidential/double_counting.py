@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from topdown.confidential.cell_columns import Columns, columns_of
+from topdown.confidential.cell_columns import CellColumns, columns_of
 from topdown.confidential.counts import Counts
 from topdown.errors import CountsError
 from topdown.geography.tree import FloatArray, IntArray, Tree
@@ -87,13 +87,13 @@ def summed_cells(counts: Counts) -> tuple[tuple[str, ...], tuple[str, ...]] | No
 
 
 def _named(
-    counts: Counts, columns: Columns, found: tuple[IntArray, IntArray]
+    counts: Counts, columns: CellColumns, found: tuple[IntArray, IntArray]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     left, right = (tuple(counts.cells[cell] for cell in columns.cells[side]) for side in found)
     return left, right
 
 
-def _summed_cells(columns: Columns) -> tuple[IntArray, IntArray] | None:
+def _summed_cells(columns: CellColumns) -> tuple[IntArray, IntArray] | None:
     totals = columns.totals
     order = np.flatnonzero(totals)[np.argsort(totals[totals > 0], kind="stable")]
     candidates = _one_and_all_others(order) if len(order) > MOST_COMPARED else _dependent(columns, order)
@@ -113,7 +113,7 @@ def _one_and_all_others(order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     yield order[-1:], order[:-1]
 
 
-def _dependent(held: Columns, order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+def _dependent(held: CellColumns, order: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
     """Candidates: sets of columns whose sums are equal as far as floating-point numbers tell."""
     if len(order) < 2:
         return
@@ -134,7 +134,7 @@ def _dependent(held: Columns, order: IntArray) -> Iterator[tuple[IntArray, IntAr
             yield np.concatenate([[column], order[~free][whole < 0]]), order[~free][whole > 0]
 
 
-def _in_groups(held: Columns, cells: IntArray, groups: int) -> FloatArray:
+def _in_groups(held: CellColumns, cells: IntArray, groups: int) -> FloatArray:
     """Sums of the columns over about so many groups of leaves; (groups x cells)."""
     starts = np.unique(np.linspace(0, held.n_leaves, min(groups, held.n_leaves), endpoint=False).astype(np.int64))
     return held.in_groups(cells, starts).T.astype(np.float64)
@@ -143,7 +143,7 @@ def _in_groups(held: Columns, cells: IntArray, groups: int) -> FloatArray:
 # -- units ----------------------------------------------------------------------------------------------------------
 
 
-def _summed_units(tree: Tree, columns: Columns) -> IntArray:
+def _summed_units(tree: Tree, columns: CellColumns) -> IntArray:
     """Units of the highest level at which units are the sums of their siblings in every cell; empty if none is."""
     for families in tree.families_down():
         found = [columns.halves(part) for part in families.parts(_UNITS_AT_ONCE)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topdown.confidential.count_values import whole_numbers
-from topdown.confidential.counting import Dense, Sparse
+from topdown.confidential.counting import Dense, SparseTally
 from topdown.confidential.entries import Entries
 from topdown.errors import ROW, CountsError, GeographyError
 from topdown.geography.construction import as_frame, as_strings, as_text, code_shown, column, plain
@@ -55,7 +55,7 @@ def count_records(
             f"{geography.n_leaves:,} leaves x {n_cells:,} cells are more than 2^63, the numbers that tell them apart; "
             "leave an attribute out"
         )
-    tally: Dense | Sparse = (Sparse if n_cells >= SPARSE_FROM else Dense)(geography.n_leaves, n_cells)
+    tally: Dense | SparseTally = (SparseTally if n_cells >= SPARSE_FROM else Dense)(geography.n_leaves, n_cells)
     begin = 0
     for table in _gathered(batches):
         try:

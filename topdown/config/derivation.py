@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from topdown.config.toml_section import Section
+from topdown.config.toml_section import TomlSection
 from topdown.errors import ConfigError, require_known
 from topdown.projection.method import nonnegative_methods
 from topdown.workload import Schema
@@ -30,7 +30,7 @@ def _non_negative(method: str) -> str:
     return method
 
 
-class Projection(Section):
+class Projection(TomlSection):
     """How the measurements are made consistent, non-negative and whole."""
 
     method: Annotated[str, AfterValidator(_non_negative)] = "gls-top-down"
@@ -66,7 +66,7 @@ def _choice(margins: Any) -> Any:
     return margins
 
 
-class Output(Section):
+class Output(TomlSection):
     """Where the release goes, and which files it has."""
 
     directory: str = "output"
@@ -168,7 +168,7 @@ def _address(text: str) -> str:
     return text
 
 
-class CatalogueOptions(Section):
+class CatalogueOptions(TomlSection):
     """What a reader and catalogues are told of the release, in README.md, dcat.jsonld, croissant.json and
     csv-metadata.json. What is left out is said to be."""
 
@@ -188,7 +188,7 @@ class CatalogueOptions(Section):
     """The day on which it is published: "2027-01-31"."""
 
 
-class ExportsOptions(Section):
+class ExportsOptions(TomlSection):
     """What the forms in output.exports need, by the names of the options of `topdown export`."""
 
     units: str | None = None
@@ -203,7 +203,7 @@ class ExportsOptions(Section):
     """pl94: the state of a nation's release that is written."""
 
 
-class DerivationConfig(Section):
+class DerivationConfig(TomlSection):
     """What follows the draw, whatever the measurements come from: how they are projected, where the release is written.
 
     ``folder``: the configuration file's, against which paths are resolved. ``not_in_fingerprint``: settings, and whole

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, StrictInt, model_validator
 
-from topdown.config.toml_section import Exact, Section
+from topdown.config.toml_section import Exact, TomlSection
 from topdown.errors import BudgetError
 from topdown.privacy.bounds import CALIBRATED, NONE
 from topdown.privacy.plan import MEASURE, Plan
@@ -17,7 +17,7 @@ from topdown.wording import listed, shown
 _OF_PRESETS = ("mechanism", "epsilon", "rho", "delta", "shares", "neighbours", "unit", "grid_bits")
 
 
-class Privacy(Section):
+class Privacy(TomlSection):
     """Mechanism and budget. Numbers are taken as they are written; fractions are written "1/3"."""
 
     mechanism: str = "geometric"
@@ -72,7 +72,7 @@ class Privacy(Section):
         return self.model_dump(exclude={"accept_no_protection", "preset"})
 
 
-class NoiseOptions(Section):
+class NoiseOptions(TomlSection):
     """Whether counts are drawn within bounds: a research method, see docs/bounded_noise.md."""
 
     bounds: str | dict[str, str] = NONE
@@ -121,7 +121,7 @@ def budget_errors(privacy: Privacy, noise: NoiseOptions, levels: Sequence[str] |
     return found
 
 
-class LedgerOptions(Section):
+class LedgerOptions(TomlSection):
     """The ledger in which the release's budget is reserved before the first draw."""
 
     path: str

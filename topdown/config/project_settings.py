@@ -10,10 +10,10 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from topdown.config.derivation import DerivationConfig
-from topdown.config.toml_section import Section
+from topdown.config.toml_section import TomlSection
 
 
-class MeasurementsOptions(Section):
+class MeasurementsOptions(TomlSection):
     """Where the measurements are."""
 
     path: str

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from topdown.config.privacy import NoiseOptions
 from topdown.config.release import RunConfig
-from topdown.config.toml_section import Section
+from topdown.config.toml_section import TomlSection
 from topdown.errors import ConfigError, require_known
 from topdown.privacy.plan import Plan
 from topdown.studies.decisions.expressions import Expression
@@ -30,7 +30,7 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class ThresholdOptions(Section):
+class ThresholdOptions(TomlSection):
     """A yes-or-no decision for every unit of a level: whether a count, a share or a ratio is above a cutoff."""
 
     cell: str
@@ -50,7 +50,7 @@ class ThresholdOptions(Section):
         return self
 
 
-class RuleOptions(Section):
+class RuleOptions(TomlSection):
     """A rule of a law or a fund: who is eligible, what is paid, or a figure, as expressions over counts and columns."""
 
     name: str = ""
@@ -111,7 +111,7 @@ class RuleOptions(Section):
         return f"{float(self.floor['share'])!r} * `{self.floor['column']}`"
 
 
-class GroupOptions(Section):
+class GroupOptions(TomlSection):
     """Groups of units, by columns of the table."""
 
     columns: Annotated[
@@ -154,7 +154,7 @@ def _grouped(value: Any) -> Any:
     return {"columns": value} if isinstance(value, str | list) else value
 
 
-class ToleranceOptions(Section):
+class ToleranceOptions(TomlSection):
     """From which size on an effect matters. A smaller one that simulation error does not explain is called small."""
 
     bias: float = Field(default=0.01, ge=0, allow_inf_nan=False)
@@ -176,7 +176,7 @@ class Variant(NoiseOptions):
     """The methods to study under it; the study's own where it is left out."""
 
 
-class StudyOptions(Section):
+class StudyOptions(TomlSection):
     """How a study is simulated and what it looks at."""
 
     replicates: int = Field(default=1000, ge=1)
@@ -240,7 +240,7 @@ class StudyOptions(Section):
         return self
 
 
-class ReportOptions(Section):
+class ReportOptions(TomlSection):
     """What the report calls unreliable, by the coefficient of variation (standard deviation by published count)."""
 
     doubtful: float = Field(default=DOUBTFUL, gt=0, allow_inf_nan=False)

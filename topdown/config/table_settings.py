@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, StrictInt, field_validator, model_validator
 
-from topdown.config.toml_section import Section
+from topdown.config.toml_section import TomlSection
 from topdown.errors import require_known, suggest
 from topdown.tables.format import PLAIN, Format
 from topdown.wording import shown
@@ -38,7 +38,7 @@ ROWS = {
 """What a row of the confidential table may be; how each is read `topdown.pipeline.input.reading` knows."""
 
 
-class Input(Section):
+class Input(TomlSection):
     """The confidential table and its columns of counts."""
 
     path: str
@@ -90,7 +90,7 @@ class Input(Section):
         return Format(self.delimiter, self.encoding, self.sheet)
 
 
-class GeographyOptions(Section):
+class GeographyOptions(TomlSection):
     """How the units nest: by ``levels``, one column each, or by ``widths`` of hierarchical codes."""
 
     units: str | None = None
@@ -144,7 +144,7 @@ class GeographyOptions(Section):
         return dict.fromkeys(named, "a column of names") | dict.fromkeys(self.levels or (), "a level")
 
 
-class BoundsOptions(Section):
+class BoundsOptions(TomlSection):
     """Limits of queries' answers at units that everybody knows, and that the release keeps."""
 
     path: str

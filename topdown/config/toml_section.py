@@ -17,7 +17,7 @@ def _as_written(value: Any) -> Any:
 Exact = Annotated[str, BeforeValidator(_as_written, json_schema_input_type=str | float)]
 
 
-class Section(BaseModel):
+class TomlSection(BaseModel):
     """A section of a configuration file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

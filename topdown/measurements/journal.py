@@ -54,7 +54,7 @@ class MeasuredOtherwise(DataError):
     """Other numbers were measured than in a run before, of the same noise."""
 
 
-class Begun(NamedTuple):
+class BegunRelease(NamedTuple):
     """A release whose noise may have been drawn: its ``key``, and the code of what was ``measured``, None where no run
     came so far.
 
@@ -116,7 +116,7 @@ class Journal:
         """What a ledger is told of the input: a code of its digest under the secret, which tells nothing of it."""
         return KeyedSource(self._secret()).spawn("input", self.input).key.hex()
 
-    def read(self) -> Begun | None:
+    def read(self) -> BegunRelease | None:
         """What was begun here; None where no noise can have been drawn.
 
         Raises `DataError` where it is not what was written or an earlier version wrote it, `ConfigError` or `DataError`
@@ -154,21 +154,21 @@ class Journal:
             raise DataError(
                 f"{shown_path(self.folder.parent)} holds noise that was drawn for another input file; {remedy}"
             )
-        return Begun(self._key(), measured, cut, below)
+        return BegunRelease(self._key(), measured, cut, below)
 
-    def begin(self) -> Begun:
+    def begin(self) -> BegunRelease:
         """Keep, synced, what the noise will follow from, before any is drawn."""
         self._write(None, None)
-        return Begun(self._key(), None)
+        return BegunRelease(self._key(), None)
 
-    def keep(self, begun: Begun, measurements: Measurements) -> str:
+    def keep(self, begun: BegunRelease, measurements: Measurements) -> str:
         """Keep the code of ``measurements``, which tells nothing of them, and return it.
 
         Raises `DataError` where other measurements were made of the same noise before.
         """
         return self.keep_code(begun, begun.key.code(MEASUREMENTS, _all_of(measurements)))
 
-    def keep_code(self, begun: Begun, measured: str, cut: tuple[int, int] | None = None) -> str:
+    def keep_code(self, begun: BegunRelease, measured: str, cut: tuple[int, int] | None = None) -> str:
         """As `keep`, of ``measured``, the code of ``MEASUREMENTS``, made in parts where there is a ``cut``."""
         if begun.measured is None:
             self._write(measured, cut)
@@ -176,7 +176,7 @@ class Journal:
             self._require_same(begun.measured, measured)
         return measured
 
-    def keep_below(self, begun: Begun, below: str) -> None:
+    def keep_below(self, begun: BegunRelease, below: str) -> None:
         """Keep the code of what parts measured ``below`` what went up, before any of it is released. Raises as `keep`.
 
         ``begun``: after `keep_code`.

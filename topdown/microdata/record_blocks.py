@@ -72,7 +72,7 @@ class Occupied:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class RecordLayout:
     """What is to be written: the ``cells`` of the units ``geoids`` in ``order``, in files of ``rows_per_file``."""
 
     cells: Occupied
@@ -82,7 +82,7 @@ class Layout:
     rows_per_file: int
 
     @classmethod
-    def of(cls, leaves: Leaves, schema: Schema, order: Order, rows_per_file: int) -> Layout:
+    def of(cls, leaves: Leaves, schema: Schema, order: Order, rows_per_file: int) -> RecordLayout:
         """That of ``leaves``, which are sorted here where ``order`` wants it."""
         arranged = leaves.sorted() if order == "sorted" else leaves
         return cls(Occupied.of(arranged, schema), arranged.geoids, schema, order, rows_per_file)
@@ -132,7 +132,7 @@ def scattered_kind(cells: Occupied) -> npt.DTypeLike:
     return np.uint32 if len(cells.count) < 1 << 32 else np.int64
 
 
-def part_writer(sink: Any, layout: Layout) -> pq.ParquetWriter:
+def part_writer(sink: Any, layout: RecordLayout) -> pq.ParquetWriter:
     """A writer of records to ``sink``, a path or a file."""
     # Sorted, a reader finds a unit's row groups by their bounds; shuffled, bounds say nothing and cost half the time.
     statistics = ["geoid"] if layout.order == "sorted" else False
@@ -145,7 +145,7 @@ def arrow_schema(schema: Schema) -> pa.Schema:
     return pa.schema(list(kinds.items()))
 
 
-def batch(block: IntArray, layout: Layout) -> pa.RecordBatch:
+def batch(block: IntArray, layout: RecordLayout) -> pa.RecordBatch:
     """One block as Arrow columns; the dictionary of GEOIDs holds those of the block's records and no others."""
     cells, schema = layout.cells, layout.schema
     leaf = cells.leaf[block]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from topdown.errors import ConfigError, DataError
 from topdown.microdata import record_blocks
-from topdown.microdata.record_blocks import MOST_SCATTERED, Layout, Order, batch, part_writer, scattered_kind
+from topdown.microdata.record_blocks import MOST_SCATTERED, Order, RecordLayout, batch, part_writer, scattered_kind
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.wording import FAILED, reason, shown_path
 
@@ -37,7 +37,7 @@ def require_countable(count: int, order: Order, rows_per_file: int) -> None:
         )
 
 
-def require_space(layout: Layout, folder: Path) -> None:
+def require_space(layout: RecordLayout, folder: Path) -> None:
     """Raises `DataError` where ``folder``'s disk has less free than the records need, as a sample of them shows."""
     disk = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
     try:
@@ -58,7 +58,7 @@ def require_space(layout: Layout, folder: Path) -> None:
         )
 
 
-def disk_needed(layout: Layout) -> int:
+def disk_needed(layout: RecordLayout) -> int:
     """Bytes, about: a sample of row groups scaled to all records, or what these take scattered where that is more."""
     cells, count, step = layout.cells, layout.cells.records, record_blocks.BLOCK
     if count == 0:

@@ -23,8 +23,8 @@ from topdown.microdata.leaves import Leaves, leaves_of, read_leaves
 from topdown.microdata.previous_output import INVENTORY, aside, discard, settle, whole_microdata
 from topdown.microdata.record_blocks import (
     PART,
-    Layout,
     Order,
+    RecordLayout,
     batch,
     part_writer,
     parts_in_order,
@@ -140,7 +140,7 @@ def write_microdata(
     facts = _facts(leaves, schema, order, rows_per_file)
     require_countable(leaves.records, order, rows_per_file)
     directory = Path(directory)
-    layout = Layout.of(leaves, schema, order, rows_per_file)
+    layout = RecordLayout.of(leaves, schema, order, rows_per_file)
 
     def made(files: Sequence[Path], *, already_there: bool = False) -> Microdata:
         return Microdata(directory, leaves.records, order, schema, tuple(sorted(files)), already_there)
@@ -206,7 +206,7 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
 
 
-def _write_parts(layout: Layout, source: Source, folder: Path, *, fit: bool) -> list[Path]:
+def _write_parts(layout: RecordLayout, source: Source, folder: Path, *, fit: bool) -> list[Path]:
     if layout.order == "sorted":
         parts = parts_in_order(layout.cells, layout.rows_per_file)
     else:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from topdown.config import RunConfig
 from topdown.errors import ConfigError
-from topdown.measurements.journal import Begun, Journal
+from topdown.measurements.journal import BegunRelease, Journal
 from topdown.privacy.ledger import Ledger
 from topdown.release.manifest import MALFORMED, MANIFEST, manifest_at
 from topdown.release.verified import verify_files
 from topdown.wording import reason, shown_path
 
 
-def released(config: RunConfig, public: Path, journal: Journal, begun: Begun | None) -> bool:
+def released(config: RunConfig, public: Path, journal: Journal, begun: BegunRelease | None) -> bool:
     """Whether ``public`` holds this release already, after making sure that it is whole.
 
     Raises `ConfigError` where the noise behind it is not what ``journal`` holds, `DataError` naming a file that is not
@@ -30,7 +30,7 @@ def released(config: RunConfig, public: Path, journal: Journal, begun: Begun | N
     return True
 
 
-def require_noise(path: Path, noise: object, journal: Journal, begun: Begun | None) -> None:
+def require_noise(path: Path, noise: object, journal: Journal, begun: BegunRelease | None) -> None:
     """Refuse, before anything is drawn, where ``path`` was published from another ``noise`` than the one that
     ``journal`` holds and has ``begun``, or from a later state of it: an older copy of the folder was put back.
 

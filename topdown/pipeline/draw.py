@@ -33,7 +33,7 @@ from topdown.pipeline.parts.part_cut import cut
 from topdown.pipeline.parts.part_gather import cut_is_whole
 from topdown.pipeline.parts.part_job import Record
 from topdown.pipeline.parts.part_plan import (
-    Cut,
+    CutTree,
     folder_of,
     record_of,
     renewed,
@@ -97,7 +97,7 @@ def draw(
     *,
     workers: int | None = None,
     part_size: int | None = None,
-) -> Drawn | Cut | None:
+) -> Drawn | CutTree | None:
     """The measurements of the release that is written to ``directory``; None where it was written before.
 
     Of a release in parts, which a large one is, or one with a ``part_size`` (leaves of a part), the tree is cut, and
@@ -141,7 +141,7 @@ def draw(
         with stages.stage("cutting the tree"):
             record = cut(counts, record, folder, begun.key, stages.count, limits)
         del prepared, counts  # With it go the counts, whose memory is wanted.
-        return Cut(folder, record, journal, begun, geography, units, notices, limits, limits_digest)
+        return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
@@ -154,7 +154,7 @@ def draw(
     return Drawn(measurements, begun.ties, plan, origin, limits=limits)
 
 
-def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> Cut | None:
+def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stages) -> CutTree | None:
     """A release in parts that was cut and is not finished: its table need not be read again.
 
     None where there is none, or where what was cut, or the input, is not what it was: it is then read, and judged.
@@ -181,7 +181,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     record.write(folder)
     notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
     limits = read_limits(config, geography, record.its_schema)
-    return Cut(folder, record, journal, begun, geography, units, notices, limits, limits_table)
+    return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_table)
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:

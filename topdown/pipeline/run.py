@@ -18,7 +18,7 @@ from topdown.pipeline.derive import Outcome, derive
 from topdown.pipeline.draw import draw
 from topdown.pipeline.exports import require_exports, write_exports
 from topdown.pipeline.parts.in_parts import derive_in_parts, remove_parts, workers_of
-from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, Cut, folder_of
+from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, CutTree, folder_of
 from topdown.tables.readers import require_encodable
 
 STAGES = 9
@@ -68,7 +68,7 @@ def run(
         already_there = drawn is None
         if drawn is None:
             stages.say(f"{public} holds this release already, complete; nothing was drawn or written")
-        elif isinstance(drawn, Cut):
+        elif isinstance(drawn, CutTree):
             pool, count = held.enter_context(workers_of(executor, workers))
             derive_in_parts(config, drawn, public, stages, pool, count)
         else:

@@ -33,6 +33,7 @@ from topdown.privacy.conversions import (
     group_epsilon,
     group_rho,
     pure_to_zcdp,
+    zcdp_divergence,
     zcdp_to_delta,
     zcdp_to_epsilon,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "pure_to_zcdp",
     "sanitizers",
     "sensitivity",
+    "zcdp_divergence",
     "zcdp_to_delta",
     "zcdp_to_epsilon",
 ]

@@ -81,27 +81,41 @@ def group_delta(epsilon: Real, delta: Real, k: int) -> float:
     return math.exp(min(0.0, math.log(delta) + log_sum))
 
 
-def zcdp_to_epsilon(rho: Real, delta: Real, method: str = "cks") -> float:
-    """Smallest epsilon such that rho-zCDP implies (epsilon, delta)-DP by the given method.
+def zcdp_divergence(alpha: Real, rho: Exact, xi: Exact | int = 0) -> Exact:
+    """What (xi, rho)-zCDP allows the Rényi divergence of order ``alpha`` > 1 to be: xi + rho alpha.
 
-    "cks" (default): inf over alpha > 1 of rho alpha + log(1 - 1/alpha) + (log(1/delta) - log alpha)/(alpha - 1)
+    rho-zCDP has xi = 0; Gaussian noise is (0, sensitivity^2/(2 sigma^2)), with equality. Pure epsilon is (epsilon, 0)
+    and (0, epsilon^2/2) (Bun, Steinke 2016, Definition 1.1, Propositions 1.4 and 1.6).
+    """
+    _check("rho", rho, zero=True)
+    _check("xi", xi, zero=True)
+    if not alpha > 1:
+        raise BudgetError(f"alpha is {figure(alpha)}; give an order above 1")
+    return xi + rho * alpha  # type: ignore[return-value]
+
+
+def zcdp_to_epsilon(rho: Real, delta: Real, method: str = "cks", *, xi: Real = 0) -> float:
+    """Smallest epsilon such that (xi, rho)-zCDP implies (epsilon, delta)-DP by the given method; rho-zCDP has xi = 0.
+
+    "cks" (default): inf over alpha > 1 of xi + rho alpha + log(1 - 1/alpha) + (log(1/delta) - log alpha)/(alpha - 1)
     (Canonne, Kamath, Steinke 2020, Proposition 12 with Corollary 13), never below 0.
-    "bun-steinke": rho + 2 sqrt(rho log(1/delta)) (Bun, Steinke 2016, Proposition 1.3).
+    "bun-steinke": xi + rho + 2 sqrt(rho log(1/delta)) (Bun, Steinke 2016, Proposition 1.3 and section 3).
 
     Examples:
         >>> round(td.privacy.zcdp_to_epsilon(0.1, 1e-6), 3)
         2.142
     """
     rho = _check("rho", rho, zero=True)
+    xi = _check("xi", xi, zero=True)
     log_inverse = -math.log(_check_delta(delta))
     if _method(method) == "bun-steinke":
-        return rho + 2 * math.sqrt(rho * log_inverse)
+        return xi + rho + 2 * math.sqrt(rho * log_inverse)
     if rho == 0:
-        return 0.0
+        return xi
     # With t = alpha - 1 the derivative vanishes where rho t^2 + log(1 + t) = log(1/delta), whose left side grows.
     high = math.sqrt(log_inverse / rho)
     t = _root_in_log(lambda t: rho * t * t + math.log1p(t) - log_inverse, high)
-    return max(0.0, rho * (1 + 2 * t) - math.log1p(1 / t))
+    return max(0.0, xi + rho * (1 + 2 * t) - math.log1p(1 / t))
 
 
 def zcdp_to_delta(rho: Real, epsilon: Real, method: str = "cks") -> float:

@@ -24,7 +24,7 @@ from topdown.privacy.accounting import (
     require_events,
 )
 from topdown.privacy.budget_numbers import Number, exact_number
-from topdown.privacy.ledger_file import Record, errors_in_words, read_records, transaction
+from topdown.privacy.ledger_file import LedgerRecord, errors_in_words, read_records, transaction
 from topdown.wording import figure, shown, shown_path, unquoted
 
 ACCOUNTANTS = {"epsilon": PureAccountant, "rho": ZCDPAccountant}
@@ -45,7 +45,7 @@ class Account:
     spent: Fraction
     unit: str
     neighbours: str
-    releases: tuple[Record, ...] = field(repr=False)
+    releases: tuple[LedgerRecord, ...] = field(repr=False)
     confirmed: frozenset[str] = field(repr=False)
 
     @property
@@ -53,7 +53,7 @@ class Account:
         """What may still be spent."""
         return self.total - self.spent
 
-    def cost(self, release: Record) -> Fraction:
+    def cost(self, release: LedgerRecord) -> Fraction:
         """What one of ``releases`` spent."""
         return _cost(self.currency, [release])
 
@@ -204,7 +204,7 @@ class Ledger:
                 "newest copy before any other run"
             )
 
-    def _account(self, records: Sequence[Record], dataset: str) -> Account:
+    def _account(self, records: Sequence[LedgerRecord], dataset: str) -> Account:
         own = [record for record in records if record.dataset == dataset]
         opened = next((record.body for record in own if record.kind == "open"), None)
         if opened is None:
@@ -252,9 +252,9 @@ def _charges(currency: str, events: Iterable[Event]) -> list[tuple[object, ...]]
     ]
 
 
-def _cost(currency: str, releases: Iterable[Record]) -> Fraction:
+def _cost(currency: str, releases: Iterable[LedgerRecord]) -> Fraction:
     return ACCOUNTANTS[currency](_events(releases)).total
 
 
-def _events(releases: Iterable[Record]) -> list[Event]:
+def _events(releases: Iterable[LedgerRecord]) -> list[Event]:
     return [event_from_dict(event) for record in releases for event in record.body["events"]]

@@ -51,7 +51,7 @@ _SCHEMA = (
 
 
 @dataclass(frozen=True)
-class Record:
+class LedgerRecord:
     """One line of the ledger. ``body``: facts as JSON-able values; ``hash``: of this line and the one before it."""
 
     sequence: int
@@ -67,10 +67,10 @@ class Record:
 class Transaction:
     """The records of a ledger that this process alone may extend until the transaction ends."""
 
-    records: tuple[Record, ...]
+    records: tuple[LedgerRecord, ...]
     _connection: sqlite3.Connection
 
-    def append(self, dataset: str, kind: str, release: str, body: dict[str, Any]) -> Record:
+    def append(self, dataset: str, kind: str, release: str, body: dict[str, Any]) -> LedgerRecord:
         """Add a record with ``body`` and the time; returns it. At most one per transaction."""
         last = self.records[-1] if self.records else None
         sequence, previous = (1, START) if last is None else (last.sequence + 1, last.hash)
@@ -79,10 +79,10 @@ class Transaction:
         mark = _hash(previous, sequence, dataset, kind, release, text)
         row = (sequence, dataset, kind, release, text, previous, mark)
         self._connection.execute("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        return Record(sequence, dataset, kind, release, body, previous, mark)
+        return LedgerRecord(sequence, dataset, kind, release, body, previous, mark)
 
 
-def read_records(path: Path) -> tuple[Record, ...]:
+def read_records(path: Path) -> tuple[LedgerRecord, ...]:
     """The records at ``path``, their chain checked; works on a ledger that may only be read.
 
     Raises `BudgetError` for a file that is no ledger, and naming the first record that is not as it was written.
@@ -145,12 +145,12 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{_real(path).as_uri()}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
 
 
-def _verified(connection: sqlite3.Connection, path: Path) -> tuple[Record, ...]:
+def _verified(connection: sqlite3.Connection, path: Path) -> tuple[LedgerRecord, ...]:
     """All records, after making sure that each is what was written and follows the one before."""
     rows = connection.execute(
         "SELECT sequence, dataset, kind, release, body, previous, hash FROM records ORDER BY sequence"
     ).fetchall()
-    records: list[Record] = []
+    records: list[LedgerRecord] = []
     for number, (sequence, dataset, kind, release, text, previous, mark) in enumerate(rows, start=1):
         before = records[-1].hash if records else START
         # The text as it stands is hashed, so that two spellings of one body are two bodies.
@@ -165,7 +165,7 @@ def _verified(connection: sqlite3.Connection, path: Path) -> tuple[Record, ...]:
                 f"{shown_path(path)}: record {number} is of a kind that is not known here, {shown(kind)}: a newer "
                 "Topdown wrote it, and it may say what was spent; update Topdown"
             )
-        records.append(Record(sequence, dataset, kind, release, json.loads(text), previous, mark))
+        records.append(LedgerRecord(sequence, dataset, kind, release, json.loads(text), previous, mark))
     return tuple(records)
 
 

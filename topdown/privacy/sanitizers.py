@@ -8,6 +8,7 @@ holes leak: for studies and teaching. A release of counts draws from the integer
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,8 +103,8 @@ def sanitized_sum(
     positive.
 
     Clipping bounds are public and chosen without looking at the data. The sensitivity is
-    :func:`topdown.privacy.sensitivity.sum_sensitivity`. Raises ConfigError for values that are nan and for bounds out
-    of order.
+    :func:`topdown.privacy.sensitivity.sum_sensitivity`. Raises ConfigError for values that are nan, for bounds out of
+    order and for infinite ones.
 
     Examples:
         >>> ages, source = [20.0, 35.0, 50.0], td.SeededSource(1)
@@ -112,6 +113,10 @@ def sanitized_sum(
         (60.0, 62.3)
     """
     sensitivity = sum_sensitivity(lower, upper, neighbours=neighbours)
+    if math.isinf(sensitivity):
+        raise ConfigError(
+            f"bounds [{lower!r}, {upper!r}]: without both, one value can move the sum by any amount; give two"
+        )
     total = float(_clipped(values, lower, upper).sum())
     return _sanitized(total, sensitivity, epsilon, source, delta, calibration)
 

@@ -55,15 +55,20 @@ def histogram_sensitivity(*, neighbours: Neighbours = "add-remove", norm: int = 
 def sum_sensitivity(lower: float, upper: float, *, neighbours: Neighbours = "add-remove") -> float:
     """Sum of values clipped to [lower, upper]: max(|lower|, |upper|) under add-remove, R under substitute.
 
-    A sum clipped to [6, 10] has add-remove sensitivity 10, not 4: the record brings its whole value along.
+    A sum clipped to [6, 10] has add-remove sensitivity 10, not 4: the record brings its whole value along. Without a
+    bound on one side or both (``math.inf``) one record moves the sum by any amount: the sensitivity is infinite, and no
+    noise is enough.
 
     Examples:
         >>> round(td.privacy.sensitivity.sum_sensitivity(-10, 60), 4)
         60.0
     """
     _name("neighbours", neighbours, get_args(Neighbours))
+    low, high = float(lower), float(upper)
+    if low < high and math.inf in (-low, high):
+        return math.inf
     width = _width(lower, upper)
-    return max(abs(float(lower)), abs(float(upper))) if neighbours == "add-remove" else width
+    return max(abs(low), abs(high)) if neighbours == "add-remove" else width
 
 
 def mean_sensitivity(n: int, lower: float, upper: float, *, neighbours: Neighbours = "add-remove") -> float:

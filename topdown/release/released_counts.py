@@ -105,7 +105,7 @@ def read_counts(
         )
 
 
-class Cells(NamedTuple):
+class CellTable(NamedTuple):
     """A table of every unit and cell: the ``units``, and ``columns`` by their names, each (units x cells), or of a
     number of the unit (units x 1)."""
 
@@ -121,7 +121,7 @@ def read_cells(
     names: Sequence[str],
     optional: Sequence[str] = (),
     of_units: Sequence[str] = (),
-) -> Cells:
+) -> CellTable:
     """Columns of the table of cells at ``path``: ``names``, and of the ``optional`` ones those that are there; counts
     are whole. Every unit is there with every cell. ``of_units``: optional ones with a number of the unit, (units x 1).
 
@@ -178,7 +178,7 @@ def read_cells(
     there = known if known is not None else pa.concat_arrays(units)
     if known is None and (there.null_count or len(pc.unique(there)) < n_nodes):
         raise DataError(f"{torn}; {FETCH}")
-    return Cells(there, {name: column.reshape(n_nodes, -1) for name, column in (found | once).items()})
+    return CellTable(there, {name: column.reshape(n_nodes, -1) for name, column in (found | once).items()})
 
 
 def _numbers(texts: pa.Array, known: pa.Array) -> FloatArray:

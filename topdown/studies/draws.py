@@ -17,7 +17,7 @@ from topdown.studies.followed import Followed
 from topdown.workload import DETAILED, Query, Schema
 
 
-class Asked(NamedTuple):
+class DrawnQuery(NamedTuple):
     """One query of a level (its number): what is drawn for it, how far within bounds, and with which variance."""
 
     level: int
@@ -32,7 +32,7 @@ def drawn_law(plan: Plan, level: str, query: str) -> Law | None:
     return plan.law(level, query, continuous=True) if query in plan.queries(level) else None
 
 
-def asked_queries(geography: Geography, schema: Schema, plan: Plan, *, limited: bool = False) -> tuple[Asked, ...]:
+def asked_queries(geography: Geography, schema: Schema, plan: Plan, *, limited: bool = False) -> tuple[DrawnQuery, ...]:
     """Everything that is measured, where that is more than the cells themselves, or ``limited`` (where answers have
     limits); else nothing.
     """
@@ -40,7 +40,7 @@ def asked_queries(geography: Geography, schema: Schema, plan: Plan, *, limited: 
     if all(query == DETAILED for _, query in named) and not limited:
         return ()
     return tuple(
-        Asked(
+        DrawnQuery(
             geography.levels.index(level),
             Query.parse(query, schema),
             drawn_law(plan, level, query),
@@ -52,7 +52,7 @@ def asked_queries(geography: Geography, schema: Schema, plan: Plan, *, limited: 
 
 
 def draw_answers(
-    asked: Sequence[Asked], tree: Tree, truth: FloatArray, replicates: int, seed: tuple[int, int], rows: slice
+    asked: Sequence[DrawnQuery], tree: Tree, truth: FloatArray, replicates: int, seed: tuple[int, int], rows: slice
 ) -> list[dict[Query, Answers]]:
     """By level the measured answers (replicates, nodes, answers), of which ``rows`` are kept.
 

@@ -20,7 +20,7 @@ from topdown.studies.fairness import SIZE_EDGES, size_class_names
 from topdown.studies.followed import Followed
 from topdown.studies.methods import StudiedMethod
 from topdown.studies.unit_groups import Groups
-from topdown.uncertainty.intervals import Bounds, intervals
+from topdown.uncertainty.intervals import IntervalEnds, intervals
 from topdown.uncertainty.laws.answer_laws import AnswerLaws, ColumnLaws
 from topdown.uncertainty.laws.known_noise import no_margins
 from topdown.uncertainty.margins import require_confidence
@@ -146,7 +146,7 @@ class FollowedIntervals:
             classes=(*(one for one, _, _ in parts), *published),
         )
 
-    def bounds(self, x: FloatArray, released: FloatArray) -> Bounds:
+    def bounds(self, x: FloatArray, released: FloatArray) -> IntervalEnds:
         """The intervals from the estimates ``x`` by least squares and what was ``released``; all (replicates, answers,
         nodes).
         """
@@ -156,7 +156,7 @@ class FollowedIntervals:
         found = intervals(
             x.reshape(flat).T, variance, columns, self.tree, 1.0 - self.confidence, lambda nodes: inside[nodes]
         )
-        return Bounds(found.lower.T.reshape(x.shape), found.upper.T.reshape(x.shape))
+        return IntervalEnds(found.lower.T.reshape(x.shape), found.upper.T.reshape(x.shape))
 
     def counted(self, x: FloatArray, released: FloatArray, truth: FloatArray) -> FloatArray:
         """Sums (6, classes) over replicates: of the units c that are covered and the units n of a class, of c^2, c n

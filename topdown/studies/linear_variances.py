@@ -10,7 +10,7 @@ import numpy as np
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
 from topdown.privacy.plan import Plan
-from topdown.studies.draws import Asked
+from topdown.studies.draws import DrawnQuery
 from topdown.studies.followed import Followed, followed_noise
 from topdown.studies.replicates import Simulation
 from topdown.studies.residual_bins import bin_width
@@ -56,7 +56,7 @@ def _cells_of_answers(followed: Followed) -> FloatArray:
     return np.concatenate(parts).astype(np.float64)
 
 
-def bin_widths(geography: Geography, plan: Plan, followed: Followed, asked: Sequence[Asked]) -> FloatArray:
+def bin_widths(geography: Geography, plan: Plan, followed: Followed, asked: Sequence[DrawnQuery]) -> FloatArray:
     """The widths of bins (answers, nodes): by the noise on every answer, and where it has none of its own by the widest
     noise at and above it, since a non-negative projection may hand a parent's whole error to one child."""
     laws, _ = followed_noise(plan, geography, followed)

@@ -24,7 +24,7 @@ from topdown.projection.method import Problem
 from topdown.projection.rounding_method import rounding_named
 from topdown.projection.solver_inputs import descent_of_answers
 from topdown.studies.decisions.rules import Decision
-from topdown.studies.draws import Asked, draw_answers, measured_answers
+from topdown.studies.draws import DrawnQuery, draw_answers, measured_answers
 from topdown.studies.followed import Followed
 from topdown.studies.interval_coverage import FollowedIntervals
 from topdown.studies.methods import StudiedMethod
@@ -48,7 +48,7 @@ class Simulation:
     methods: tuple[StudiedMethod, ...]
     rules: tuple[Decision, ...]
     width: FloatArray | None  # (answers * nodes,), None without distances
-    queries: tuple[Asked, ...]  # where more than the cells are measured: everything that is
+    queries: tuple[DrawnQuery, ...]  # where more than the cells are measured: everything that is
     components: Components | None
     patterns: Patterns | None
     limits: AnswerLimits | None

@@ -33,7 +33,7 @@ _NUMBERS_AT_ONCE = 1 << 19
 _ROUNDS = 50
 
 
-class Bounds(NamedTuple):
+class IntervalEnds(NamedTuple):
     """Intervals, both (nodes x columns)."""
 
     lower: FloatArray
@@ -141,7 +141,7 @@ class Intervals:
             return np.full((len(parent), values.shape[1]), np.inf)  # the root alone
         return np.where(parent[:, None] < 0, np.inf, values[np.maximum(parent, 0)])
 
-    def _test(self, nodes: slice, x: FloatArray, variance: FloatArray, bounds: Bounds, p: FloatArray) -> None:
+    def _test(self, nodes: slice, x: FloatArray, variance: FloatArray, bounds: IntervalEnds, p: FloatArray) -> None:
         """Fill ``bounds`` with the truths that are kept at ``nodes``, within what their parents can be, and ``p`` with
         P(X >= x) under a truth of 0. ``upper`` is infinite where nothing limits it; without noise both ends are 0."""
         deviation, (lower, upper) = np.sqrt(variance), bounds
@@ -174,13 +174,13 @@ class Intervals:
 
     def at(
         self, nodes: slice, x: FloatArray, variance: FloatArray, released: FloatArray | IntArray | None = None
-    ) -> Bounds:
+    ) -> IntervalEnds:
         """The intervals at ``nodes`` from their estimates ``x`` with ``variance``; with ``released`` values inside.
 
         All (nodes x columns). ``upper`` is infinite where nothing limits it.
         """
         variance = self.laws.settled(variance)
-        bounds, p = Bounds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
+        bounds, p = IntervalEnds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
         self._test(nodes, x, variance, bounds, p)
         level = np.searchsorted(self.tree.level_offsets, np.arange(nodes.start, nodes.stop), side="right") - 1
         bounds.lower[p > self.rejected[level]] = 0.0
@@ -196,7 +196,7 @@ def intervals(
     released: Released | None = None,
     executor: Executor | None = None,
     levels: Container[int] | None = None,
-) -> Bounds:
+) -> IntervalEnds:
     """The intervals of all nodes, from their estimates ``x`` with ``variance``, 0 where they are exact, of which each
     misses with at most ``alpha``; with ``released`` values inside. All (nodes x columns); ``executor``: threads that
     may work on it.
@@ -206,7 +206,7 @@ def intervals(
     of a level is kept until it is told.
     """
     found = Intervals.begun(laws, tree, alpha)
-    bounds, p = Bounds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
+    bounds, p = IntervalEnds(np.empty(x.shape), np.empty(x.shape)), np.empty(x.shape)
     for index in range(tree.level_of(len(x) - 1) + 1):
         level = tree.level(index)
         parts = list(found.parts(level))
@@ -216,7 +216,7 @@ def intervals(
 
         def tested(part: slice, level: slice = level) -> _Low:
             found._keep(part, x[part], variance[part])
-            found._test(part, x[part], variance[part], Bounds(bounds.lower[part], bounds.upper[part]), p[part])
+            found._test(part, x[part], variance[part], IntervalEnds(bounds.lower[part], bounds.upper[part]), p[part])
             return found._low(p[part], variance[part], level)
 
         found._reject(index, list(map_ordered(tested, parts, executor)))
@@ -225,7 +225,7 @@ def intervals(
             lower, upper = bounds.lower[part], bounds.upper[part]
             lower[p[part] > found.rejected[index]] = 0.0
             inside = None if released is None else released(part)
-            lower[...], upper[...] = _whole(x[part], variance[part], Bounds(lower, upper), inside)
+            lower[...], upper[...] = _whole(x[part], variance[part], IntervalEnds(lower, upper), inside)
 
         do_all(told, parts, executor)
     return bounds
@@ -253,7 +253,9 @@ def rejected_up_to(p: FloatArray, alpha: float, tried: int, sure: int = 0) -> fl
     return alpha * rejected / tried if rejected else -1.0
 
 
-def _whole(x: FloatArray, variance: FloatArray, bounds: Bounds, released: FloatArray | IntArray | None) -> Bounds:
+def _whole(
+    x: FloatArray, variance: FloatArray, bounds: IntervalEnds, released: FloatArray | IntArray | None
+) -> IntervalEnds:
     """Counts are whole and not negative: the whole numbers within; the nearest to the estimate where there is none.
     With ``released`` values inside.
     """
@@ -264,4 +266,4 @@ def _whole(x: FloatArray, variance: FloatArray, bounds: Bounds, released: FloatA
     lower, upper = np.where(neither, nearest, np.maximum(lower, 0.0)), np.where(neither, nearest, upper)
     if released is not None:
         lower, upper = np.minimum(lower, released), np.maximum(upper, released)
-    return Bounds(lower, upper)
+    return IntervalEnds(lower, upper)

@@ -17,7 +17,7 @@ from topdown.workload.query import Query
 from topdown.workload.schema import Attribute, Recode, Schema
 
 
-class Asked(NamedTuple):
+class ProductQuery(NamedTuple):
     """A query in the product, and which of the ``answers`` to the one that was asked its own are: none of an impossible
     one. None where they are all of them in their order."""
 
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class ProductSchema:
     """``schema`` as the product of the attributes of ``attributes``, a schema without zeros.
 
     ``cells``: the number in ``schema`` of every cell of the product, None where they are the same. ``places``: of every
@@ -39,10 +39,10 @@ class Product:
     cells: IntArray | None = None
     places: tuple[tuple[int, ...], ...] = ()
     codes: tuple[IntArray, ...] = ()
-    _asked: dict[Query, Asked] = field(default_factory=dict, repr=False)
+    _asked: dict[Query, ProductQuery] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, schema: Schema) -> Product:
+    def of(cls, schema: Schema) -> ProductSchema:
         """That of a schema, which without zeros it is itself."""
         if not schema.zeros:
             return cls(schema, schema)
@@ -59,15 +59,15 @@ class Product:
         cells = np.asarray(np.ravel_multi_index(tuple(own), schema.shape))
         return cls(schema, product, cells, tuple(places), tuple(codes))
 
-    def asked(self, query: Query) -> Asked:
+    def asked(self, query: Query) -> ProductQuery:
         """What ``query``, of a schema with the same attributes, is in the product."""
         if self.cells is None:
-            return Asked(query, None)
+            return ProductQuery(query, None)
         if query not in self._asked:
             self._asked[query] = self._in_product(query, self.cells)
         return self._asked[query]
 
-    def _in_product(self, query: Query, cells: IntArray) -> Asked:
+    def _in_product(self, query: Query, cells: IntArray) -> ProductQuery:
         recodes, kept = list[Recode](), list[str | None]()
         for attribute, places, codes in zip(self.attributes.attributes, self.places, self.codes, strict=True):
             of_each = [
@@ -85,7 +85,7 @@ class Product:
         found = Query(Schema(self.attributes.attributes, tuple(recodes)), tuple(kept))
         answers = np.empty(found.n_answers, np.int64)
         answers[found.answers_of(np.arange(len(cells)))] = query.answers_of(cells)
-        return Asked(found, answers)
+        return ProductQuery(found, answers)
 
 
 def _parts(schema: Schema) -> Iterator[tuple[tuple[int, ...], Schema]]:

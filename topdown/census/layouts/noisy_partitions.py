@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 512
 _STATE = "State"
 
 
-class Rows(NamedTuple):
+class NoisyRows(NamedTuple):
     """Some units' answers to one query: ``codes`` (units,), ``values`` (units x answers), ``variance`` (units,).
 
     ``query`` is None for the constraint that says what the schema's zeros say.
@@ -87,7 +87,7 @@ class Partition:
             raise DataError(f"{self}: has no rows; fetch it again")
         return found.take(pc.sort_indices(found))
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[NoisyRows]:
         """Its rows, query by query, some units at once.
 
         Raises `DataError` naming the partition, and the unit and query where one is at fault.
@@ -139,7 +139,7 @@ class Partition:
             raise DataError(f"{self}: unit {shown(wrong)} is of another state; fetch it again")
         return codes
 
-    def _by_query(self, batch: pa.RecordBatch) -> Iterator[Rows]:
+    def _by_query(self, batch: pa.RecordBatch) -> Iterator[NoisyRows]:
         names = self._text(batch, layout.NAME)
         signs = self._signs(batch)
         key = pc.binary_join_element_wise(names, pc.fill_null(signs, ""), "\n")
@@ -168,7 +168,7 @@ class Partition:
                 raise DataError(f"{self}: sign {shown(sign)} of a {what}; fetch it again")
         return signs
 
-    def _one(self, name: str, sign: str | None, rows: pa.RecordBatch) -> Rows:
+    def _one(self, name: str, sign: str | None, rows: pa.RecordBatch) -> NoisyRows:
         """The rows of one query's name and sign."""
         axes: dict[str, str] = {}
         for attribute in self.product.schema.names:
@@ -200,7 +200,7 @@ class Partition:
                     f"{self}, unit {shown(codes[int(bad[0])].as_py())}, query {shown(name)}: variance "
                     f"{variance[int(bad[0])]} is not above 0; fetch it again"
                 )
-        return Rows(query, sign, codes, values, np.asarray(variance, dtype=np.float64))
+        return NoisyRows(query, sign, codes, values, np.asarray(variance, dtype=np.float64))
 
     def _query(self, name: str, sign: str | None, axes: Mapping[str, str]) -> tuple[Query | None, list[int]]:
         zero = self.product.zero

@@ -30,7 +30,7 @@ BLOCK = "block"
 _BLOCK_PARTS = ("TABBLKST", "TABBLKCOU", "TABTRACTCE", "TABBLK")
 
 
-class Microdata(NamedTuple):
+class PpmfKind(NamedTuple):
     """A kind of file: what its rows are (``words``), the ``type_code`` in the first column, all ``columns``, the
     ``schema``, and by column the attribute that it holds and the code of every category (``codes``). ``others``: codes
     of rows that are none of what is counted.
@@ -54,10 +54,10 @@ _PERSON_CODES = {
 }
 _UNIT_CODES = {"HH_STATUS": ("2", "1")}
 
-PERSON_FILE = Microdata("persons", "MPD", (*_SHARED, "EPNUM", "RTYPE", *_PERSON_CODES), PERSONS, _PERSON_CODES, {})
+PERSON_FILE = PpmfKind("persons", "MPD", (*_SHARED, "EPNUM", "RTYPE", *_PERSON_CODES), PERSONS, _PERSON_CODES, {})
 """A row per person. RTYPE is 3 in households and 5 in group quarters, CENHISP 2 Hispanic."""
 
-UNIT_FILE = Microdata(
+UNIT_FILE = PpmfKind(
     "housing units", "MUD", (*_SHARED, "RTYPE", *_UNIT_CODES), UNITS, _UNIT_CODES, {"HH_STATUS": ("0",)}
 )
 """A row per housing unit: RTYPE 2, HH_STATUS 1 occupied and 2 vacant. Group quarters (RTYPE 4, HH_STATUS 0) may be
@@ -73,7 +73,7 @@ _VINTAGE = "VINTAGE"
 """What older files have in place of the type and the build of a file."""
 
 
-def names_there(file: Microdata, columns: Sequence[str]) -> list[str]:
+def names_there(file: PpmfKind, columns: Sequence[str]) -> list[str]:
     """What the ``columns`` of a file are called in it, those that are read of `Microdata.columns`."""
     older = {new: old for old, new in OLDER_NAMES.items() if old in columns}
     left_out = {"EPNUM", "SCHEMA_BUILD_ID", *(("SCHEMA_TYPE_CODE",) if _VINTAGE in columns else ())}
@@ -85,12 +85,12 @@ def _as_named(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.rename_columns([OLDER_NAMES.get(name, name) for name in batch.schema.names])
 
 
-def file_of_schema(schema: Schema) -> Microdata | None:
+def file_of_schema(schema: Schema) -> PpmfKind | None:
     """The kind of file that records of ``schema`` go into, None where there is none."""
     return next((one for one in MICRODATA_FILES if one.schema.attributes == schema.attributes), None)
 
 
-def file_of_columns(columns: list[str], what: str) -> Microdata:
+def file_of_columns(columns: list[str], what: str) -> PpmfKind:
     """The kind of file that has ``columns``. Raises `DataError` naming ``what``, and the columns that are missing."""
     there = {"EPNUM", *(OLDER_NAMES.get(name, name) for name in columns)}
     if _VINTAGE in there:
@@ -105,7 +105,7 @@ def file_of_columns(columns: list[str], what: str) -> Microdata:
     return file
 
 
-def coded(file: Microdata, cells: IntArray, first: int) -> dict[str, pa.Array]:
+def coded(file: PpmfKind, cells: IntArray, first: int) -> dict[str, pa.Array]:
     """The columns of records in ``cells`` of the file's schema, of which the first has the number ``first``."""
     places = np.unravel_index(cells, file.schema.shape)
     found = {
@@ -121,7 +121,7 @@ def coded(file: Microdata, cells: IntArray, first: int) -> dict[str, pa.Array]:
     return found
 
 
-def records(file: Microdata, batches: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.RecordBatch]:
+def records(file: PpmfKind, batches: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.RecordBatch]:
     """Rows of the file as records: the column `BLOCK`, and one per attribute with its category.
 
     Raises `DataError` naming ``what``, the row and the column of a code that the layout does not have.

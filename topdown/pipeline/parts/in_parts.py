@@ -25,7 +25,7 @@ from topdown.pipeline.parts import part_steps
 from topdown.pipeline.parts.part_files import Written, write
 from topdown.pipeline.parts.part_gather import cut_is_whole, files_of, finished, publish_parts
 from topdown.pipeline.parts.part_job import Folder, Record, Torn, named
-from topdown.pipeline.parts.part_plan import Cut
+from topdown.pipeline.parts.part_plan import CutTree
 from topdown.pipeline.parts.part_steps import At
 from topdown.pipeline.parts.part_store import take
 from topdown.release.manifest import Origin
@@ -57,7 +57,9 @@ def workers_of(executor: Submits | None, workers: int | None) -> Iterator[tuple[
         pool.shutdown()
 
 
-def derive_in_parts(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int) -> None:
+def derive_in_parts(
+    config: RunConfig, cut: CutTree, public: Path, stages: Stages, executor: Submits, count: int
+) -> None:
     """Measure, project, round and write the parts of a release, and publish them in ``public``, complete or not at all.
 
     ``executor``: whose ``count`` workers do it. The files of the parts stay (`remove_parts`). Raises `ProjectionError`,
@@ -86,7 +88,7 @@ def remove_parts(folder: Folder) -> None:
         ) from None
 
 
-def _derive(config: RunConfig, cut: Cut, public: Path, stages: Stages, executor: Submits, count: int) -> None:
+def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, executor: Submits, count: int) -> None:
     folder, record = cut.folder, cut.record
     work = Work(executor, count, stages)
     up = missing(record, lambda part: take(folder.up(part)) is not None)

@@ -15,7 +15,7 @@ from topdown.pipeline.draw import draw
 from topdown.pipeline.parts import part_steps
 from topdown.pipeline.parts.in_parts import derive_in_parts, missing, remove_parts, workers_of
 from topdown.pipeline.parts.part_job import Folder, Record, named
-from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, Cut, folder_of
+from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, CutTree, folder_of
 from topdown.pipeline.parts.part_steps import At
 from topdown.pipeline.parts.part_store import take
 from topdown.wording import shown, shown_path
@@ -26,7 +26,7 @@ def cut(config: RunConfig, output: Path | None, part_size: int | None, stages: S
     directory = config.output_path if output is None else output
     with ExitStack() as held:
         found = draw(config, directory, held, stages, part_size=part_size or LEAVES_OF_A_PART)
-        if isinstance(found, Cut):
+        if isinstance(found, CutTree):
             last = named(found.record.n_parts - 1)
             stages.say(f"cut       into {found.record.n_parts:,} parts, {named(0)} to {last}: topdown part up is next")
         else:
@@ -66,7 +66,7 @@ def gather(config: RunConfig, output: Path | None, stages: Stages) -> None:
     directory = folder.root.parent.parent
     with ExitStack() as held:
         found = draw(config, directory, held, stages)
-        if not isinstance(found, Cut):
+        if not isinstance(found, CutTree):
             raise ConfigError(f"{shown_path(directory)}: its parts are not whole any more; run topdown part cut again")
         executor, count = held.enter_context(workers_of(None, None))
         derive_in_parts(config, found, directory / "public", stages, executor, count)

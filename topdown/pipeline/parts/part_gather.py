@@ -19,7 +19,7 @@ from topdown.noise.key import NoiseKey
 from topdown.pipeline.derive import Drawn, Projected, estimated, write_made
 from topdown.pipeline.parts.filed_release import filed_measurements, filed_release, write_starts
 from topdown.pipeline.parts.part_job import Folder, Record, held, take_bound
-from topdown.pipeline.parts.part_plan import Cut
+from topdown.pipeline.parts.part_plan import CutTree
 from topdown.projection.check.certificate import Certificate, worst_of
 from topdown.projection.check.cross_checks import CrossCheck, say_agreement, solved_again
 from topdown.projection.estimate import Estimate
@@ -44,7 +44,7 @@ def cut_is_whole(folder: Folder, record: Record, key: NoiseKey) -> bool:
     return geography and all(take_bound(path, streams) is not None for path in counts)
 
 
-def finished(cut: Cut) -> Release:
+def finished(cut: CutTree) -> Release:
     """The release, all of whose parts are made. Raises `Torn`."""
     write_starts(cut.folder, cut.record)
     return filed_release(cut.folder, cut.record, cut.geography)
@@ -61,7 +61,7 @@ def files_of(record: Record, release: Release) -> list[str]:
 
 def publish_parts(
     config: RunConfig,
-    cut: Cut,
+    cut: CutTree,
     names: Sequence[str],
     public: Path,
     origin: Origin,

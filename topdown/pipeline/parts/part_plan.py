@@ -13,7 +13,7 @@ from topdown.config import RunConfig, StudyConfig
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.measurements.journal import Begun, Journal
+from topdown.measurements.journal import BegunRelease, Journal
 from topdown.pipeline.parts.cut_points import level_to_cut
 from topdown.pipeline.parts.part_job import Folder, Record
 from topdown.privacy.mechanism import MECHANISMS
@@ -39,7 +39,7 @@ lower cut has more above it."""
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutTree:
     """A release in parts, whose tree is cut and whose noise may be drawn: where, what, and of which units.
 
     ``units``: the digest of their public list, if any; ``notices``: what a reader has to know first; ``limits``: of
@@ -49,7 +49,7 @@ class Cut:
     folder: Folder
     record: Record
     journal: Journal
-    begun: Begun
+    begun: BegunRelease
     geography: Geography
     units: str | None
     notices: tuple[str, ...]
@@ -136,7 +136,9 @@ def cut_for(tree: Tree, leaves: int) -> tuple[int, int]:
     return level_to_cut(tree, _LARGER * leaves), leaves
 
 
-def where_to_cut(tree: Tree, begun: Begun | None, leaves: int | None, *, asked: bool = False) -> tuple[int, int] | None:
+def where_to_cut(
+    tree: Tree, begun: BegunRelease | None, leaves: int | None, *, asked: bool = False
+) -> tuple[int, int] | None:
     """The number of the level where the tree is cut, and how many leaves a part has: as it was measured before, if it
     was, else with so many ``leaves``; None where it is not cut.
 

@@ -23,7 +23,7 @@ from topdown.confidential.measure_piece import Place, measure_piece
 from topdown.errors import DataError, ProjectionError
 from topdown.geography.geography import Geography
 from topdown.geography.tree import Tree
-from topdown.measurements.journal import MEASUREMENTS, Begun, Journal, MeasuredOtherwise
+from topdown.measurements.journal import MEASUREMENTS, BegunRelease, Journal, MeasuredOtherwise
 from topdown.noise import KeyedSource
 from topdown.noise.randomness import read_exactly
 from topdown.pipeline.parts import array_steps
@@ -165,7 +165,7 @@ def journal(folder: Folder, record: Record) -> Journal:
     return Journal(folder.root.parent, record.configuration, record.input)
 
 
-def _begun(root: Path) -> tuple[Folder, Record, Begun]:
+def _begun(root: Path) -> tuple[Folder, Record, BegunRelease]:
     folder = Folder(root)
     record = Record.whole(folder)
     begun = journal(folder, record).read()
@@ -174,7 +174,7 @@ def _begun(root: Path) -> tuple[Folder, Record, Begun]:
     return folder, record, begun
 
 
-def _job(record: Record, begun: Begun) -> array_steps.Job:
+def _job(record: Record, begun: BegunRelease) -> array_steps.Job:
     # The stream that breaks ties in the whole tree is made so, too.
     ties = KeyedSource(read_exactly(begun.ties, 32))
     plan = record.its_plan
@@ -192,7 +192,7 @@ def _limits(record: Record, path: Path) -> array_steps.GivenLimits:
 
 
 def _measured(
-    folder: Folder, record: Record, begun: Begun, number: int, lowest: Callable[[Part], int] | None = None
+    folder: Folder, record: Record, begun: BegunRelease, number: int, lowest: Callable[[Part], int] | None = None
 ) -> tuple[Part, array_steps.Measured]:
     """A part and what is measured of it, down to its ``lowest`` level or all of it. Its counts end here."""
     streams = begun.key.streams(record.counts)
@@ -204,7 +204,7 @@ def _measured(
     return part, measure_piece(entries, part.tree, record.its_schema, record.its_plan, streams, places, record.levels)
 
 
-def _measured_above(folder: Folder, record: Record, begun: Begun) -> tuple[Tree, array_steps.Measured]:
+def _measured_above(folder: Folder, record: Record, begun: BegunRelease) -> tuple[Tree, array_steps.Measured]:
     """The tree down to the parts' uppermost units, and what is measured above them. Its counts end here."""
     streams = begun.key.streams(record.counts)
     found = held_bound(folder.counts_above, streams)
@@ -283,7 +283,11 @@ def _require_sums(record: Record, part: Part, whole: array_steps.Whole, number: 
 
 
 def _solved_again(
-    record: Record, begun: Begun, job: array_steps.Job, whole: array_steps.Whole, piece: tuple[str, tuple[int, ...]]
+    record: Record,
+    begun: BegunRelease,
+    job: array_steps.Job,
+    whole: array_steps.Whole,
+    piece: tuple[str, tuple[int, ...]],
 ) -> npt.NDArray[Any]:
     """A second solution of a ``piece`` (`families_again`), where one is asked for, as an array. Raises
     `ProjectionError`."""
@@ -293,6 +297,6 @@ def _solved_again(
     return np.array(json.dumps(asdict(found)))
 
 
-def _code(begun: Begun, record: Record, part: Part, measured: array_steps.Measured, first: int = 0) -> str:
+def _code(begun: BegunRelease, record: Record, part: Part, measured: array_steps.Measured, first: int = 0) -> str:
     """The code of what was measured of a part, from its level ``first`` on."""
     return begun.key.code(MEASUREMENTS, _answers(record, part, [{} for _ in range(first)] + measured[first:]))

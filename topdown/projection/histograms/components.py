@@ -25,7 +25,7 @@ import numpy.typing as npt
 from topdown.errors import ConfigError
 from topdown.geography.tree import FloatArray
 from topdown.wording import shown
-from topdown.workload.product import Product
+from topdown.workload.product import ProductSchema
 from topdown.workload.query import Query, design
 from topdown.workload.schema import Recode, Schema
 
@@ -126,9 +126,9 @@ class Components:
                 )
 
     @cached_property
-    def product(self) -> Product:
+    def product(self) -> ProductSchema:
         """The schema as a product without zeros: its attributes are those that are meant here."""
-        return Product.of(self.schema)
+        return ProductSchema.of(self.schema)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -115,7 +115,7 @@ def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[Any]
     return np.asarray(answers.values).T[numbers, nodes].T
 
 
-class _Part(NamedTuple):
+class _Component(NamedTuple):
     """One component of a level's nodes, its blocks together: precision (nodes, m, m) and mean (nodes, copies, m)."""
 
     component: Component
@@ -129,7 +129,7 @@ class FromBelow:
 
     components: Components
     patterns: Patterns
-    parts: tuple[_Part, ...]
+    parts: tuple[_Component, ...]
     g: FloatArray
     table: FloatArray
     openness: _Openness
@@ -140,17 +140,17 @@ class FromBelow:
         components, is_open = patterns.components, np.zeros(len(state[0].mean), np.bool_)
         table = np.zeros((len(is_open), patterns.count))
         steps: list[tuple[Component, FloatArray]] = []
-        strengths, parts = [], dict[Component, _Part]()
+        strengths, parts = [], dict[Component, _Component]()
         for (component, block), known in zip(blocks, state, strict=True):
             precision, left_open = _precision(known)
             is_open |= left_open
             strengths.append(np.diagonal(precision, axis1=1, axis2=2))
             table += np.einsum("nij,ijp->np", precision, patterns.of_block(component, block))
             steps.append((component, known.mean @ precision @ block.basis.T))
-            part = _Part(component, block.basis @ precision @ block.basis.T, known.mean @ block.basis.T)
+            part = _Component(component, block.basis @ precision @ block.basis.T, known.mean @ block.basis.T)
             other = parts.get(component)
             if other is not None:
-                part = _Part(component, other.precision + part.precision, other.mean + part.mean)
+                part = _Component(component, other.precision + part.precision, other.mean + part.mean)
             parts[component] = part
         g = _in_cells(components, steps)
         return cls(components, patterns, tuple(parts.values()), g, table, _Openness.of(is_open, strengths))

@@ -188,13 +188,12 @@ def estimated_log_density(
     generator: Generator, original: Any, epsilon: ExactNumber, *, source: Source, quality: ExpectedPMSE = PAPER_QUALITY
 ) -> Callable[[FloatArray], float]:
     """The log of prior x exp(-epsilon u / (2 D)) at parameters, up to a constant, u from new sets at every call."""
-    frame = as_frame(original)
-    n = len(frame)
+    n = len(as_frame(original))
     factor = float(exact_number(epsilon, "epsilon") / (2 * quality.sensitivity(n)))
 
     def log_density(parameters: FloatArray) -> float:
         sets = tuple(generator.sample(parameters, n, source) for _ in range(quality.sets))
-        return generator.log_prior(parameters) - factor * quality.value(frame, sets)
+        return generator.log_prior(parameters) - factor * quality.value(original, sets)
 
     return log_density
 

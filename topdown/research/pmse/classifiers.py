@@ -88,18 +88,16 @@ class CART:
 
     def fit(self, columns: Columns, labels: IntArray) -> Fit:
         """Grow on all records and prune; a leaf's probability is its share of synthetic records."""
-        from topdown.research.pmse.cart_kernel import grow
+        from topdown.research.pmse.cart_kernel import grow, sorted_order
 
         values = np.ascontiguousarray(columns.matrix.T, dtype=np.float32)
-        left, right, feature, threshold, n_rows, n_synthetic, leaf_of = grow(
-            values,
-            np.argsort(values, axis=1),
-            np.asarray(labels, dtype=np.int64),
-            30 if self.depth is None else self.depth,
-            self.min_split,
-            self.min_leaf,
+        labels = np.asarray(labels, dtype=np.int64)
+        n_synthetic = int(labels.sum())
+        price = self.cp * min(n_synthetic, len(labels) - n_synthetic) if self.pruning == "class" else -1.0
+        left, right, feature, threshold, n_rows, synthetic_rows, leaf_of = grow(
+            values, sorted_order(values), labels, self.depth or 30, self.min_split, self.min_leaf, price
         )
-        rows, synthetic = n_rows.astype(np.float64), n_synthetic.astype(np.float64)
+        rows, synthetic = n_rows.astype(np.float64), synthetic_rows.astype(np.float64)
         risk = np.minimum(synthetic, rows - synthetic)
         if self.pruning == "gini":
             risk = 2 * synthetic * (rows - synthetic) / rows
@@ -110,6 +108,17 @@ class CART:
         leaf: IntArray = (np.cumsum(is_end) - 1)[above[leaf_of]]
         paths = _paths(np.where(is_end, -1, left), right, feature, threshold, columns.features)
         return Fit(synthetic[ends][leaf] / rows[ends][leaf], leaf, tuple(paths[int(k)] for k in ends), len(ends))
+
+    def pmse_of_arrays(self, original: FloatArray, synthetic: FloatArray) -> float:
+        """The pMSE of two arrays (records x columns) of finite numbers by class pruning; no leaf is described."""
+        from topdown.research.pmse.cart_kernel import pruned_pmse, sorted_order
+
+        values = np.ascontiguousarray(np.concatenate([original, synthetic]).T, dtype=np.float32)
+        labels = np.repeat([0, 1], [len(original), len(synthetic)])
+        prices = np.array([self.cp * min(len(original), len(synthetic))])
+        depths = np.array([self.depth or 30])
+        found = pruned_pmse(values, sorted_order(values), labels, depths, prices, self.min_split, self.min_leaf)
+        return float(found[0, 0])
 
 
 def prune_tree(left: IntArray, right: IntArray, risk: FloatArray, price: float) -> IntArray:

@@ -209,9 +209,25 @@ def mean_pmse(original: Any, synthetic_sets: Sequence[Any], classifier: Classifi
         raise ConfigError("no synthetic data sets; give at least one")
     chosen, values = _classifier(classifier), []
     for one in synthetic_sets:
+        if isinstance(chosen, CART) and chosen.pruning == "class" and _are_numbers(original, one):
+            values.append(chosen.pmse_of_arrays(original, one))
+            continue
         columns = side_by_side(original, one)
         values.append(_mean_square(chosen.fit(columns, columns.labels).probability, columns.synthetic_share))
     return math.fsum(values) / len(values)
+
+
+def _are_numbers(original: Any, synthetic: Any) -> bool:
+    """Whether both are arrays of records with the same columns, all finite floats."""
+    return all(
+        isinstance(one, np.ndarray)
+        and one.dtype == np.float64
+        and one.ndim == 2
+        and one.shape[1] == np.shape(original)[1]
+        and len(one) > 0
+        and bool(np.isfinite(one).all())
+        for one in (original, synthetic)
+    )
 
 
 def _classifier(given: Classifier | str) -> Classifier:

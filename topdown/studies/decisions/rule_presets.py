@@ -73,7 +73,7 @@ class Suppression(Rule):
 
 
 @dataclass(frozen=True)
-class Preset:
+class RulePreset:
     """``rules``: what each of them is, as arguments of a `Rule` or of its ``kind``; ``asks``: the names that they need,
     with what these are; ``source``: where the law says so."""
 
@@ -99,8 +99,8 @@ _BASIC = "children >= 10 and children > 0.02 * school_age"
 _BY_SHARE = "brackets(children / school_age, [0.1558, 0.2211, 0.3016, 0.3824], [1, 1.75, 2.5, 3.25, 4]) * school_age"
 _BY_NUMBER = "brackets(children, [691, 2262, 7851, 35514], [1, 1.5, 2, 2.5, 3])"
 
-RULE_PRESETS: Mapping[str, Preset] = {
-    "title-1": Preset(
+RULE_PRESETS: Mapping[str, RulePreset] = {
+    "title-1": RulePreset(
         (
             {"name": "Title I, basic", "eligible": _BASIC, "amount": f"{_RATE} * children"},
             {
@@ -117,7 +117,7 @@ RULE_PRESETS: Mapping[str, Preset] = {
         _PAID,
         "20 U.S.C. 6333 to 6335, 6332(c)",
     ),
-    "section-203": Preset(
+    "section-203": RulePreset(
         (
             {
                 "name": "Voting Rights Act, section 203",
@@ -133,7 +133,7 @@ RULE_PRESETS: Mapping[str, Preset] = {
         },
         "28 CFR 55",
     ),
-    "redistricting": Preset(
+    "redistricting": RulePreset(
         (
             {
                 "name": "range of the districts",
@@ -153,8 +153,10 @@ RULE_PRESETS: Mapping[str, Preset] = {
         },
         "Brown v. Thomson, 462 U.S. 835; Bartlett v. Strickland, 556 U.S. 1",
     ),
-    "seats": Preset(({"name": "seats", "figure": "population"},), {"population": "everybody"}, "2 U.S.C. 2a", Seats),
-    "cohesion": Preset(
+    "seats": RulePreset(
+        ({"name": "seats", "figure": "population"},), {"population": "everybody"}, "2 U.S.C. 2a", Seats
+    ),
+    "cohesion": RulePreset(
         (
             {
                 "name": "less developed region",
@@ -169,7 +171,7 @@ RULE_PRESETS: Mapping[str, Preset] = {
         {"product": "gross domestic product (a column)", "population": "everybody"},
         "Regulation (EU) 2021/1060, article 108",
     ),
-    "suppression": Preset(
+    "suppression": RulePreset(
         ({"name": "small counts", "figure": "count"},), {"count": "what is counted"}, "cell suppression", Suppression
     ),
 }

@@ -60,24 +60,24 @@ class Mix(NamedTuple):
         return number, np.tensordot(self.weight, form, 1)
 
 
-class Made(NamedTuple):
+class ErrorParts(NamedTuple):
     """What the errors of sums are made of: ``parts``, and their fourth ``cumulant`` (sums,), where it is known without
     these."""
 
     parts: Parts
     cumulant: FloatArray | None
 
-    def times(self, copies: int) -> Made:
+    def times(self, copies: int) -> ErrorParts:
         """So many errors of this kind together, each with noise of its own."""
         parts = self.parts._replace(number=self.parts.number * copies)
-        return Made(parts, None if self.cumulant is None else self.cumulant * copies)
+        return ErrorParts(parts, None if self.cumulant is None else self.cumulant * copies)
 
-    def and_also(self, other: Made) -> Made:
+    def and_also(self, other: ErrorParts) -> ErrorParts:
         """With another, of the same sums and independent."""
         parts = Parts.together([self.parts, other.parts])
         if self.cumulant is None or other.cumulant is None:
-            return Made(parts, None)
-        return Made(parts, self.cumulant + other.cumulant)
+            return ErrorParts(parts, None)
+        return ErrorParts(parts, self.cumulant + other.cumulant)
 
 
 class _Seen(NamedTuple):
@@ -215,12 +215,12 @@ class AnswerErrors:
                 into += self.shapes_of(one.times(number), of_mix)
         return found
 
-    def shapes_of(self, made: Made, variance: FloatArray) -> list[Shape]:
+    def shapes_of(self, made: ErrorParts, variance: FloatArray) -> list[Shape]:
         """As `shapes`, of errors of which it is known what they are made of."""
         laws = shapes_of(made.parts, variance, self.noise.known, made.cumulant)
         return [laws.shapes[number] if number >= 0 else NORMAL for number in laws.group.tolist()]
 
-    def made(self, asked: Weighted, mixes: Sequence[Mix]) -> Iterator[Made]:
+    def made(self, asked: Weighted, mixes: Sequence[Mix]) -> Iterator[ErrorParts]:
         """Of which noise the errors of sums of every one of ``mixes`` are made.
 
         Nodes that no sum touches have the mean of their covariances, and those whose noise is not that of most of their
@@ -230,7 +230,7 @@ class AnswerErrors:
         entries = touched(asked, self.tree)
         cumulant = self._cumulants(entries, asked.number) if self._upward is not None else None
         for parts in self._parts(entries, seen):
-            yield Made(parts, cumulant)
+            yield ErrorParts(parts, cumulant)
 
     @cached_property
     def _upward(self) -> tuple[Upward, FloatArray, FloatArray] | None:

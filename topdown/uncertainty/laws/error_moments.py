@@ -15,7 +15,7 @@ import numpy.typing as npt
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
 from topdown.projection.cells.equality import open_leaves, upward_gains
 from topdown.uncertainty.laws.known_noise import AnswerNoise, KindArray
-from topdown.uncertainty.laws.shared_laws import FEW_NODES, Groups, groups
+from topdown.uncertainty.laws.shared_laws import FEW_NODES, LawGroups, groups
 
 NO_NOISE = 1e-20
 """A variance in counts^2 so small that noise which moves a whole number is never met: what it is on counts as exact."""
@@ -129,7 +129,7 @@ class MainTerms(NamedTuple):
     explained: FloatArray
 
 
-NodeLaws: TypeAlias = tuple[FloatArray, Groups]
+NodeLaws: TypeAlias = tuple[FloatArray, LawGroups]
 """The variance of every node's estimate (nodes,), the same in every cell, and the shapes of their laws."""
 
 

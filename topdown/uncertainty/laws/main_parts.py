@@ -15,7 +15,7 @@ from topdown.geography.tree import FloatArray, IntArray
 from topdown.uncertainty.laws.error_law import LEAST_STEP, is_wide_gaussian, steps
 from topdown.uncertainty.laws.error_moments import MainTerms
 from topdown.uncertainty.laws.known_noise import KnownNoise
-from topdown.uncertainty.laws.shared_laws import Groups, Spread, groups, pitches
+from topdown.uncertainty.laws.shared_laws import ErrorSpread, LawGroups, groups, pitches
 
 _MOST_PARTS = 64
 _SAME = 1e-6
@@ -50,7 +50,7 @@ class Parts(NamedTuple):
         return Parts(self.of[places], self.kind[places], self.number[places], self.coefficient[places])
 
 
-def shapes_of(parts: Parts, variance: FloatArray, noise: KnownNoise, cumulant: FloatArray | None = None) -> Groups:
+def shapes_of(parts: Parts, variance: FloatArray, noise: KnownNoise, cumulant: FloatArray | None = None) -> LawGroups:
     """The shapes of the laws of errors with this ``variance`` (errors,), which are made of ``parts`` of ``noise``, and
     where these lack some of it of a normal rest. ``cumulant`` (errors,): the fourth, by default that of the parts.
     """
@@ -84,7 +84,7 @@ def shapes_of(parts: Parts, variance: FloatArray, noise: KnownNoise, cumulant: F
     terms = MainTerms(np.zeros(shape, np.int64), np.ones(shape, np.int64), np.zeros(shape), np.zeros(shape))
     for into, column in zip(terms, (main.kind, main.number, main.coefficient, explained), strict=True):
         into[rank[kept], main.of[kept]] = column[kept]
-    return groups(Spread(variance, np.where(is_normal, 0.0, cumulant)), terms, noise, fine=True)
+    return groups(ErrorSpread(variance, np.where(is_normal, 0.0, cumulant)), terms, noise, fine=True)
 
 
 def _wide_gaussians(noise: KnownNoise) -> FloatArray:

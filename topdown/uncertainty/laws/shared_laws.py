@@ -73,14 +73,14 @@ class Alike:
         return np.repeat(values, self.number)
 
 
-class Groups(NamedTuple):
+class LawGroups(NamedTuple):
     """``shapes`` of laws, and of every node the number of its ``group`` (nodes,); -1 without noise, or undetermined."""
 
     shapes: tuple[Shape, ...]
     group: npt.NDArray[np.int32]
 
 
-class Spread(NamedTuple):
+class ErrorSpread(NamedTuple):
     """Of errors their ``variance`` and fourth ``cumulant``, both (errors,)."""
 
     variance: FloatArray
@@ -92,7 +92,7 @@ def pitches(noise: KnownNoise) -> FloatArray:
     return np.array([0.0 if law is None else pitch_of(law) for law in noise.laws])
 
 
-def groups(found: Moments | Spread, terms: MainTerms, noise: KnownNoise, *, fine: bool | None = None) -> Groups:
+def groups(found: Moments | ErrorSpread, terms: MainTerms, noise: KnownNoise, *, fine: bool | None = None) -> LawGroups:
     """Errors, mostly of nodes, by the kinds and numbers of their main terms, these parts of the variance, and the
     rest's excess.
 
@@ -114,10 +114,12 @@ def groups(found: Moments | Spread, terms: MainTerms, noise: KnownNoise, *, fine
                 shapes.append(_shape(columns[:, place].tolist(), noise, fine=fine))
         numbers = np.array([known[key] for key in keys.tolist()], np.int32)
         group[nodes] = numbers[which.reshape(-1)]
-    return Groups(tuple(shapes), group)
+    return LawGroups(tuple(shapes), group)
 
 
-def _rounded(found: Moments | Spread, terms: MainTerms, noise: KnownNoise, nodes: IntArray, *, fine: bool) -> IntArray:
+def _rounded(
+    found: Moments | ErrorSpread, terms: MainTerms, noise: KnownNoise, nodes: IntArray, *, fine: bool
+) -> IntArray:
     """What the laws of ``nodes`` are like, in whole numbers: nodes with the same numbers are of one group."""
     kept = len(terms.kind) if fine else 1
     kind, number, coefficient, explained = (column[:kept, nodes] for column in terms)
