@@ -68,6 +68,14 @@ def suggest(name: object, known: Iterable[str]) -> str:
     return f"known: {listed(names)}{nearest(name, names)}"
 
 
+def disagreement(name: object, known: Iterable[str]) -> str:
+    """As `suggest`, where ``name`` and the ``known`` ones are both written by the reader, and either may be wrong."""
+    names = list(known)
+    near = get_close_matches(str(name)[:LONGEST_PIECE].lower(), names, n=1, cutoff=0.5)
+    both = f"; write {shown(name)} and {shown(near[0])} alike, if they are one" if near else ""
+    return f"there are {listed(names)}{both}"
+
+
 def require_known(name: object, known: Iterable[str], what: str) -> None:
     """Raises `ConfigError` with the names that there are, and the nearest, unless ``name`` is one of ``known``.
 

@@ -13,15 +13,15 @@ import pytest
 from support.places import REPOSITORY, SMALL_DATA, Command
 from topdown.config import load_config
 from topdown.errors import DataError
+from topdown.guess.first_configuration import configuration
+from topdown.guess.inference import guess
 from topdown.pipeline import draw
-from topdown.pipeline.input.first_configuration import configuration
-from topdown.pipeline.input.guess import guess, likely_form
 from topdown.tables.format import PLAIN
 
 
 def made(path: Path, folder: Path) -> dict[str, Any]:
     """The settings that are guessed for the table at ``path``, after they have passed `check`."""
-    text = configuration(guess(path, likely_form(path, PLAIN)), path.as_posix(), "a title")
+    text = configuration(guess(path, PLAIN), path.as_posix(), "a title")
     (folder / "made.toml").write_text(text, encoding="utf-8")
     config = load_config(folder / "made.toml")
     # The second solution is another matter, and takes the longest.
@@ -66,7 +66,7 @@ def test_codes_alone_give_widths_and_a_total_is_left_out(tmp_path: Path) -> None
     assert found["geography"]["widths"] == {"state": 2, "county": 5, "tract": 11}
     assert found["input"]["delimiter"] == ";"
     assert found["input"]["cells"] == ["male", "female"]
-    assert "Left out, since it is the sum of others: everybody" in (tmp_path / "made.toml").read_text()
+    assert "Left out, since it is the sum of male, female: everybody" in (tmp_path / "made.toml").read_text()
 
 
 @pytest.mark.parametrize(("wrong", "said"), [("-3", "negative"), ("2.5", "a fraction")])
@@ -132,7 +132,7 @@ def test_names_of_columns_are_quoted_for_toml(tmp_path: Path) -> None:
 
 def test_a_table_without_units_is_refused(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1, 2], "b": [3, 4]}).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(DataError, match="no column of text tells units apart"):
+    with pytest.raises(DataError, match="no column of text or codes tells units apart"):
         guess(tmp_path / "t.parquet", PLAIN)
     (tmp_path / "t.csv").write_text("a,b\n")
     with pytest.raises(DataError, match="has no rows"):

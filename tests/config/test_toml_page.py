@@ -81,14 +81,14 @@ def names_of(model: type[BaseModel]) -> set[str]:
     ("wrong", "right"),
     [
         ('recodes = "x"', r"recodes: give a table, such as \[recodes.age\] and below it adult = \{"),
-        ("recodes = {age = {adult = ['a']}}", r"recodes.age.adult: give a table, such as \[recodes.age\]"),
+        ("recodes = {age = {adult = ['a']}}", r"recodes.age.adult: give a table, such as adult = \{ minors"),
         ("zeros = {age = 'x'}", r"zeros: give a list, such as \[\[zeros\]\] and below it home = "),
         (
             "projection = {order = 'total'}",
-            r"projection.order: give a list, such as \[projection.order\] and below it nation",
+            r"projection.order: give a list or a table: order = \[.total.\]",
         ),
         ("bounds = 'f.parquet'", r"bounds: give a table, such as \[bounds\] and below it path = "),
-        ("schema = {age = 'a'}", r"schema.age: give a list, such as \[schema\] and below it sex = \["),
+        ("schema = {age = 'a'}", r"schema.age: give a list: age = \[.a.\]"),
         ("catalogue = {period = 3}", r"catalogue.period: give a text in quotes \(is 3\)"),
         ("output = {csv = 'maybe'}", r"output.csv: give true or false"),
         ("output = {confidence = 'x'}", r"output.confidence: give a number"),

@@ -206,10 +206,35 @@ def test_an_account_that_cannot_be_meant_is_refused(tmp_path: Path, arguments: d
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_total_stays_as_it_is(ledger: Ledger) -> None:
-    with pytest.raises(BudgetError, match="has an account already; its total stays as it is"):
+def test_a_total_stays_as_it_is_once_something_was_spent(ledger: Ledger) -> None:
+    with pytest.raises(BudgetError, match="has this account already; nothing was changed"):
+        ledger.open_account("census", 3)
+    ledger.reserve("census", "a", ONE, title="Counties 2020")
+    with pytest.raises(BudgetError, match="from which a release was paid; its total stays as it is"):
         ledger.open_account("census", 100)
     assert ledger.account("census").total == 3
+    assert ledger.account("census").releases[0].body["title"] == "Counties 2020"
+
+
+def test_an_account_of_which_nothing_was_spent_is_corrected(ledger: Ledger) -> None:
+    ledger.open_account("census", 2, "rho", unit="household")
+    account = ledger.account("census")
+    assert (account.total, account.currency, account.unit) == (2, "rho", "household")
+    assert ledger.datasets() == ("census",)
+    ledger.verify()
+
+
+def test_what_would_be_refused_is_refused_before(ledger: Ledger) -> None:
+    ledger.require_left("census", "a", ONE)
+    assert ledger.account("census").releases == ()
+    ledger.reserve("census", "a", ONE)
+    ledger.require_left("census", "a", ONE)  # it is paid for
+    for other in ("b", "c"):
+        ledger.reserve("census", other, ONE)
+    with pytest.raises(BudgetError, match="beyond the total of 3; 0 is left"):
+        ledger.require_left("census", "d", ONE)
+    with pytest.raises(BudgetError, match="has no account"):
+        ledger.require_left("censsus", "b", ONE)
 
 
 # -- at the same time -----------------------------------------------------------------------------------------------

@@ -161,7 +161,9 @@ def test_levels_are_checked() -> None:
     plan.check_levels(LEVELS)
     with pytest.raises(BudgetError, match="level 'tract' has no share"):
         plan.check_levels([*LEVELS, "tract"])
-    with pytest.raises(BudgetError, match=r"names level 'county', which is not there.*did you mean 'counties'"):
+    with pytest.raises(
+        BudgetError, match=r"names level 'county', which is not there.*write 'county' and 'counties' alike"
+    ):
         plan.check_levels(["nation", "state", "counties"])
     with pytest.raises(BudgetError, match=r"no level 'countie'.*did you mean 'county'"):
         plan.budget("countie")

@@ -109,7 +109,7 @@ JOBS = {
     "ledger init": Job(
         lambda place: None,
         lambda place: ["ledger", "init", place / "books" / "ledger.db", "--dataset", "census", "--total", "1"],
-        or_says="data set 'census' has an account already; its total stays as it is",
+        or_says="data set 'census' has this account already; nothing was changed",
     ),
 }
 

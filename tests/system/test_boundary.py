@@ -51,6 +51,7 @@ ROOMS = {
     "studies": 8,
     "microdata": 8,
     "config": 9,
+    "guess": 9,
     "analysis": 9,
     "studies.report": 10,
     "pipeline": 11,

@@ -16,6 +16,7 @@ from topdown.analysis.regions import Regions, Weights
 from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
+from topdown.geography.lookup import units_meant
 from topdown.geography.tree import IntArray, runs
 from topdown.measurements.measurements import Measurements
 from topdown.release.manifest import MANIFEST
@@ -55,22 +56,25 @@ def query_release(
     """One row per region and cell, as `QUERY_COLUMNS`: of the sum of ``units``, and of every district of ``districts``.
     ``region`` says in full what the number is of: "48+06 - 36", "01 of US".
 
+    Units are named by GEOIDs or names, with commas between several in one text (`units_meant`).
+
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
     block assignment files have them. ``share_of``: units separated by commas, or a query. ``before``: the directory of
     another release, with noise of its own, in which the same sum is taken away. Of units whose measurements a very
     large release has not kept the estimates are released counts, without margins, which the note says. Raises
     `ConfigError` and `DataError` as `td.region` does, and where neither units nor districts are given.
     """
-    asked = dict(_asked(units, districts))
     if before is not None and share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
     now, then = _Opened.of(public), None if before is None else _Opened.of(before)
     if before is not None:
         _require_other_noise(public, before)
+    units, minus = (units_meant(some, now.measured.geography) for some in (units, minus))
+    asked = dict(_asked(units, districts))
     rows = []
     less = f" - {_named(minus)}" if minus else ""
     part = "" if share_of is None else f" of {_named(share_of.split(','))}"
-    whole = _whole(share_of, now.measured.schema)
+    whole = _whole(share_of, now.measured)
     for name, weights in asked.items():
         every = [*weights, *minus, *(() if whole is None or isinstance(whole, str) else whole)]
         why = now.why(every) or (None if then is None else then.why(every))
@@ -269,12 +273,12 @@ def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
         yield str(district), dict.fromkeys(members.tolist(), 1.0)
 
 
-def _whole(share_of: str | None, schema: Schema) -> Weights | str | None:
+def _whole(share_of: str | None, regions: Measurements) -> Weights | str | None:
     """What a share is of: a query that the release knows, or else units."""
     if share_of is None:
         return None
     try:
-        answer_columns(share_of, schema)
+        answer_columns(share_of, regions.schema)
         return share_of
     except ConfigError:
-        return _each_once(share_of.split(","))
+        return _each_once(units_meant([share_of], regions.geography))

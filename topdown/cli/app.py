@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -77,6 +77,21 @@ for command in (
     app.command()(command)
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        Terminal().say(version_of())
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_say_version)
+    ] = False,
+) -> None:
+    """What may stand before a command."""
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -89,7 +104,9 @@ def main() -> None:
     with lasting_streams() as output, one_line():
         code, is_whole = _outcome()
         output.flush()
-        if output.failure is not None and is_whole:
+        if output.unwanted:
+            pass  # whoever reads has what it wants
+        elif output.failure is not None and is_whole:
             _say_error(
                 f"standard output cannot be written ({output.failure}); what the command makes is whole", "warning"
             )
@@ -111,6 +128,8 @@ def _outcome() -> tuple[int, bool]:
         _say_error("the memory is full; free some, use a larger machine, or publish fewer cells at once")
         return DataError.exit_code, False
     except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help was printed
+            return 0, False
         said = unquoted(error.format_message(), 200)
         _say_error(f"{said} (topdown --help, or topdown COMMAND --help, says what there is)")
         return ConfigError.exit_code, False

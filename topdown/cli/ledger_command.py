@@ -42,7 +42,10 @@ def init(
         str, typer.Option("--neighbours", help="add-remove or substitute, as in privacy.neighbours.")
     ] = "add-remove",
 ) -> object:
-    """Open an account for a data set. Creates PATH if it does not exist. The total cannot be changed later."""
+    """Open an account for a data set. Creates PATH if it does not exist.
+
+    An account is corrected by opening it anew, until a release is paid from it; from then on it stays as it is.
+    """
     from topdown.privacy.ledger import Ledger
 
     account = Ledger(path).open_account(dataset, total, currency, unit=unit, neighbours=neighbours)
@@ -89,7 +92,14 @@ def _in_words(account: Account) -> str:
 
 
 def _headings(account: Account) -> list[tuple[str, bool]]:
-    return [("release", False), ("reserved", False), ("state", False), (account.currency, True), ("spent", True)]
+    return [
+        ("title", False),
+        ("release", False),
+        ("reserved", False),
+        ("state", False),
+        (account.currency, True),
+        ("spent", True),
+    ]
 
 
 def _rows(account: Account) -> Iterator[tuple[str, ...]]:
@@ -98,7 +108,8 @@ def _rows(account: Account) -> Iterator[tuple[str, ...]]:
         cost = account.cost(release)
         spent += cost
         state = "confirmed" if release.release in account.confirmed else "reserved"
-        yield release.release, str(release.body.get("at", "")), state, _number(cost), _number(spent)
+        title = str(release.body.get("title", ""))
+        yield release.release, str(release.body.get("at", "")), state, _number(cost), _number(spent), title
 
 
 def _number(value: Fraction) -> str:

@@ -15,19 +15,21 @@ from topdown.cli.options import AnswerFormat
 
 def query(
     public: Annotated[Path, typer.Argument(metavar="PUBLIC", help="The directory public/ of a release.")],
-    units: Annotated[str | None, typer.Option("--sum", help="GEOIDs to sum, at any level, with commas.")] = None,
+    units: Annotated[
+        str | None, typer.Option("--sum", help="Units to sum, at any level: GEOIDs or names, with commas.")
+    ] = None,
     cell: Annotated[
         list[str] | None, typer.Option(help="A cell, or field (P0010003), to sum. May be repeated. Default: all.")
     ] = None,
     asked: Annotated[str, typer.Option("--query", help="The query, or table (P1), that --cell belongs to.")] = "total",
     minus: Annotated[
-        str | None, typer.Option(help="GEOIDs to subtract, with commas; or the directory of an earlier release.")
+        str | None, typer.Option(help="Units to subtract, with commas; or the directory of an earlier release.")
     ] = None,
     minus_release: Annotated[
         Path | None, typer.Option(help="The directory public/ of an earlier release: print the change since then.")
     ] = None,
     share_of: Annotated[
-        str | None, typer.Option(help="GEOIDs, or a query such as total: print the share of it.")
+        str | None, typer.Option(help="Units, or a query such as total: print the share of it.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals (0.5 to 1).")] = 0.9,
     regions: Annotated[
@@ -49,11 +51,11 @@ def query(
         minus_release, minus = Path(minus), None
     found = query_release(
         public,
-        units=units.split(",") if units else (),
+        units=[units] if units else (),
         districts=regions,
         query=asked,
         cells=cell or (),
-        minus=minus.split(",") if minus else (),
+        minus=[minus] if minus else (),
         share_of=share_of,
         before=minus_release,
         confidence=confidence,

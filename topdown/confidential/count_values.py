@@ -15,6 +15,7 @@ from topdown.geography.construction import plain
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.noise.exact_numbers import LARGEST_WHOLE
+from topdown.tables.number_marks import AMBIGUOUS
 from topdown.wording import of_the_value, shown, type_name
 from topdown.workload import Schema
 
@@ -57,7 +58,8 @@ def whole_numbers(values: Any, title: str, nodes: IntArray | range, geography: G
         refuse(real > LARGEST_WHOLE, "is more than 2^53", "count in larger units")
         numbers = pa.array(real.astype(np.int64))
     elif pa.types.is_decimal(kind):
-        numbers = _from_text(array.cast(pa.string()), refuse)
+        # Decimals say their places themselves: of them a point is no mark between thousands.
+        numbers = _from_text(pc.replace_substring_regex(array.cast(pa.string()), r"\.0+$", ""), refuse)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         numbers = _from_text(array, refuse)
     else:
@@ -95,6 +97,11 @@ def _from_text(array: pa.Array, refuse: Any) -> pa.Array:
     refuse(np.asarray(none), "is missing", "give a whole number, 0 where nothing was counted")
     refuse(
         np.asarray(pc.match_substring_regex(text, r"(?i)^[+-]?(inf|infinity)$")), "is infinite", "give a whole number"
+    )
+    refuse(
+        np.asarray(pc.match_substring_regex(text, AMBIGUOUS)),
+        "has three digits after a point, which may be a decimal mark or set thousands apart",
+        'write it with digits only, or say which: input.thousands = "." or input.decimal = "."',
     )
     refuse(
         np.asarray(pc.match_substring_regex(text, r"^[+-]?[0-9]*\.[0-9]*[1-9][0-9]*$")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from topdown.config.privacy import NoiseOptions, Privacy, budget_errors
 from topdown.config.project_settings import ProjectConfig
-from topdown.config.reference import right_form
+from topdown.config.reference import FORMS, right_form
 from topdown.config.release import RunConfig, contradictions
 from topdown.config.study_settings import StudyConfig
 from topdown.config.table_settings import GeographyOptions, Input
@@ -92,7 +93,13 @@ def _settings(path: str | Path) -> dict[str, Any]:
         if len(text) > _LARGEST:
             raise ConfigError(f"{shown_path(path)}: is longer than any configuration; give the path of a TOML file")
         return tomllib.loads(text)
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise ConfigError(
+            f"{shown_path(path)}: line {line:,} is not UTF-8, as TOML has to be; save the file again with the encoding "
+            "UTF-8"
+        ) from None
+    except OSError as error:
         raise ConfigError(
             f"{shown_path(path)}: cannot be read: {reason(error)}; give the path of a TOML file"
         ) from None
@@ -100,8 +107,26 @@ def _settings(path: str | Path) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError) as error:
         # Also for a number of thousands of digits, and for brackets within thousands of others.
-        hint = _BACKSLASH if "\\" in str(error) or "hex" in str(error) else ""
-        raise ConfigError(f"{shown_path(path)}: not TOML: {unquoted(str(error), LONGEST_LIST)}{hint}") from None
+        raise ConfigError(
+            f"{shown_path(path)}: not TOML: {unquoted(str(error), LONGEST_LIST)}{_hint(error, text)}"
+        ) from None
+
+
+def _hint(error: Exception, text: str) -> str:
+    """What may be meant where TOML cannot be read, to end the sentence."""
+    said = str(error)
+    if "\\" in said or "hex" in said:
+        return _BACKSLASH
+    found = re.search(r"at line ([0-9]+)", said)
+    lines = text.splitlines()
+    line = lines[int(found[1]) - 1] if found is not None and int(found[1]) <= len(lines) else ""
+    if re.search(r"=\s*[0-9]+,[0-9]+\s*([,}].*|#.*)?$", line):
+        return " (decimals have a point: 1.5)"
+    if "Cannot overwrite" in said or "Cannot declare" in said:
+        return " (a key or section that was given before: keep one of the two)"
+    if re.search(r"=\s*[^\s\"'\[{0-9tf+-]", line):
+        return ' (a text stands in quotes: name = "value")'
+    return ""
 
 
 def _validated(model: type[Model], settings: dict[str, Any], path: Path) -> Model:
@@ -124,10 +149,21 @@ def _by_setting(errors: list[Any], model: type[BaseModel]) -> list[str]:
     for one in errors:
         unknown = one["type"] == "extra_forbidden"
         grouped.setdefault(one["loc"] if unknown else one["loc"][:2], []).append(one)
-    return [
-        _in_words(group[0], model) + (f" (and {len(group) - 1} more like it)" if len(group) > 1 else "")
-        for group in grouped.values()
-    ]
+    return [_of_one_setting(group, model) for group in grouped.values()]
+
+
+def _of_one_setting(group: list[Any], model: type[BaseModel]) -> str:
+    """What is wrong with a setting: of one that has several forms, all that it may have; of many faults the first."""
+    forms = [one for one in group if one["type"] in FORMS and str(one["loc"][-1]) in ("str", *_names_of_forms(one))]
+    if len(forms) == len(group) > 1:
+        return _in_words({**group[0], "forms": [one["type"] for one in group]}, model)
+    return _in_words(group[0], model) + (f" (and {len(group) - 1} more like it)" if len(group) > 1 else "")
+
+
+def _names_of_forms(error: Any) -> tuple[str, ...]:
+    """How pydantic calls the form that it tried last, at the end of a setting's path."""
+    last = str(error["loc"][-1])
+    return (last,) if last.startswith(_ALTERNATIVES) else ()
 
 
 def _in_other_sections(settings: dict[str, Any]) -> list[str]:
@@ -152,13 +188,14 @@ def _section_of(model: type[Model], settings: dict[str, Any], name: str) -> Mode
         return None
 
 
-_ALTERNATIVES = ("function-", "list[", "dict[")
+_ALTERNATIVES = ("function-", "list[", "dict[", "literal[", "constrained-")
 """How pydantic calls, in the path of a setting, one of the forms that it may have."""
 
 
 def _in_words(error: Any, model: type[BaseModel]) -> str:
     """One of pydantic's errors as a sentence that names the key and what to do."""
     parts = [str(part) for part in error["loc"] if not str(part).startswith(_ALTERNATIVES)]
+    parts = parts[:-1] if len(parts) > 2 and parts[-1] == "str" else parts
     # Where a table was given for a configuration, its counts are keys.
     where = unquoted(".".join("(not shown)" if may_hold_a_count(part) else part for part in parts))
     if error["type"] == "missing":
@@ -166,8 +203,11 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
     if not parts:  # what sections say together: its value would be the whole file
         return str(error["msg"].removeprefix("Value error, "))
     if error["type"] != "extra_forbidden":
-        said = right_form(parts, error["type"]) or error["msg"].removeprefix("Value error, ")
-        return f"{where}: {said} (is {shown(error['input'], _LONGEST_SETTING)})"
+        said = right_form(parts, error) or error["msg"].removeprefix("Value error, ")
+        given = error["input"]
+        # What a section says together, and what would be its whole text, is not quoted.
+        is_whole = isinstance(given, dict) or (isinstance(given, list) and any(isinstance(one, dict) for one in given))
+        return f"{where}: {said}" + ("" if is_whole else f" (is {shown(given, _LONGEST_SETTING)})")
     key = str(error["loc"][-1])
     if "seed" in key.lower() and issubclass(model, StudyConfig):
         return f"unknown key {where}: a study's seed is study.seed"
@@ -178,6 +218,14 @@ def _in_words(error: Any, model: type[BaseModel]) -> str:
         )
     fields = _section(model, error["loc"][:-1]).model_fields
     known = [field.alias or name for name, field in fields.items() if name != "folder"]
+    top = {field.alias or name: field for name, field in model.model_fields.items() if name != "folder"}
+    if len(parts) > 1 and key in top:
+        return f"unknown key {where}: {key} is a section of its own; write it below a line [{key}]"
+    homes = [
+        name for name in top if key in _section(model, (name,)).model_fields and _section(model, (name,)) is not model
+    ]
+    if homes and key not in known and not nearest(key, known):
+        return f"unknown key {where}: {unquoted(key)} belongs to [{homes[0]}]"
     return f"unknown key {where}{nearest(key, known)} (known: {', '.join(known)})"
 
 

@@ -12,9 +12,14 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from topdown.wording import LONGEST_PIECE
+
 EXAMPLES = {
     "input": '[input]\npath = "counts.csv"\ncells = ["employed", "unemployed"]',
     "input.where": '[input.where]\nyear = "2020"',
+    "input.leave_out": '[input.leave_out]\ncounty = ["Total"]',
+    "input.pad_zeros": "[input.pad_zeros]\ncounty = 5",
+    "input.labels": '[input.labels.sex]\n1 = "male"\n2 = "female"',
     "geography": '[geography]\nlevels = ["nation", "state", "county"]\nnames = { county = "county_name" }',
     "geography.widths": "[geography.widths]\nstate = 2\ncounty = 5",
     "geography.names": '[geography.names]\ncounty = "county_name"',
@@ -57,24 +62,48 @@ EXAMPLES = {
 """TOML of every section, and of every setting that is a table or a list of tables, by its path."""
 
 
-def right_form(path: Sequence[str], kind: str) -> str | None:
-    """What to write for the setting at ``path`` where pydantic finds an error of a ``kind`` in its form; None where the
-    kind is of another sort.
+def right_form(path: Sequence[str], error: Any) -> str | None:
+    """What to write for the setting at ``path`` where pydantic finds an ``error`` in its form or its size; None where
+    the error is of another sort. ``error["forms"]``: the types of all errors, of a setting that may have several forms.
     """
-    if kind not in _FORMS:
+    kind, given, limits = error["type"], error["input"], error.get("ctx") or {}
+    if kind in _LIMITS:
+        percent = isinstance(given, int | float) and limits.get("lt", limits.get("le")) == 1 and 1 < given < 100
+        as_part = f", such as {given / 100:g} for {given:g} %" if percent else ""
+        return f"give a number {_LIMITS[kind]} {next(iter(limits.values())):g}{as_part}"
+    if kind == "too_short":
+        example = _example(path, "list_type")
+        return "is empty; give at least one" if example is None else f"is empty; give some, such as {example}"
+    if kind not in FORMS:
         return None
-    said = f"give {_FORMS[kind]}"
+    kinds = dict.fromkeys(FORMS[one] for one in error.get("forms", [kind]))
+    said = f"give {' or '.join(kinds)}"
+    if kind == "list_type" and isinstance(given, str) and len(given) <= LONGEST_PIECE:
+        return f"{said}: {path[-1]} = [{json.dumps(given, ensure_ascii=False)}]"
+    example = _example(path, kind)
+    return said if example is None else f"{said}, such as {example}"
+
+
+def _example(path: Sequence[str], kind: str) -> str | None:
+    """TOML of the setting at ``path``: its own line where one of the section's example has it."""
     if kind not in _TABLES:
-        return said
+        return None
     at = next((name for size in range(len(path), 0, -1) if (name := ".".join(path[:size])) in EXAMPLES), None)
     if at is None:
-        return said
+        return None
     header, *lines = EXAMPLES[at].split("\n")
-    return f"{said}, such as {header} and below it {', '.join(lines)}"
+    own = next((line for line in lines if at != ".".join(path) and line.startswith(f"{path[-1]} = ")), None)
+    return own or f"{header} and below it {', '.join(lines)}"
 
 
+_LIMITS = {
+    "less_than": "below",
+    "less_than_equal": "of at most",
+    "greater_than": "above",
+    "greater_than_equal": "of at least",
+}
 _TABLES = ("dict_type", "model_type", "model_attributes_type", "list_type", "tuple_type")
-_FORMS = {
+FORMS = {
     **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a table"),
     **dict.fromkeys(("list_type", "tuple_type"), "a list"),
     **dict.fromkeys(("string_type",), "a text in quotes"),

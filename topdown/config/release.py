@@ -13,7 +13,7 @@ from topdown.census.layouts.redistricting_layout import WIDTHS
 from topdown.config.derivation import DerivationConfig, OutputWithRecords
 from topdown.config.privacy import LedgerOptions, NoiseOptions, Privacy, budget_errors
 from topdown.config.table_settings import ROWS, BoundsOptions, GeographyOptions, Input, RowKind
-from topdown.errors import BudgetError, ConfigError, PlanError
+from topdown.errors import BudgetError, ConfigError, PlanError, suggest
 from topdown.privacy.plan import Plan
 from topdown.privacy.presets import PRESETS
 from topdown.release.manifest import require_nameable
@@ -33,6 +33,11 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
         for cell in table.cells
         if cell in taken
     ]
+    found += [
+        f"input.cells names {shown(cell)} twice; name every column once"
+        for cell in dict.fromkeys(table.cells)
+        if table.kind.cells_are_columns and table.cells.count(cell) > 1
+    ]
     if not (table.kind.cells_are_columns or has_attributes) and (table.kind.counted or len(table.cells) > 1):
         found.append(
             f'input.rows = "{table.rows}" needs a section [schema] with the columns that say which category a row is '
@@ -45,6 +50,12 @@ def contradictions(table: Input, geography: GeographyOptions, *, has_attributes:
             f"input.geoid is {shown(table.geoid)}, and with geography.levels the leaves are identified by their column "
             f"{shown(geography.levels[-1])}; leave input.geoid out"
         )
+    coded = [*(geography.levels or ()), *([] if table.geoid is None else [table.geoid])]
+    found += [
+        f"input.pad_zeros names {shown(name)}, which is no column of codes; {suggest(name, coded)}"
+        for name in table.pad_zeros
+        if name not in coded
+    ]
     if geography.widths is not None and table.geoid is None:
         found.append("input.geoid is missing: with widths, name the column that holds the codes")
     return found

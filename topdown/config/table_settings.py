@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, StrictInt, field_validator, model_validator
 
 from topdown.config.toml_section import TomlSection
-from topdown.errors import require_known, suggest
+from topdown.errors import disagreement, require_known
 from topdown.tables.format import PLAIN, Format
 from topdown.wording import shown
 
@@ -48,7 +48,13 @@ class Input(TomlSection):
     encoding: str = "utf-8"
     """The encoding of a text file, such as "cp1252"."""
     sheet: str | None = None
-    """The sheet of a workbook; the first one where it is left out."""
+    """The sheet of a workbook, or the layer of a GeoPackage, that has several."""
+    header: StrictInt = 1
+    """The number of the row with the columns' names, from 1, where a title or notes stand above it."""
+    decimal: str | None = None
+    """The decimal mark of numbers that are written as text: "." or ","."""
+    thousands: str | None = None
+    """The mark between thousands of numbers that are written as text: ",", ".", " " or "'"."""
     rows: str = Field(default="leaves", json_schema_extra={"enum": [*ROWS]})
     """What a row is. "leaves": a unit of the lowest level, with a column for every cell. "records": a person, or
     whatever the unit of privacy is. "long": a unit and a category, with a column of counts. "pl94": the table is a
@@ -61,6 +67,12 @@ class Input(TomlSection):
     """The column that identifies the units of the lowest level; with geography.levels it is the last of these."""
     where: dict[str, str] = Field(default_factory=dict)
     """Takes only the rows that have these values in these columns."""
+    leave_out: dict[str, str | list[str]] = Field(default_factory=dict)
+    """Leaves out the rows that have these values in these columns, such as a row "Total"; "" is what is empty."""
+    pad_zeros: dict[str, StrictInt] = Field(default_factory=dict)
+    """Columns of codes whose leading zeros were lost, each with the number of characters that its codes have."""
+    labels: dict[str, dict[str, str]] = Field(default_factory=dict)
+    """What values of a column mean, by column: sex = { 1 = "male", 2 = "female" }. [schema] names the labels then."""
     assume_disjoint: bool = False
     """Take it on trust that every record is in one cell and one unit. The manifest says so."""
 
@@ -75,8 +87,11 @@ class Input(TomlSection):
         self.form  # noqa: B018  # raises where it is none
         if self.kind.counted != (self.count is not None):
             raise ValueError('count names the column of counts of rows = "long", and of no others; give both, or none')
-        if self.kind.known_layout and (self.where or self.form != PLAIN):
+        if self.kind.known_layout and (self.chosen_by or self.form != PLAIN):
             raise ValueError('a redistricting file (rows = "pl94") is read as it is: leave where and the form out')
+        for name, values in self.labels.items():
+            if len(set(values.values())) < len(values):
+                raise ValueError(f"labels of {shown(name)}: two values have one label; give every value its own")
         return self
 
     @property
@@ -87,7 +102,12 @@ class Input(TomlSection):
     @property
     def form(self) -> Format:
         """What the table's file does not say of itself."""
-        return Format(self.delimiter, self.encoding, self.sheet)
+        return Format(self.delimiter, self.encoding, self.sheet, self.header, self.decimal, self.thousands)
+
+    @property
+    def chosen_by(self) -> list[str]:
+        """The columns by which rows are taken or left out."""
+        return [*dict.fromkeys([*self.where, *self.leave_out])]
 
 
 class GeographyOptions(TomlSection):
@@ -100,7 +120,7 @@ class GeographyOptions(TomlSection):
     """The columns that identify the units, the root's first."""
     separator: str | None = None
     """Joins the columns of the levels into identifiers, where codes are unique within their parent alone: with "/" the
-    county 001 of the state 48 is 48/001."""
+    county 001 of the state 48 is 48/001, and with "", for codes of one length, 48001."""
     widths: dict[str, StrictInt] | None = None
     """How many characters of the code in input.geoid identify a unit of each level below the root, the upper ones
     first."""
@@ -109,7 +129,7 @@ class GeographyOptions(TomlSection):
     root_level: str = "nation"
     """What the root's level is called, with widths."""
     names: str | dict[str, str] | None = None
-    """The column of the units' names; with levels a column for every level that has names."""
+    """The column of the names of the lowest level's units, or one for every level that has names."""
     fill: Literal["repeat"] | None = None
     """"repeat": units that are not divided further stand again at the levels below, where their rows have none."""
 
@@ -118,16 +138,16 @@ class GeographyOptions(TomlSection):
         found = []
         if (self.levels is None) == (self.widths is None):
             found.append("give either levels (the columns, root first) or widths (characters per level)")
-        if self.widths is not None and (self.separator is not None or isinstance(self.names, dict)):
-            found.append("separator and names by level belong to levels; with widths, names is one column")
+        if self.widths is not None and self.separator is not None:
+            found.append("separator belongs to levels; the codes of widths are whole")
         if self.levels is not None and "root_level" in self.model_fields_set:
             found.append("root_level belongs to widths; with levels, the first of them is the root's")
-        if self.separator == "":
-            found.append("separator is empty; give what stands between the parts of a path ('/'), or leave it out")
-        levels = self.levels
-        if isinstance(self.names, dict) and levels is not None:
+        levels = self.levels if self.levels is not None else list(self.widths or {})
+        if isinstance(self.names, dict):
             unknown = [level for level in self.names if level not in levels]
-            found += [f"names of level {shown(one)}, which is not there; {suggest(one, levels)}" for one in unknown]
+            found += [
+                f"names of level {shown(one)}, which is not there; {disagreement(one, levels)}" for one in unknown
+            ]
         if found:
             raise ValueError("; ".join(found))
         return self

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from topdown.errors import DataError
 from topdown.geography.tree import IntArray
+from topdown.wording import LONGEST_PIECE, joined, shown
+
+if TYPE_CHECKING:
+    from topdown.geography.geography import Geography
 
 FEW = 64
 """A search pays where there are so many times more identifiers than are looked for."""
@@ -56,3 +64,60 @@ def place_in(wanted: pa.Array, identifiers: pa.Array) -> IntArray:
         high = np.where(is_before, high, middle)
     is_there = pc.equal(identifiers.take(pa.array(low)), wanted).to_numpy(zero_copy_only=False)
     return np.where(is_there, low, -1)
+
+
+def units_meant(texts: Sequence[str], geography: Geography) -> list[str]:
+    """The GEOIDs of the units that ``texts`` name, by GEOIDs or by names (in any case), with commas between several.
+
+    A comma may be part of a name ("Cook County, IL"), and blanks around one say nothing. Raises `DataError` for a name
+    that several units have, with these, and for one that none has, with what is near.
+    """
+    pieces = [piece.strip() for text in texts for piece in text.split(",")]
+    found: list[str] = []
+    begin = 0
+    while begin < len(pieces):
+        for end in range(min(len(pieces), begin + _MOST_COMMAS + 1), begin, -1):
+            unit = _unit_called(", ".join(pieces[begin:end]), geography)
+            if unit is not None:
+                found.append(unit)
+                begin = end
+                break
+        else:
+            raise DataError(
+                f"no unit {shown(pieces[begin])} in this geography; give GEOIDs as text, with their leading zeros, or "
+                f"names{_near(pieces[begin], geography)}"
+            )
+    return found
+
+
+_MOST_COMMAS = 3
+"""In the name of a unit."""
+_NAMES_COMPARED = 20_000
+
+
+def _unit_called(text: str, geography: Geography) -> str | None:
+    if int(geography.index_of([text])[0]) >= 0:
+        return text
+    if geography.names is None:
+        return None
+    names = pc.fill_null(geography.names, "")
+    nodes = np.flatnonzero(np.asarray(pc.equal(pc.utf8_lower(names), text.lower())))
+    if not len(nodes):  # "Cook County" of "Cook County, IL"
+        nodes = np.flatnonzero(np.asarray(pc.starts_with(pc.utf8_lower(names), f"{text.lower()},")))
+    exact = [node for node in nodes.tolist() if names[node].as_py() == text]
+    nodes = np.array(exact) if exact else nodes
+    if len(nodes) > 1:
+        units = [
+            f"{shown(geography.identifiers[node].as_py())} ({geography.level_name(node)} {names[node].as_py()})"
+            for node in nodes.tolist()
+        ]
+        raise DataError(f"{len(nodes):,} units are called {shown(text)}: {joined(units, 300)}; give the GEOID of one")
+    return str(geography.identifiers[int(nodes[0])].as_py()) if len(nodes) else None
+
+
+def _near(text: str, geography: Geography) -> str:
+    if geography.names is None or not any(map(str.isalpha, text)):
+        return ""
+    known = {name.lower(): name for name in geography.names.drop_null()[:_NAMES_COMPARED].to_pylist()}
+    near = get_close_matches(text.lower()[:LONGEST_PIECE], known, n=1, cutoff=0.5)
+    return f"; did you mean {shown(known[near[0]])}?" if near else ""

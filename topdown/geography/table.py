@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.errors import ROW, GeographyError, suggest
+from topdown.errors import ROW, GeographyError, disagreement
 from topdown.geography.labels import (
     as_frame,
     as_strings,
@@ -39,11 +39,9 @@ def from_table(
         raise GeographyError("no levels: name the columns of the table from the root to the leaves")
     frame = as_frame(frame)
     known = list(frame.column_names) if isinstance(frame, pa.Table) else list(frame)
-    if separator == "":
-        raise GeographyError("the separator is empty; give what stands between the parts of a path ('/'), or None")
     for level in name if isinstance(name, Mapping) else ():
         if level not in levels:
-            raise GeographyError(f"names of level {shown(level)}, which is not there; {suggest(level, levels)}")
+            raise GeographyError(f"names of level {shown(level)}, which is not there; {disagreement(level, levels)}")
     rows = len(frame) if not isinstance(frame, Mapping) else max(map(len, frame.values()), default=0)
     if rows == 0:
         raise GeographyError("the table has no rows; a geography needs at least one leaf")
@@ -77,6 +75,8 @@ def from_table(
                 row=row,
             )
         if separator is not None:
+            if separator == "" and index:
+                _require_one_length(values, level)
             plain.append(values)
             values = pc.binary_join_element_wise(above, values, separator) if index > 1 else values
         elif above is not None:
@@ -87,6 +87,20 @@ def from_table(
     parts = assemble(levels, [codes for codes, _ in coded], [labels for _, labels in coded])
     names = _table_names(frame, levels, name, plain if separator is not None else None, coded, parts)
     return levels, parts.tree, parts.identifiers, names
+
+
+def _require_one_length(codes: pa.Array, level: str) -> None:
+    """Refuse codes of different lengths where they are joined without a separator: 1 and 23 would be 12 and 3."""
+    lengths = np.asarray(pc.utf8_length(codes))
+    short = np.flatnonzero(lengths != lengths.max(initial=0))
+    if len(short):
+        row, width = int(short[0]), int(lengths.max())
+        raise GeographyError(
+            f"{ROW}: level {shown(level)} has codes of {lengths[row]} and of {width} characters, which cannot be "
+            f"joined without a separator; give them their zeros (input.pad_zeros = {{ {level} = {width} }}), or "
+            'separator = "/"',
+            row=row,
+        )
 
 
 def _refuse_lost_zero(upper: str, lower: str, parents: pa.Array, codes: pa.Array) -> None:

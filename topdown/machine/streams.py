@@ -25,7 +25,8 @@ OUTLIVES_OUTPUT = object()
 class Lasting:
     """``stream`` for text that is written if it can be; the first failure is kept and the rest is dropped.
 
-    ``failure``: what went wrong, in words; None while nothing has.
+    ``failure``: what went wrong, in words; None while nothing has. ``unwanted``: whether what reads it has ended, as
+    `head` does when it has its lines.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -33,6 +34,7 @@ class Lasting:
         self._is_closed = stream is None
         self._stream = stream or io.StringIO()
         self.failure: str | None = None
+        self.unwanted = False
         # A letter that the encoding lacks is written as \\xe9 or \\u2500, where Python would stop.
         with suppress(AttributeError, ValueError, OSError):
             self._stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
@@ -58,6 +60,7 @@ class Lasting:
 
     def _fail(self, error: Exception) -> None:
         self.failure = reason(error, FAILED)
+        self.unwanted = isinstance(error, BrokenPipeError)
         # What waits in the buffer would fail again when Python ends, with a message and a code of its own.
         with suppress(OSError, ValueError, AttributeError):
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -22,7 +22,7 @@ from topdown.machine.system import weaker_promises
 from topdown.measurements.journal import Journal
 from topdown.noise.exact.threshold_tables import prepare
 from topdown.pipeline.already_released import released
-from topdown.pipeline.charging import Charged, confirm, reserve
+from topdown.pipeline.charging import Charged, confirm, require_left, reserve
 from topdown.pipeline.derive import Drawn, require_solver
 from topdown.pipeline.expected_error import USUAL, error_lines
 from topdown.pipeline.exports import require_exportable, require_exports
@@ -55,7 +55,7 @@ from topdown.studies.methods import StudiedMethod
 from topdown.tables.geography_table import read_geography
 from topdown.tables.readers import changed
 from topdown.uncertainty.plausible_tables import require_plausible
-from topdown.wording import joined, shown
+from topdown.wording import joined, shown, shown_path
 from topdown.workload import Query
 
 
@@ -79,8 +79,14 @@ class Prepared:
 def check(config: RunConfig, stages: Stages | None = None) -> Prepared:
     """Validate ``config``, its data and its plan together, and rehearse; draw nothing and write nothing."""
     stages = stages or Silent()
+    if not isinstance(config, StudyConfig):
+        require_directory(config.output_path)
     prepared = _prepare(config, stages)
     plan, geography, schema = prepared.plan, prepared.counts.geography, prepared.counts.schema
+    if not isinstance(config, StudyConfig):
+        fingerprint = config.fingerprint(prepared.units, prepared.limits_digest)
+        journal = Journal(config.output_path / "internal", fingerprint, prepared.digest)
+        require_left(charged_to(config), journal, plan.events(geography.levels))
     if not config.asks_queries:  # else there are as many as queries, for whoever asks for them
         for line in error_lines(plan, expected_errors(plan, geography, confidence=USUAL)):
             stages.say(line)
@@ -108,6 +114,7 @@ def draw(
     for this run alone. No count outlives this function. ``workers``: threads of what follows, on which its memory
     depends. Raises `ConfigError`, `DataError`, `ProjectionError` or `BudgetError`.
     """
+    require_directory(directory)
     going_on = _going_on(config, directory, held, stages)
     if going_on is not None:
         return going_on
@@ -123,7 +130,7 @@ def draw(
     where = where_to_cut(geography.tree, begun, prepared.leaves, asked=part_size is not None)
     if where is not None:
         require_disk(directory, of_parts(config, geography, where[1]).disk)
-    reserve(charged_to(config), journal, plan.events(geography.levels), begun=begun is not None)
+    reserve(charged_to(config), journal, plan.events(geography.levels), begun=begun is not None, title=config.title)
     if there and begun is not None and begun.measured is not None:
         confirm(charged_to(config), journal, begun.measured)
         return None
@@ -175,7 +182,7 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
         return None
     held.enter_context(journal.locked())
     geography, plan = read_geography(folder.geography), record.its_plan
-    reserve(charged_to(config), journal, plan.events(geography.levels), begun=True)
+    reserve(charged_to(config), journal, plan.events(geography.levels), begun=True, title=config.title)
     stages.say(f"going on with a release in {record.n_parts:,} parts that was begun before: its noise is the same")
     record = renewed(record, config, geography)
     record.write(folder)
@@ -236,6 +243,16 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
             "in geography.units"
         )
     return Prepared(counts, plan, digest, units, limits, limits_table, leaves)
+
+
+def require_directory(path: Path) -> None:
+    """Refuse an output directory that cannot be one, since a file is there, or where a folder above it should be."""
+    there = next((one for one in (path, *path.parents) if os.path.lexists(one)), None)
+    if there is not None and not there.is_dir():
+        raise ConfigError(
+            f"{shown_path(path)}: {shown_path(there)} is a file, and releases are written to a directory; give another "
+            "output.directory, or another --output"
+        )
 
 
 def _require_list(config: RunConfig, digest: str, units: str | None) -> None:
@@ -313,7 +330,7 @@ def require_protection(config: RunConfig, plan: Plan, levels: Sequence[str], gai
 
 def notices_of(config: RunConfig, plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction]) -> tuple[str, ...]:
     """What whoever reads the release has to know before anything else."""
-    found = strength.in_words(plan, levels, gains)
+    found = [*strength.in_words(plan, levels, gains), *strength.spent_on_sums(plan, levels)]
     total = plan.guarantee(levels).total
     epsilon = total.epsilon if plan.is_pure else None if total.approx is None else total.approx.epsilon
     large = None if epsilon is None else strength.large_budget(plan, float(epsilon))

@@ -106,7 +106,7 @@ def weigh(
     `DataError`.
     """
     path, form, held = config.input_path, config.input.form, held_memory() - read
-    columns = [*config.counted_columns, *config.input.where]
+    columns = [*config.counted_columns, *config.input.chosen_by]
     # A redistricting file is read already, and weighed by whoever did it.
     extent = Extent(0, 0.0) if config.input.kind.known_layout else extent_of(path, columns, form)
     refused = f"{geography.n_nodes:,} units x {len(config.input.cells)} cells takes more than there is"
@@ -155,10 +155,10 @@ def of_reading(config: RunConfig, geography: Geography, extent: Extent | None) -
     kind = config.input.kind
     if extent is None:
         rows = _RECORDS_AT_ONCE if kind.of_leaf is None else geography.n_leaves * kind.cells_are_columns
-        extent = Extent(rows, _TYPICAL_WIDTH * (len(config.counted_columns) + len(config.input.where)))
+        extent = Extent(rows, _TYPICAL_WIDTH * (len(config.counted_columns) + len(config.input.chosen_by)))
     rows = extent.rows if kind.cells_are_columns else min(extent.rows, _RECORDS_AT_ONCE)
     # Rows that are chosen are a copy beside the table; of a redistricting file fields and their differences are held.
-    row_bytes = extent.row_bytes * (1 + bool(config.input.where)) + _text(geography) / geography.n_nodes + 6 * _WORD
+    row_bytes = extent.row_bytes * (1 + bool(config.input.chosen_by)) + _text(geography) / geography.n_nodes + 6 * _WORD
     tables = 4 if kind.known_layout else 1
     values = tables * _WORD * geography.n_nodes * len(config.input.cells)
     return int(values + rows * row_bytes + 72 * geography.n_nodes + _text(geography))

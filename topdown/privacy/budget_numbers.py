@@ -24,7 +24,9 @@ def exact_number(value: Any, what: str) -> Fraction:
     try:
         number = exact_fraction(value)
     except (ValueError, TypeError, ArithmeticError):
-        raise BudgetError(f'{what} is {_shown(value)}; give a finite number or a fraction as "1/3"') from None
+        comma = isinstance(value, str) and value.replace(",", "", 1).isdigit() and "," in value
+        hint = "; decimals have a point: 1.5" if comma else ""
+        raise BudgetError(f'{what} is {_shown(value)}; give a finite number or a fraction as "1/3"{hint}') from None
     if max(number.numerator.bit_length(), number.denominator.bit_length()) > _MOST_BITS:
         raise BudgetError(f"{what} is {_shown(value)}; give a number of at most 300 digits")
     return number

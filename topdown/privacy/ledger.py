@@ -78,8 +78,11 @@ class Ledger:
     ) -> Account:
         """Begin to account for ``dataset``, of which at most ``total`` may be spent; makes the file where needed.
 
-        Raises `BudgetError` for a data set that has an account, a total that is not above 0, an unknown currency or
-        kind of neighbours, a name or unit that is empty.
+        As long as no release reserved anything, an account may be opened anew, which corrects it; both stay in the
+        ledger.
+
+        Raises `BudgetError` for a data set whose account was used, or is the same already, a total that is not above 0,
+        an unknown currency or kind of neighbours, a name or unit that is empty.
         """
         allowed = exact_number(total, "total")
         if allowed <= 0:
@@ -93,16 +96,23 @@ class Ledger:
                 raise BudgetError(f"{what} is {shown(name)}; give it a name")
         body = {"total": str(allowed), "currency": currency, "unit": unit.strip(), "neighbours": neighbours}
         with transaction(self.path, create=True) as ledger:
-            if any(record.dataset == dataset for record in ledger.records):
+            before = [record for record in ledger.records if record.dataset == dataset]
+            if any(record.kind != "open" for record in before):
                 raise BudgetError(
-                    f"{shown_path(self.path)}: data set {shown(dataset)} has an account already; its total stays as "
-                    "it is"
+                    f"{shown_path(self.path)}: data set {shown(dataset)} has an account already, from "
+                    "which a release was paid; its total stays as it is"
                 )
-            ledger.append(dataset, "open", "", body)
+            if before and body.items() <= before[-1].body.items():
+                raise BudgetError(
+                    f"{shown_path(self.path)}: data set {shown(dataset)} has this account already; nothing was changed"
+                )
+            ledger.append(dataset, "open", f"correction {len(before)}" if before else "", body)
         return self.account(dataset)
 
-    def reserve(self, dataset: str, release: str, events: Iterable[Event]) -> Account:
+    def reserve(self, dataset: str, release: str, events: Iterable[Event], *, title: str = "") -> Account:
         """Set aside what ``events`` cost for the release called ``release``, before any of its noise is drawn.
+
+        ``title``: what people call it.
 
         The same release reserves but once, however often it is started again. Raises `BudgetError` where the total
         would be passed, where the data set has no account or another unit or neighbours, for Gaussian noise in an
@@ -113,31 +123,24 @@ class Ledger:
             raise BudgetError(f"{shown_path(self.path)}: a release without a name cannot reserve a budget; give it one")
         measured = require_events(events)
         with transaction(self.path) as ledger:
-            account = self._account(ledger.records, dataset)
-            earlier = next((record for record in account.releases if record.release == release), None)
-            if earlier is not None:
-                if _charges(account.currency, _events([earlier])) != _charges(account.currency, measured):
-                    raise BudgetError(
-                        f"{shown_path(self.path)}: release {unquoted(release)} has reserved another budget before; a "
-                        "changed plan is another release: give it another --output directory"
-                    )
+            account, after = self._would_be(ledger.records, dataset, release, measured)
+            if after is None:
                 return account
-            self._require_addable(account, measured)
-            accountant = ACCOUNTANTS[account.currency](_events(account.releases))
-            after = accountant.would_be(measured)
-            if after > account.total:
-                raise BudgetError(
-                    f"{shown_path(self.path)}: the release would bring {account.currency} of data set "
-                    f"{shown(dataset)} to {figure(str(after))}, beyond the total of {figure(str(account.total))}; "
-                    f"{figure(str(account.left))} is left. Nothing was drawn: lower this release's budget"
-                )
             ledger.append(
                 dataset,
                 "reserve",
                 release,
-                {"events": [event_to_dict(event) for event in measured], "after": str(after)},
+                {
+                    "events": [event_to_dict(event) for event in measured],
+                    "after": str(after),
+                    **({"title": title} if title else {}),
+                },
             )
         return self.account(dataset)
+
+    def require_left(self, dataset: str, release: str, events: Iterable[Event]) -> None:
+        """Refuse what `reserve` would refuse, and reserve nothing."""
+        self._would_be(read_records(self.path), dataset, release, require_events(events))
 
     def confirm(self, dataset: str, release: str, measurements: str) -> str:
         """Record that ``release`` drew its noise; ``measurements`` is the SHA-256 of what it measured.
@@ -171,7 +174,7 @@ class Ledger:
 
     def datasets(self) -> tuple[str, ...]:
         """The data sets that have an account, in the order in which they were opened."""
-        return tuple(record.dataset for record in read_records(self.path) if record.kind == "open")
+        return tuple(dict.fromkeys(record.dataset for record in read_records(self.path) if record.kind == "open"))
 
     def verify(self, head: str | None = None) -> str:
         """Check the chain of hashes and return its last one; with ``head``, also that this hash is in the chain.
@@ -204,9 +207,33 @@ class Ledger:
                 "newest copy before any other run"
             )
 
+    def _would_be(
+        self, records: Sequence[LedgerRecord], dataset: str, release: str, measured: Sequence[Event]
+    ) -> tuple[Account, Fraction | None]:
+        """The account, and what is spent of it with the release called ``release``; None where it reserved before."""
+        account = self._account(records, dataset)
+        earlier = next((record for record in account.releases if record.release == release), None)
+        if earlier is not None:
+            if _charges(account.currency, _events([earlier])) != _charges(account.currency, measured):
+                raise BudgetError(
+                    f"{shown_path(self.path)}: release {unquoted(release)} has reserved another budget before; a "
+                    "changed plan is another release: give it another --output directory"
+                )
+            return account, None
+        self._require_addable(account, measured)
+        after = ACCOUNTANTS[account.currency](_events(account.releases)).would_be(measured)
+        if after > account.total:
+            raise BudgetError(
+                f"{shown_path(self.path)}: the release would bring {account.currency} of data set {shown(dataset)} to "
+                f"{figure(str(after))}, beyond the total of {figure(str(account.total))}; {figure(str(account.left))} "
+                "is left. Nothing was drawn: lower this release's budget"
+            )
+        return account, after
+
     def _account(self, records: Sequence[LedgerRecord], dataset: str) -> Account:
         own = [record for record in records if record.dataset == dataset]
-        opened = next((record.body for record in own if record.kind == "open"), None)
+        # Nothing was spent before the last one: see `open_account`.
+        opened = next((record.body for record in reversed(own) if record.kind == "open"), None)
         if opened is None:
             known = sorted({record.dataset for record in records})
             raise BudgetError(

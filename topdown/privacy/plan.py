@@ -9,7 +9,7 @@ from fractions import Fraction
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from topdown.errors import BudgetError, ConfigError, PlanError, suggest
+from topdown.errors import BudgetError, ConfigError, PlanError, disagreement, suggest
 from topdown.neighbours import COUNTS_MOVED
 from topdown.noise import Law
 from topdown.privacy.accounting import Event, ExactEvent, PureEvent
@@ -197,7 +197,9 @@ class Plan:
         known = level_names(levels)
         for level in dict.fromkeys(self.levels + self.bounds.levels):
             if level not in known:
-                raise PlanError(f"the plan names level {shown(level)}, which is not there; {suggest(level, known)}")
+                raise PlanError(
+                    f"the plan names level {shown(level)}, which is not there; {disagreement(level, known)}"
+                )
         if self.shares is None:
             if all(level in self.invariants for level in known):
                 raise PlanError("every level is invariant: nothing is left to measure; make one level noisy")

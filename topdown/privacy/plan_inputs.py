@@ -14,6 +14,8 @@ from topdown.wording import figure, shown
 from topdown.workload import DETAILED, normal_name
 
 DEFAULT_DELTA = 1e-10
+LARGEST_DELTA = 1e-3
+"""With a larger one, to publish a thousandth of the records as they are would be allowed."""
 
 
 def level_names(levels: Iterable[str]) -> list[str]:
@@ -82,6 +84,11 @@ def total_budget(
     stated_delta = None if delta is None else float(exact_number(delta, "delta"))
     if stated_delta is not None and not 0 < stated_delta < 1:
         raise BudgetError(f"delta is {figure(delta)}; give a number above 0 and below 1, such as 1e-10")
+    if stated_delta is not None and stated_delta > LARGEST_DELTA:
+        raise BudgetError(
+            f"delta is {figure(delta)}: with such a delta, to publish every record with that probability would do; "
+            f"give one far below 1 over the number of records, such as 1e-10 ({LARGEST_DELTA:g} at most)"
+        )
     name = mechanism.name
     if mechanism.currency == EPSILON:
         if rho is not None:

@@ -68,3 +68,17 @@ def in_words(plan: Plan, levels: Sequence[str], gains: Mapping[str, Fraction] | 
         "published."
         for level, part in unprotected(plan, levels, gains).items()
     ]
+
+
+def spent_on_sums(plan: Plan, levels: Sequence[str]) -> list[str]:
+    """A sentence for every level above one that is published exactly: its counts are sums of exact ones."""
+    exact = next(
+        (level for level in reversed(levels) if all(plan.is_exact(level, q) for q in plan.queries(level))), None
+    )
+    above = levels[: levels.index(exact)] if exact is not None else []
+    return [
+        f"NOT PROTECTED: level {level!r} lies above level {exact!r}, which is published exactly: its counts are sums "
+        "of published ones, and its share of the budget buys nothing."
+        for level in above
+        if any(plan.share(level, query) > 0 and not plan.is_exact(level, query) for query in plan.queries(level))
+    ]

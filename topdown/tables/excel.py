@@ -37,7 +37,7 @@ _WIDTH = 16.0
 def excel_header(path: Path, form: Format) -> list[str]:
     """The names in the sheet's first row, as far as there are any. Raises `DataError`."""
     with _sheet(path, form) as sheet:
-        return _header(path, _rows(path, sheet))
+        return _header(path, _rows(path, sheet), form)
 
 
 def _extent(path: Path, columns: Sequence[str], form: Format) -> Extent:
@@ -53,10 +53,10 @@ def excel_batches(path: Path, _: Sequence[str], names: Sequence[str], form: Form
     """
     with _sheet(path, form) as sheet:
         rows = _rows(path, sheet)
-        header = _header(path, rows)
+        header = _header(path, rows, form)
         places = [header.index(name) for name in names]
         columns: list[list[Any]] = [[] for _ in names]
-        before = 1
+        before = form.header
         for number, values in rows:
             if all(value is None or value == "" for value in values.values()):
                 continue
@@ -113,14 +113,17 @@ def _text(value: object) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _header(path: Path, rows: Iterator[tuple[int, dict[int, Any]]]) -> list[str]:
-    """The names in the first of ``rows``, which is taken from them."""
-    number, values = next(rows, (0, {}))
+def _header(path: Path, rows: Iterator[tuple[int, dict[int, Any]]], form: Format) -> list[str]:
+    """The names in the row that ``form`` says, which is taken from ``rows`` with those above it."""
+    number, values = next((row for row in rows if row[0] >= form.header), (0, {}))
     names = ["" if values.get(k) is None else str(values[k]) for k in range(max(values, default=-1) + 1)]
     while names and not names[-1]:
         names.pop()
-    if not names or number != 1:
-        raise DataError(f"{shown_path(path)}: the first row of the sheet is empty; it needs a row of columns' names")
+    if not names or number != form.header:
+        which = "the first row" if form.header == 1 else f"row {form.header:,}"
+        raise DataError(
+            f"{shown_path(path)}: {which} of the sheet is empty; give the row of the columns' names as input.header"
+        )
     return names
 
 
@@ -148,11 +151,11 @@ def _sheet(path: Path, form: Format) -> Iterator[Any]:
 
 WORKBOOK = FileKind(
     (".xlsx",),
-    ("sheet",),
+    ("sheet", "header"),
     excel_header,
     excel_batches,
     _extent,
-    lambda _, row, __: f"row {row + 2:,} of the sheet",
+    lambda _, row, form: f"row {row + form.header + 1:,} of the sheet",
     unreadable=(zipfile.BadZipFile, KeyError, ValueError, TypeError, SyntaxError),
 )
 

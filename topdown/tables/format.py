@@ -13,22 +13,38 @@ import pyarrow as pa
 from topdown.errors import ConfigError
 from topdown.wording import shown
 
+THOUSANDS = (",", ".", " ", "'")
+"""Marks between groups of three digits; a blank stands for those that do not break a line too."""
+
 
 @dataclass(frozen=True)
 class Format:
     """``delimiter`` between the columns of a text file (None: what its name says), its ``encoding`` as Python calls it,
-    and the ``sheet`` of a workbook (None: its only one). Raises `ConfigError` for what is no such thing.
+    the ``sheet`` of a workbook (None: its only one), and the ``header``, the number of the row (from 1) with the names
+    of the columns. ``decimal`` and ``thousands``: the marks in numbers that are written as text (`number_marks`).
+    Raises `ConfigError` for what is no such thing.
     """
 
     delimiter: str | None = None
     encoding: str = "utf-8"
     sheet: str | None = None
+    header: int = 1
+    decimal: str | None = None
+    thousands: str | None = None
 
     def __post_init__(self) -> None:
         if self.delimiter is not None and (
             len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n\0'
         ):
             raise ConfigError(f'delimiter {shown(self.delimiter)}: give one character, such as ";" or "\\t" for a tab')
+        if self.header < 1:
+            raise ConfigError(f"header {self.header}: give the number of the row with the columns' names, from 1")
+        if self.decimal not in (None, ".", ","):
+            raise ConfigError(f'decimal {shown(self.decimal)}: give "." or ","')
+        if self.thousands not in (None, *THOUSANDS):
+            raise ConfigError(f"thousands {shown(self.thousands)}: give one of {', '.join(map(repr, THOUSANDS))}")
+        if self.decimal is not None and self.decimal == self.thousands:
+            raise ConfigError(f"decimal and thousands are both {shown(self.decimal)}; give two different marks")
         try:
             is_text = codecs.lookup(self.encoding)._is_text_encoding
         except (LookupError, ValueError):
@@ -46,7 +62,12 @@ class Format:
 
     def idle_setting(self, settings: Sequence[str]) -> str:
         """What is said of a file of a kind that takes ``settings`` alone, and is none of these; "" for nothing."""
-        said = {"delimiter": self.delimiter, "encoding": self.codec != PLAIN.codec, "sheet": self.sheet}
+        said = {
+            "delimiter": self.delimiter,
+            "encoding": self.codec != PLAIN.codec,
+            "sheet": self.sheet,
+            "header": self.header != 1,
+        }
         return next((name for name, value in said.items() if value and name not in settings), "")
 
 

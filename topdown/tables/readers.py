@@ -16,11 +16,13 @@ from topdown.errors import ConfigError, DataError
 from topdown.machine.memory import most_at_once, too_large
 from topdown.tables.excel import WORKBOOK
 from topdown.tables.format import PLAIN, Extent, FileKind, Format
+from topdown.tables.geopackage import GEOPACKAGE
+from topdown.tables.labelled import LABELLED
 from topdown.tables.parquet_folder import PARQUET, parts_of
 from topdown.tables.text import TEXT, separator_meant
 from topdown.wording import NOT_UTF8, column_name, column_names, reason, shown, shown_path, unquoted
 
-FILE_KINDS = (PARQUET, TEXT, WORKBOOK)
+FILE_KINDS = (PARQUET, TEXT, WORKBOOK, GEOPACKAGE, LABELLED)
 """Every kind of file that tables are read from: the only place where the ending of a name becomes a reader."""
 
 ENDINGS = tuple(ending for kind in FILE_KINDS for ending in kind.endings)
@@ -36,8 +38,8 @@ Watch = Callable[[int, int], None]
 def read_table(
     path: str | Path, columns: Sequence[str] | None = None, *, form: Format = PLAIN, watch: Watch | None = None
 ) -> pa.Table:
-    """The table at ``path``: Parquet (a file, or a folder of files), a workbook (.xlsx), or CSV (also .tsv, and either
-    as .gz), of which every column is read as strings.
+    """The table at ``path``: Parquet (a file, or a folder of files), a workbook (.xlsx), a GeoPackage, a file of Stata
+    or SPSS, or CSV (also .tsv, and either as .gz), of which every column is read as strings.
 
     A CSV column is never guessed to be numbers, so a GEOID keeps its leading zeros. ``columns``: what to read, by
     default everything; no other column is decoded. ``form``: what the file does not say of itself. ``watch``: asked

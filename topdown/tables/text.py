@@ -60,7 +60,7 @@ def _rows(path: Path, header: Sequence[str], names: Sequence[str], form: Format)
     delimiter = _separator(path, form)
     with (
         _plain_bytes(path, form) as stream,
-        _parsed(_Ended(stream, header, delimiter), header, names, delimiter) as found,
+        _parsed(_Ended(stream, header, delimiter), header, names, delimiter, form.header - 1) as found,
     ):
         if found.schema.names != list(names):
             raise DataError(f"{shown_path(path)}: the header cannot be read; give it one line with every column's name")
@@ -76,7 +76,8 @@ def _rows(path: Path, header: Sequence[str], names: Sequence[str], form: Format)
 
 
 def text_header(path: Path, form: Format) -> list[str]:
-    """The names in the first line that is not empty; a name in quotes may itself have several lines.
+    """The names in the line that ``form`` says, or the first below it that is not empty; a name in quotes may itself
+    have several lines.
 
     Raises `DataError` for a file that is of another kind than its name says, or is not in the encoding that ``form``
     says.
@@ -87,8 +88,10 @@ def text_header(path: Path, form: Format) -> list[str]:
     if not head.strip():
         raise DataError(f"{shown_path(path)}: the file is empty; it needs a header line and rows")
     text = codecs.getincrementaldecoder(form.codec)().decode(head)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(path, form))
-    return next((row for row in rows if row), [])
+    lines = io.StringIO(text, newline="")
+    for _ in range(form.header - 1):
+        lines.readline()
+    return next((row for row in csv.reader(lines, delimiter=_separator(path, form)) if row), [])
 
 
 def _require_text(path: Path, head: bytes, form: Format) -> None:
@@ -154,17 +157,19 @@ def _records(path: Path, form: Format) -> Iterator[tuple[int, int | None]]:
     """The line on which every record begins, and its width, empty lines left out; the header is the first. The last is
     of no width where a value is too long, as after a quote that is not closed.
     """
-    before = 0
+    before = form.header - 1
     with (
         _unpacked(path) as stream,
         io.TextIOWrapper(io.BufferedReader(_Readable(stream)), form.codec, errors="replace", newline="") as text,
     ):
+        for _ in range(before):
+            text.readline(_BYTES_AT_ONCE)
         reader = csv.reader(_lines(text), delimiter=_separator(path, form))
         try:
             for record in reader:
                 if record:
                     yield before + 1, len(record)
-                before = reader.line_num
+                before = reader.line_num + form.header - 1
         except csv.Error:
             yield before + 1, None
 
@@ -264,10 +269,12 @@ def _plain_bytes(path: Path, form: Format) -> Iterator[_Stream]:
         yield stream if form.codec == "utf-8-sig" else _Recoded(stream, form.codec)
 
 
-def _parsed(stream: _Stream, header: Sequence[str], columns: Sequence[str], delimiter: str) -> pacsv.CSVStreamingReader:
+def _parsed(
+    stream: _Stream, header: Sequence[str], columns: Sequence[str], delimiter: str, skipped: int
+) -> pacsv.CSVStreamingReader:
     return pacsv.open_csv(
         stream,
-        read_options=pacsv.ReadOptions(use_threads=True),
+        read_options=pacsv.ReadOptions(use_threads=True, skip_rows=skipped),
         parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pacsv.ConvertOptions(
             column_types={name: pa.string() for name in header},
@@ -287,7 +294,7 @@ def _separator(path: Path, form: Format) -> str:
 
 TEXT = FileKind(
     (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt"),
-    ("delimiter", "encoding"),
+    ("delimiter", "encoding", "header"),
     text_header,
     text_batches,
     _extent,

@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 from topdown.config import StudyConfig
 from topdown.config.study_settings import GroupOptions
 from topdown.errors import ConfigError
-from topdown.geography.construction import as_strings, as_text, with_rows
+from topdown.geography.construction import as_strings, as_text
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
+from topdown.pipeline.input.unit_reading import input_table
 from topdown.studies.report.groupings import SIZE_CLASS, SIZE_OF_PLACE, Grouping, Groupings, by_size
-from topdown.tables.readers import read_table, table_columns
+from topdown.tables.readers import table_columns
 from topdown.wording import column_names, listed, shown, shown_path
 
 MISSING = "missing"
@@ -83,12 +84,8 @@ class _Columns:
                     f"study.groups names {shown(name)}; {shown_path(config.input_path)} has {column_names(known)}"
                 )
         # Where units are named by their path, the identifiers join the levels below the root.
-        path = [c for c in levels[1:] if c in known] if options.separator else levels[-1:]
-        table = read_table(
-            config.input_path, list(dict.fromkeys([*path, *wanted, *config.input.where])), form=config.input.form
-        )
-        for name, value in config.input.where.items():
-            table = with_rows(table, pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value))
+        path = [c for c in levels[1:] if c in known] if options.separator is not None else levels[-1:]
+        table = input_table(config, [*path, *wanted, *config.input.chosen_by])
         parts = [as_strings(table[name], f"column {shown(name)}") for name in path]
         joined = parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, options.separator)
         self._table = table

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from topdown.confidential.counts import Counts
 from topdown.config import RunConfig
-from topdown.errors import DataError
-from topdown.geography.construction import in_one_piece, with_rows
+from topdown.geography.construction import in_one_piece
 from topdown.machine.progress import Stages
 from topdown.pipeline.input.filling import filled
 from topdown.pipeline.input.unit_reading import (
@@ -19,41 +16,41 @@ from topdown.pipeline.input.unit_reading import (
     file_or_folder_digest,
     geography_of,
     identifier_columns,
+    input_table,
     name_columns,
     path_columns,
-    present,
     require_input_columns,
     require_memory_for_units_of,
     root_column,
     rows_by_line,
-    rows_chosen,
 )
-from topdown.tables.readers import changed, read_table
-from topdown.wording import shown, shown_path, unquoted
+from topdown.tables.readers import changed
+from topdown.wording import shown_path
 
 
 def _units(config: RunConfig, _: None) -> Units:
     require_memory_for_units_of(config.input_path, config)
     options = config.geography
-    wanted = [root_column(config), *identifier_columns(config), *name_columns(options), *config.input.where]
-    table = _in_one_piece(_input_table(config, wanted))
+    wanted = [root_column(config), *identifier_columns(config), *name_columns(options), *config.input.chosen_by]
+    table = _in_one_piece(input_table(config, wanted))
     with rows_by_line(config):
         table = filled(table, config)
         geography = geography_of(table, config)
     path = path_columns(config, table.column_names)
-    kept = [] if options.fill is not None else [name for name in path if name not in config.input.where]
+    kept = [] if options.fill is not None else [name for name in path if name not in config.input.chosen_by]
     return Units(geography, path, table.select(kept))
 
 
 def _counts(config: RunConfig, units: Units, _: None, stages: Stages) -> Counts:
     options, (geography, path, read) = config.geography, units
     identifiers = path if options.fill is None else identifier_columns(config)
-    wanted = [*identifiers, *config.input.cells, *config.input.where]
-    table = _input_table(config, [name for name in wanted if name not in read.column_names])
+    wanted = [*identifiers, *config.input.cells, *config.input.chosen_by]
+    table = input_table(config, [name for name in wanted if name not in read.column_names])
     if read.num_columns and read.num_rows != table.num_rows:
         raise changed(config.input_path)
     if config.units_path is None:
-        chosen = ", as input.where chooses" if config.input.where else ""
+        by = [name for name in ("where", "leave_out") if getattr(config.input, name)]
+        chosen = f", as {' and '.join(f'input.{name}' for name in by)} choose{'s' * (len(by) == 1)}" if by else ""
         stages.say(f"rows      {table.num_rows:,} of {shown_path(config.input_path)}{chosen}")
     for name in read.column_names:
         table = table.append_column(name, read[name])
@@ -62,7 +59,7 @@ def _counts(config: RunConfig, units: Units, _: None, stages: Stages) -> Counts:
         geography,
         geoid=path if len(path) > 1 else path[0],
         cells=config.input.cells,
-        separator=options.separator or "/",
+        separator="/" if options.separator is None else options.separator,
         absent="refuse" if config.units_path is None else "zero",
         schema=config.schema_of_cells if config.has_schema else None,
     )
@@ -75,19 +72,6 @@ def _in_one_piece(table: pa.Table) -> pa.Table:
         if pa.types.is_string(column.type) and column.nbytes <= np.iinfo(np.int32).max:
             columns[name] = in_one_piece(column.chunks)
     return pa.table(columns)
-
-
-def _input_table(config: RunConfig, wanted: Sequence[str]) -> pa.Table:
-    """The columns ``wanted`` of the confidential table, as far as it may not lack them; the rows that are chosen."""
-    path = config.input_path
-    table = read_table(path, present(config, path, wanted), form=config.input.form)
-    for name, value in config.input.where.items():
-        if name not in table.column_names:
-            raise DataError(f"{shown_path(path)}: no column {shown(name)}, by which input.where chooses rows")
-        table = with_rows(table, rows_chosen(table, name, value))
-        if table.num_rows == 0:
-            raise DataError(f"{shown_path(path)}: no row has {unquoted(name)} = {shown(value)}; correct input.where")
-    return table
 
 
 LEAVES = InputShape(require_input_columns, _units, _counts, file_or_folder_digest)

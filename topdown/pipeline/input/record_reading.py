@@ -10,12 +10,13 @@ import pyarrow.compute as pc
 from topdown.confidential.counts import Counts
 from topdown.confidential.records import count_records
 from topdown.config import RunConfig
-from topdown.errors import DataError, GeographyError
+from topdown.errors import GeographyError
 from topdown.geography.construction import as_strings, as_text, plain, with_rows
 from topdown.machine.progress import Stages
 from topdown.pipeline.input.unit_reading import (
     InputShape,
     Units,
+    as_said,
     file_or_folder_digest,
     geography_of,
     identifier_columns,
@@ -24,11 +25,13 @@ from topdown.pipeline.input.unit_reading import (
     present,
     require_input_columns,
     require_memory_for_units_of,
+    require_rows,
     root_column,
     rows_by_line,
+    rows_chosen,
 )
 from topdown.tables.readers import require_file, table_batches
-from topdown.wording import listed, shown, shown_path, unquoted
+from topdown.wording import listed, shown
 
 _UNITS_AT_ONCE = 1 << 20
 
@@ -90,26 +93,26 @@ def _counts(config: RunConfig, units: Units, _: None, __: Stages) -> Counts:
         cells=config.input.cells,
         schema=schema,
         count=config.input.count,
-        separator=config.geography.separator or "/",
+        separator="/" if config.geography.separator is None else config.geography.separator,
     )
     return Counts(geography, tuple(config.input.cells), held, schema)
 
 
 def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns ``wanted`` of the rows that input.where chooses, batch by batch, which nobody keeps."""
-    path, where = require_file(config.input_path), config.input.where
-    columns = list(dict.fromkeys([*wanted, *where]))
+    """The columns ``wanted`` of the rows that are chosen, as they are meant (`as_said`), batch by batch."""
+    path, by = require_file(config.input_path), config.input.chosen_by
+    columns = list(dict.fromkeys([*wanted, *by]))
     rows = 0
     for batch in table_batches(path, columns, form=config.input.form, kept=False):
         table = pa.Table.from_batches([batch])
-        for name, value in where.items():
-            table = with_rows(table, pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value))
+        mask = rows_chosen(table, config)
+        if mask is not None:
+            table = with_rows(table, mask)
         rows += table.num_rows
-        chosen = table.select(list(wanted))
+        chosen = as_said(table.select(list(wanted)), config)
         yield from chosen.to_batches() or [pa.RecordBatch.from_pylist([], chosen.schema)]
-    if where and not rows:
-        said = " and ".join(f"{unquoted(name)} = {shown(value)}" for name, value in where.items())
-        raise DataError(f"{shown_path(path)}: no row has {said}; correct input.where")
+    if by and not rows:
+        require_rows(pa.table({}), config)
 
 
 RECORDS = InputShape(require_input_columns, _units, _counts, file_or_folder_digest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +15,13 @@ import pyarrow.compute as pc
 from topdown.confidential.counts import Counts
 from topdown.config import GeographyOptions, RunConfig
 from topdown.errors import ConfigError, DataError, GeographyError
-from topdown.geography.construction import as_text
+from topdown.geography.construction import as_text, code_shown, with_rows
 from topdown.geography.geography import DEFAULT_ROOT, Geography
 from topdown.machine.progress import Stages
 from topdown.pipeline.input.filling import filled
 from topdown.pipeline.memory_needed import require_memory_for_units
 from topdown.tables.format import PLAIN
+from topdown.tables.number_marks import without_marks
 from topdown.tables.parquet_folder import table_digest
 from topdown.tables.readers import (
     UNREADABLE,
@@ -30,7 +32,7 @@ from topdown.tables.readers import (
     row_named,
     table_columns,
 )
-from topdown.wording import shown, shown_path
+from topdown.wording import shown, shown_path, unquoted
 
 
 class Units(NamedTuple):
@@ -63,7 +65,7 @@ def file_or_folder_digest(path: Path) -> str:
 
 def require_input_columns(config: RunConfig, _: Stages | None = None) -> None:
     """Refuse a table that lacks a column that is counted, or by which rows are chosen. Raises `DataError`."""
-    wanted = present(config, config.input_path, [*config.counted_columns, *config.input.where])
+    wanted = present(config, config.input_path, [*config.counted_columns, *config.input.chosen_by])
     require_columns(config.input_path, wanted, config.input.form)
 
 
@@ -74,14 +76,44 @@ def geography_of(table: pa.Table, config: RunConfig) -> Geography:
         return Geography.from_table(table, options.level_names, root=root or DEFAULT_ROOT, name=options.names)
     if options.levels is not None:
         return Geography.from_table(table, options.levels, root=root, name=options.names, separator=options.separator)
-    names = name_columns(options)
-    return Geography.from_geoids(
-        table[identifier_columns(config)[0]],
-        options.widths or {},
+    codes, widths = table[identifier_columns(config)[0]], options.widths or {}
+    by_level = options.names if isinstance(options.names, dict) else {}
+    of_leaves = by_level.get(next(reversed(widths))) if by_level else options.names
+    geography = Geography.from_geoids(
+        codes,
+        widths,
         root=root or DEFAULT_ROOT,
         root_level=options.root_level,
-        names=table[names[0]] if names else None,
+        names=None if not isinstance(of_leaves, str) else table[of_leaves],
     )
+    for level, name in by_level.items():
+        if name != of_leaves:
+            geography = _named(geography, level, widths[level], codes, table[name], name)
+    return geography
+
+
+def _named(
+    geography: Geography, level: str, width: int, codes: pa.ChunkedArray, names: pa.ChunkedArray, column: str
+) -> Geography:
+    """``geography`` with the names that rows give to the units of an inner ``level``, by the beginnings of their codes.
+    Raises `GeographyError` for a unit that they call by two names.
+    """
+    units = pa.table(
+        {"unit": pc.utf8_slice_codeunits(codes, 0, width), "name": as_text(names, f"column {shown(column)}")}
+    ).filter(pc.greater_equal(pc.utf8_length(codes), width))
+    each = units.group_by("unit").aggregate([("name", "min"), ("name", "max")])
+    twice = np.flatnonzero(~np.asarray(pc.fill_null(pc.equal(each["name_min"], each["name_max"]), True)))
+    if len(twice):
+        unit = each["unit"][int(twice[0])].as_py()
+        raise GeographyError(
+            f"{unquoted(level)} {code_shown(unit, each['unit'].combine_chunks())} has two names in column "
+            f"{shown(column)}; give it one in all of its rows"
+        )
+    known = geography.names if geography.names is not None else pa.nulls(geography.n_nodes, pa.string())
+    found = each["name_min"].combine_chunks().take(pc.index_in(geography.identifiers, value_set=each["unit"]))
+    here = np.zeros(geography.n_nodes, bool)
+    here[geography.level_slice(level)] = True
+    return dataclasses.replace(geography, names=pc.if_else(pa.array(here), found, known))
 
 
 def _root(table: pa.Table, config: RunConfig) -> str | None:
@@ -124,7 +156,7 @@ def listed_units(path: Path, config: RunConfig, stages: Stages) -> Geography:
     table = read_table(path, present(config, path, wanted))
     stages.say(f"rows      {table.num_rows:,} of {shown_path(path)}")
     try:
-        return geography_of(filled(table, config), config)
+        return geography_of(filled(as_said(table, config), config), config)
     except GeographyError as error:
         said = error if error.row is None else error.at(row_named(path, error.row))
         raise GeographyError(f"{shown_path(path)}: {said}") from None
@@ -162,11 +194,11 @@ def identifier_columns(config: RunConfig) -> list[str]:
 
 
 def present(config: RunConfig, path: Path, wanted: Sequence[str]) -> list[str]:
-    """``wanted``, each once, without what the table may lack: the root's column; those of ``input.where`` are missed
-    later.
+    """``wanted``, each once, without what the table may lack: the root's column; those by which rows are chosen are
+    missed later.
     """
     known = set(table_columns(path, config.input.form if path == config.input_path else PLAIN))
-    dispensable = {root_column(config), *config.input.where}
+    dispensable = {root_column(config), *config.input.chosen_by}
     return [name for name in dict.fromkeys(wanted) if name in known or name not in dispensable]
 
 
@@ -176,8 +208,71 @@ def root_column(config: RunConfig) -> str:
     return options.root_level if options.levels is None else options.levels[0]
 
 
-def rows_chosen(table: pa.Table, name: str, value: str) -> pa.Array:
-    return pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value)
+def rows_chosen(table: pa.Table, config: RunConfig) -> pa.Array | None:
+    """Which rows of ``table`` input.where and input.leave_out choose; None where they are all taken."""
+    found = None
+    for name, value in config.input.where.items():
+        one = pc.fill_null(pc.equal(as_text(table[name], f"input.where: column {shown(name)}"), value), False)
+        found = one if found is None else pc.and_(found, one)
+    for name, some in config.input.leave_out.items():
+        values = pa.array([some] if isinstance(some, str) else some, pa.string())
+        text = pc.fill_null(as_text(table[name], f"input.leave_out: column {shown(name)}"), "")
+        one = pc.invert(pc.is_in(text, value_set=values))
+        found = one if found is None else pc.and_(found, one)
+    return found
+
+
+def as_said(table: pa.Table, config: RunConfig) -> pa.Table:
+    """``table`` with codes, labels and numbers as the configuration says that they are meant: codes have their zeros
+    (input.pad_zeros), values their labels (input.labels), and counts no marks (input.decimal, input.thousands)."""
+    table_input = config.input
+    for name, width in table_input.pad_zeros.items():
+        if name in table.column_names:
+            codes = as_text(table[name], f"input.pad_zeros: column {shown(name)}")
+            table = _replaced(table, name, pc.utf8_lpad(codes, width, "0"))
+    for name, labels in table_input.labels.items():
+        if name in table.column_names:
+            text = as_text(table[name], f"input.labels: column {shown(name)}")
+            place = pc.index_in(text, value_set=pa.array(list(labels)))
+            named = pa.array(list(labels.values())).take(place)
+            table = _replaced(table, name, pc.if_else(pc.is_valid(place), named, text))
+    counted = table_input.cells if table_input.kind.cells_are_columns else [table_input.count or ""]
+    for name in counted if table_input.form != PLAIN else ():
+        if name in table.column_names and pa.types.is_string(table[name].type):
+            text = as_text(table[name], f"column {shown(name)}")
+            table = _replaced(table, name, without_marks(text, table_input.form))
+    return table
+
+
+def _replaced(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return table.set_column(table.column_names.index(name), name, values)
+
+
+def input_table(config: RunConfig, wanted: Sequence[str]) -> pa.Table:
+    """The columns ``wanted`` of the confidential table, as far as it may not lack them; the rows that are chosen, as
+    they are meant (`as_said`)."""
+    path = config.input_path
+    table = read_table(path, present(config, path, wanted), form=config.input.form)
+    for name in config.input.chosen_by:
+        if name not in table.column_names:
+            said = "where" if name in config.input.where else "leave_out"
+            raise DataError(f"{shown_path(path)}: no column {shown(name)}, by which input.{said} chooses rows")
+    chosen = rows_chosen(table, config)
+    if chosen is not None:
+        table = with_rows(table, chosen)
+        require_rows(table, config)
+    return as_said(table, config)
+
+
+def require_rows(table: pa.Table, config: RunConfig) -> None:
+    """Refuse what is left where no row is chosen. Raises `DataError`."""
+    if not table.num_rows:
+        said = [f"{unquoted(name)} = {shown(value)}" for name, value in config.input.where.items()]
+        raise DataError(
+            f"{shown_path(config.input_path)}: no row has {' and '.join(said)}; correct input.where"
+            if said
+            else f"{shown_path(config.input_path)}: every row is left out; correct input.leave_out"
+        )
 
 
 @contextmanager
@@ -195,10 +290,9 @@ def rows_by_line(config: RunConfig, *, of_file: bool = True) -> Iterator[None]:
             raise error.at("a row") from None
         found, row = error, error.row
     path, form = config.input_path, config.input.form
-    if config.input.where:
-        table = read_table(path, list(config.input.where), form=form)
-        chosen = [np.asarray(pc.fill_null(rows_chosen(table, *one), False)) for one in config.input.where.items()]
-        row = int(np.flatnonzero(np.all(chosen, axis=0))[row])
+    if config.input.chosen_by:
+        chosen = rows_chosen(read_table(path, config.input.chosen_by, form=form), config)
+        row = int(np.flatnonzero(np.asarray(chosen))[row])
     raise found.at(row_named(path, row, form))
 
 
@@ -206,7 +300,7 @@ def require_memory_for_units_of(path: Path, config: RunConfig) -> None:
     """Refuse a table whose units alone, however short their names, need more memory than there is."""
     require_file(path)
     # Of rows that are chosen, and of units that have many, nobody knows how many there will be.
-    by_row = path == config.units_path or (config.input.rows == "leaves" and not config.input.where)
+    by_row = path == config.units_path or (config.input.rows == "leaves" and not config.input.chosen_by)
     if by_row:
         try:
             rows = extent_of(path, [], config.input.form if path == config.input_path else PLAIN).rows

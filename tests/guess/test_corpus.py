@@ -1,0 +1,58 @@
+"""`topdown init` on tables of many shapes: what is taken is right, or it is asked, and never wrong in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guess.corpus import CASES, Case
+from topdown.config import load_config
+from topdown.errors import DataError
+from topdown.guess.first_configuration import configuration
+from topdown.guess.found import Guess
+from topdown.guess.inference import guess
+from topdown.pipeline.input.reading import read_input
+from topdown.tables.format import PLAIN
+
+
+def differences(found: Guess, case: Case) -> dict[str, tuple[Any, Any]]:
+    """What was found and is not what was expected: by part, both."""
+    named: Any = next(iter(found.names.values()), None) if found.widths else found.names
+    pairs = {
+        "rows": (found.rows, case.rows),
+        "levels": (list(found.levels), list(case.levels)),
+        "widths": (found.widths, case.widths),
+        "geoid": (found.geoid, case.geoid),
+        "cells": (sorted(found.cells), sorted(case.cells)),
+        "attributes": (sorted(found.attributes), sorted(case.attributes)),
+        "count": (found.count, case.count),
+        "separator": (found.separator, case.separator),
+        "where": (found.where, case.where),
+        "leave_out": (found.leave_out, case.leave_out),
+        "pad_zeros": (found.pad_zeros, case.pad_zeros),
+    }
+    if case.names is not None:
+        pairs["names"] = (named, case.names)
+    for name, value in case.form.items():
+        pairs[f"form.{name}"] = (getattr(found.form, name), value)
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_taken_is_what_is_there(case: Case, tmp_path: Path) -> None:
+    path = case.write(tmp_path)
+    if case.refused:
+        with pytest.raises(DataError, match=case.refused):
+            guess(path, PLAIN)
+        return
+    found = guess(path, PLAIN)
+    topics = {one.topic for one in found.questions}
+    assert differences(found, case) == {}
+    assert set(case.asks) <= topics <= {*case.asks, *case.may_ask}
+    # Nothing is passed over: every column is used, or left out for a reason.
+    (tmp_path / "made.toml").write_text(configuration(found, path.name, "a title"), encoding="utf-8")
+    geography, counts = read_input(load_config(tmp_path / "made.toml"))
+    assert geography.n_leaves > 1
+    assert counts.values[0].sum() > 0

@@ -1,0 +1,724 @@
+"""What a table that nobody described seems to be: all of its columns looked at together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from topdown.errors import DataError
+from topdown.guess import units as nested
+from topdown.guess import vocabulary
+from topdown.guess.column_evidence import (
+    MOST_CATEGORIES,
+    OLDEST,
+    Column,
+    columns_of,
+    is_function,
+    joined_codes,
+    one_for_one,
+)
+from topdown.guess.divisions import divided
+from topdown.guess.found import Choice, Guess, Question, some
+from topdown.guess.written_form import completed, marks_of
+from topdown.tables.format import Format
+from topdown.tables.number_marks import without_marks
+from topdown.tables.readers import read_table
+from topdown.wording import shown_path
+
+_AGES = [str(age) for age in range(116)]
+_SMALL = 30
+_SURE_UNIT = 2.0
+
+
+def guess(path: Path, form: Format) -> Guess:
+    """What the table at ``path`` seems to be, with ``form`` completed by what the file shows.
+
+    Raises `DataError` for a table without rows, in which nothing tells units apart, or nothing is counted, or whose
+    layout `topdown` does not read, with what to do.
+    """
+    given, form = form, completed(path, form)
+    table = read_table(path, form=form)
+    if table.num_rows == 0:
+        raise DataError(f"{shown_path(path)}: has no rows to guess by")
+    columns = columns_of(table)
+    decimal, thousands, unclear = marks_of([one.text for one in columns])
+    decimal, thousands = form.decimal or decimal, form.thousands or thousands
+    marked = replace(form, decimal=decimal, thousands=thousands)
+    columns = [_unmarked(one, marked) for one in columns]
+    if (decimal, thousands) != (None, ","):  # which is how numbers are read anyway
+        form = marked
+    try:
+        found = _Table(columns, form).guess()
+    except DataError as error:
+        raise DataError(f"{shown_path(path)}: {error}") from None
+    counted = {*found.cells, *found.sums, found.count}
+    doubt = [columns[place].name for place in unclear if columns[place].name in counted]
+    if doubt and given.decimal is None and given.thousands is None:
+        other = Choice("no, it is a decimal point: 12.000 is 12", {"form": replace(form, decimal=".", thousands=None)})
+        found = found.asking(
+            Question(
+                "thousands",
+                f"does the point in {some(doubt)} set thousands apart, so that 12.000 is 12000?",
+                "yes",
+                (other,),
+            )
+        )
+    if form.encoding != given.encoding and form.codec != "utf-16":
+        found = found.asking(
+            Question(
+                "encoding",
+                "the file is not UTF-8: is it windows-1252, as spreadsheets write in western countries?",
+                "yes; look at names with accents",
+                (),
+            )
+        )
+    return found
+
+
+def _unmarked(column: Column, form: Format) -> Column:
+    """``column`` with its numbers as digits, where it is one of numbers with marks."""
+    if column.stored_number:
+        return column
+    text = without_marks(column.text, form)
+    other = Column(column.name, column.place, text)
+    return other if other.kind in ("whole", "fraction") and not column.is_digits else column
+
+
+class _Table:
+    """The columns of a table by what they are, as far as each shows it."""
+
+    def __init__(self, columns: Sequence[Column], form: Format) -> None:
+        self.form, self.columns, self.rows = form, list(columns), len(columns[0])
+        self.ignored: dict[str, str] = {}
+        self.questions: list[Question] = []
+        self.leave_out: dict[str, list[str]] = {}
+        self.where: dict[str, str] = {}
+        self._sort()
+
+    def _sort(self) -> None:
+        """Give every column a place: constants, numberings, measures, years, ages, units, counts."""
+        self.constants: list[Column] = []
+        self.numberings: list[Column] = []
+        self.measures: list[Column] = []
+        self.years: list[Column] = []
+        self.ages: list[Column] = []
+        self.units: list[Column] = []
+        self.counts: list[Column] = []
+        self.mixed: list[Column] = []
+        for one in self.columns:
+            if one.kind == "empty":
+                self.ignored[one.name] = "has no values"
+            elif one.distinct == 1 and not one.nulls and self.rows > 1 and not self._may_count(one):
+                self.constants.append(one)
+            elif one.is_date:
+                self.years.append(one)
+            elif one.is_mixed:
+                self.mixed.append(one)
+            elif one.kind == "text" or self._is_dotted_code(one):
+                (self.numberings if self._numbers_rows(one) else self.units).append(one)
+            elif one.is_measure or self._is_margin(one):
+                self.measures.append(one)
+            elif one.is_year:
+                self.years.append(one)
+            elif one.is_age:
+                self.ages.append(one)
+            elif self._numbers_rows(one):
+                self.numberings.append(one)
+            elif self._is_code(one):
+                self.units.append(one)
+            else:
+                self.counts.append(one)
+
+    @staticmethod
+    def _is_dotted_code(one: Column) -> bool:
+        """Whether what reads as fractions are codes with a point in them: 11.01, or the tract 101.02."""
+        named = vocabulary.says(one.name, vocabulary.CODE) or vocabulary.level_rank(one.name) is not None
+        return one.kind == "fraction" and named and not one.stored_number and not vocabulary.is_measure(one.name)
+
+    def _is_margin(self, one: Column) -> bool:
+        """Whether a column is the margin of error of another one: B01001_001M beside B01001_001E."""
+        return one.name.endswith("M") and any(other.name == one.name[:-1] + "E" for other in self.columns)
+
+    @staticmethod
+    def _may_count(one: Column) -> bool:
+        return one.kind == "whole" and vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
+
+    @staticmethod
+    def _numbers_rows(one: Column) -> bool:
+        """Whether a column numbers rows, or records: whole numbers in their order, or what is called so."""
+        rank = vocabulary.level_rank(one.name)
+        named = vocabulary.says(one.name, vocabulary.RECORD) or one.name.strip() == ""
+        if one.is_numbering:
+            return named or (one.kind == "whole" and (rank is None or one.smallest <= 1) and not one.has_zeros)
+        if not named or rank is not None or one.kind != "whole":
+            return False
+        counts = vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
+        return not counts and not any(map(str.isdigit, one.name))
+
+    def _is_code(self, one: Column) -> bool:
+        """Whether a column of whole numbers holds codes rather than counts."""
+        if one.has_zeros:
+            return True
+        if not one.is_digits and not one.stored_number:
+            return False
+        counts = vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)
+        if vocabulary.says(one.name, vocabulary.CODE) and not counts:
+            return True
+        if vocabulary.says(one.name, vocabulary.AGE):
+            return False
+        texts = [other for other in self.columns if other.kind == "text" and other.distinct > 1]
+        if not counts and one.distinct < self.rows and any(one.distinct > 2 and one_for_one(one, t) for t in texts):
+            return True
+        finer = [other for other in self.columns if other.is_digits and other.distinct > one.distinct]
+        if not counts and one.distinct < self.rows and any(nested.begins_with(other, one) for other in finer):
+            return True
+        rank = vocabulary.level_rank(one.name)
+        if rank is not None and not counts and not vocabulary.says(one.name, vocabulary.STRONG_TOTAL):
+            return True
+        others = [other for other in self.columns if other.is_digits or other.kind == "text"]
+        ascends = bool((np.diff(one.numbers) > 0).all())
+        width = max(one.lengths)
+        near = set(one.lengths) <= {width, width - 1}
+        if counts or not one.is_unique or not near or width < 3 or self.rows < 5:
+            return False
+        begins = any(nested.begins_with(one, other) for other in others if other.distinct > 1)
+        named_by_parts = any(
+            other.distinct * 2 <= self.rows and nested.prefix_of(one, other) is not None for other in texts
+        )
+        return ascends or begins or named_by_parts
+
+    # -- the whole --------------------------------------------------------------------------------------------------
+
+    def guess(self) -> Guess:
+        sliced = self._sliced()
+        if sliced is not None:
+            return sliced
+        self._leave_totals_out()
+        return self._kind()
+
+    def _kind(self) -> Guess:
+        if all(one.name.strip().isdigit() for one in self.columns):
+            raise DataError(
+                "its first row holds numbers only, where the names of the columns should stand; give it a row of names"
+            )
+        single = [one for one in self.units if one.is_unique]
+        single = [one for one in single if nested.score(one) > -2] or single
+        counts = self.counts
+        if not single and any(one.largest > OLDEST for one in counts):
+            # A unit that stands twice by mistake: `check` names it.
+            single = [one for one in self.units if one.distinct >= 0.9 * self.rows and nested.score(one) >= 1]
+        if single and counts and not self._are_persons(single):
+            leaf = max(single, key=_as_leaf)
+            codes = [
+                one
+                for one in self.units
+                if one.is_digits and (one.has_zeros or vocabulary.level_rank(one.name) is not None)
+            ]
+            path = None if leaf.is_digits or leaf.is_coded_text else nested.path_to(self.rows, codes)
+            return self._leaves(path or [leaf])
+        if not single and counts:
+            # A number that stands a few times only is a category of records, or of rows of a long table.
+            path = nested.path_to(self.rows, [one for one in self.units if nested.score(one) > -2])
+            long = self._long()
+            if path is not None and (long is None or len(counts) > 1 or len(path) < len(long)):
+                categories = [one for one in self.units if vocabulary.says(one.name, vocabulary.CATEGORY)]
+                if not any(one in path for one in categories):
+                    return self._leaves(path)
+            if long is not None:
+                return self._long_table(long)
+            if self._crossed():
+                by, counted = some([one.name for one in self._crossed()]), some([one.name for one in counts])
+                raise DataError(
+                    f"has a row for every unit and {by}, and several columns of counts ({counted}): make a column for "
+                    "every combination, or a long table with one column of counts and one row for every unit and "
+                    "category"
+                )
+        if single and not counts and not self.ages and not self._are_persons(single):
+            raise DataError(
+                "no column of whole numbers is left that could be counts of records: this looks like a list of "
+                "units; name the table with their counts"
+            )
+        return self._records(single)
+
+    def _are_persons(self, single: Sequence[Column]) -> bool:
+        """Whether rows that have a number of their own are persons: units stand beside, and nothing is counted."""
+        if any(one.largest > OLDEST or vocabulary.says(one.name, vocabulary.POPULATION) for one in self.counts):
+            return False
+        places = [
+            one
+            for one in self.units
+            if not one.is_unique and nested.repeats(self.rows, one) >= 2 and nested.score(one) >= _SURE_UNIT
+        ]
+        best = max(map(nested.score, single))
+        of_records = any(vocabulary.says(one.name, vocabulary.RECORD) or one.is_numbering for one in single)
+        if not places:
+            return False
+        if of_records or best < 1:
+            return True
+        categories = [
+            one
+            for one in self.units
+            if one not in single
+            and one.distinct <= _SMALL
+            and vocabulary.level_rank(one.name) is None
+            and not is_function(places[0], one)
+        ]
+        if len(categories) >= 2:
+            self.questions.append(
+                Question(
+                    "rows",
+                    f"is every row a record, and {some([one.name for one in single])} only a number of it?",
+                    "yes",
+                )
+            )
+        return len(categories) >= 2
+
+    # -- rows of several kinds --------------------------------------------------------------------------------------
+
+    def _sliced(self) -> Guess | None:
+        """The guess of one kind of rows, where they are of several levels or years; None where they are not."""
+        years = [one for one in self.years if one.distinct > 1]
+        for one in years:
+            unit_columns = [c for c in self.units if not vocabulary.says(c.name, vocabulary.CATEGORY)]
+            # Most units at most times; of records with dates few of the pairs are there.
+            pairs = [
+                c
+                for c in unit_columns
+                if joined_codes([c, one])[1] > max(1.5 * c.distinct, 0.5 * c.distinct * one.distinct)
+            ]
+            if not pairs:
+                continue
+            in_order = sorted(one.values.to_pylist(), key=_as_time)
+            last = in_order[-1]
+            part = self._part(one, last)
+            others = tuple(
+                Choice(f"{one.name} {value}", {"where": {**part.where, one.name: value}})
+                for value in in_order[-4:-1][::-1]
+            )
+            return part.asking(
+                Question(
+                    "where",
+                    f"the table has several times in {one.name}, in which people may stand again: which is released?",
+                    f"{one.name} {last}",
+                    others,
+                )
+            )
+        levels = [
+            one
+            for one in (*self.units, *self.counts)
+            if 1 < one.distinct <= 12 and not one.nulls and vocabulary.says(one.name, vocabulary.SLICE)
+        ]
+        for one in levels:
+            found = self._lowest_of(one)
+            if found is not None:
+                return found
+        return None
+
+    def _lowest_of(self, one: Column) -> Guess | None:
+        """The guess of the rows with that value of ``one`` that most units have, where other rows are their sums."""
+        sizes = np.bincount(one.codes, minlength=one.distinct)
+        most = int(sizes.argmax())
+        value = one.values[most].as_py()
+        chosen = one.codes == most
+        sums = False
+        for count in self.counts:
+            if count is one or not np.isfinite(count.numbers).all():
+                continue
+            below = count.numbers[chosen].sum()
+            sums |= below > 0 and any(
+                count.numbers[one.codes == k].sum() == below for k in range(one.distinct) if k != most
+            )
+        if not sums:
+            return None
+        try:
+            part = self._part(one, value)
+        except DataError:
+            return None
+        return part if part.rows in ("leaves", "long") else None
+
+    def _part(self, by: Column, value: str) -> Guess:
+        chosen = pa.array(by.codes == pc.index(by.values, value).as_py())
+        columns = [
+            Column(one.name, one.place, one.text.filter(chosen), one.stored_number)
+            for one in self.columns
+            if one is not by
+        ]
+        part = _Table(columns, self.form).guess()
+        return replace(part, where={by.name: value, **part.where})
+
+    def _leave_totals_out(self) -> None:
+        """Leave out rows that are totals: those that are called so, and those that are the sum of all others."""
+        out = np.zeros(self.rows, bool)
+        counted = [one for one in self.counts if np.isfinite(one.numbers).all() and one.numbers.sum() > 0]
+        for one in [c for c in self.units if c.kind == "text"]:
+            for place, value in enumerate(one.values.to_pylist()):
+                if (
+                    "".join(vocabulary.words_of(value)) not in vocabulary.TOTAL_ROWS
+                    and value.lower() not in vocabulary.TOTAL_ROWS
+                ):
+                    continue
+                rows = one.codes == place
+                if rows.all():
+                    continue
+                sums = [c.numbers[rows].sum() == c.numbers[~rows].sum() for c in counted]
+                short = len(value) <= 3
+                if short and not any(sums):
+                    continue
+                self.leave_out.setdefault(one.name, []).append(value)
+                out |= rows
+                if counted and not any(sums):
+                    self._ask_total(one, value)
+        for one in [c for c in self.units if 0 < c.nulls < self.rows / 2]:
+            rows = one.codes < 0
+            if any(c.numbers[rows].sum() == c.numbers[~rows].sum() for c in counted):
+                self.leave_out[one.name] = [*self.leave_out.get(one.name, []), ""]
+                out |= rows
+        if not out.any():
+            out = self._sum_of_all(counted)
+        if out.any():
+            kept = pa.array(~out)
+            self.columns = [Column(c.name, c.place, c.text.filter(kept), c.stored_number) for c in self.columns]
+            self.rows = len(self.columns[0])
+            self._sort()
+
+    def _ask_total(self, one: Column, value: str) -> None:
+        keep = {name: [v for v in values if v != value] for name, values in self.leave_out.items()}
+        self.questions.append(
+            Question(
+                "leave_out",
+                f"are rows with {one.name} = {value} sums of other rows?",
+                "yes, they are left out",
+                (Choice("no", {"leave_out": {name: values for name, values in keep.items() if values}}),),
+            )
+        )
+
+    def _sum_of_all(self, counted: Sequence[Column]) -> np.ndarray:
+        """The row that is the sum of all others in every column of counts, if one is."""
+        if not counted or self.rows < 4:
+            return np.zeros(self.rows, bool)
+        numbers = np.stack([one.numbers for one in counted])
+        half = (2 * numbers == numbers.sum(axis=1, keepdims=True)).all(axis=0)
+        named = [one for one in self.units if one.is_unique and one.kind == "text"]
+        if half.sum() != 1 or not named or numbers[:, half].max() < 20:
+            return np.zeros(self.rows, bool)
+        one = max(named, key=nested.score)
+        self.leave_out.setdefault(one.name, []).append(one.text.filter(pa.array(half))[0].as_py())
+        return np.asarray(half)
+
+    # -- rows with a column for every cell --------------------------------------------------------------------------
+
+    def _leaves(self, path: list[Column]) -> Guess:
+        others = [one for one in self.units if one not in path]
+        found = nested.nesting(path, others, self.constants, records=False)
+        levels = [one for one in self.units if one.name in found.used]
+        above = [one for one in levels if not one.is_unique]
+        counts, flags = [], []
+        for one in self.counts:
+            level = nested.constant_within(above, one)
+            if level is not None and one.distinct > 1:
+                self.ignored[one.name] = f"is the same in all rows of a unit of {level.name}"
+            elif self._is_flag(one):
+                flags.append(one)
+            elif (one.numbers < 0).sum() > max(1, 0.02 * self.rows):
+                self.ignored[one.name] = "has negative numbers"
+            else:
+                counts.append(one)
+        for one in flags:
+            self.ignored[one.name] = "is a yes or no, or a category, in small numbers"
+        if not counts:
+            raise DataError(
+                "no column of whole numbers is left that could be counts of records; name them in input.cells of a "
+                "TOML file of your own (`topdown schema`, docs/tutorial.md)"
+            )
+        weak = [one.name for one in path if nested.score(one) < 1] if len(path) > 1 else []
+        if weak:
+            self.questions.append(
+                Question(
+                    "units",
+                    f"are {some([one.name for one in path])} units within units, so that only together they name one?",
+                    "yes",
+                )
+            )
+        division = divided(counts)
+        question = []
+        if division.doubt:
+            # What is taken out or put in by an answer leaves the sums as they are.
+            others_ = tuple(Choice(label, {"cells": tuple(cells)}) for label, cells in division.others)
+            question = [Question("cells", division.doubt, f"cells = {some(division.cells)}", others_)]
+        self.ignored |= dict.fromkeys(division.rest, "may count the same records again")
+        return self._finished(
+            found,
+            rows="leaves",
+            cells=tuple(division.cells),
+            sums=division.totals,
+            questions=question,
+        )
+
+    def _is_flag(self, one: Column) -> bool:
+        """Whether whole numbers are a yes or no, or a category of units, beside true counts."""
+        if vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION):
+            return False
+        large = any(other.largest > 20 * max(1.0, one.largest) for other in self.counts)
+        if one.distinct <= 2 and one.largest <= 2 and self.rows >= 8:
+            return large
+        return large and vocabulary.says(one.name, vocabulary.CATEGORY) and one.distinct <= _SMALL and one.largest <= 99
+
+    # -- long tables ------------------------------------------------------------------------------------------------
+
+    def _categories(self, path: Sequence[Column]) -> list[Column]:
+        """Columns that may be attributes: of few values, and no functions of the units in ``path``."""
+        codes, _ = joined_codes(path)
+        unit = Column("", 0, pa.array(codes.astype(str)))
+        few = [
+            one
+            for one in (*self.units, *self.counts, *self.ages, *self.years)
+            if one not in path
+            and 1 < one.distinct <= (OLDEST + 1 if one in self.ages else MOST_CATEGORIES)
+            and (one not in self.counts or one.largest <= _SMALL or vocabulary.says(one.name, vocabulary.CATEGORY))
+        ]
+        kept: list[Column] = []
+        for one in sorted(
+            (c for c in few if not is_function(unit, c)), key=lambda c: (-c.distinct, c.is_digits, c.place)
+        ):
+            source = next((other for other in kept if is_function(other, one)), None)
+            if source is None:
+                kept.append(one)
+            else:
+                self.ignored[one.name] = f"follows from {source.name}"
+        return sorted(kept, key=lambda one: one.place)
+
+    def _long(self) -> list[Column] | None:
+        """The path of units of a long table: one column of counts, and a row for every unit and category."""
+        count = self._count_column()
+        if count is None:
+            return None
+        for path in self._places(count):
+            some_of = [one for one in self._categories(path) if one is not count]
+            if some_of and joined_codes([*path, *some_of])[1] == self.rows and nested.repeats(self.rows, path[-1]) > 1:
+                return path
+        return None
+
+    def _count_column(self) -> Column | None:
+        named = [one for one in self.counts if vocabulary.says(one.name, vocabulary.COUNT | vocabulary.POPULATION)]
+        if len(named) == 1:
+            rest = [one for one in self.counts if one is not named[0]]
+            return named[0] if all(one.distinct <= MOST_CATEGORIES for one in rest) else None
+        return self.counts[0] if len(self.counts) == 1 else None
+
+    def _places(self, count: Column | None = None) -> list[list[Column]]:
+        """Columns, or paths of them, that may be the units of rows that are not single units; the best first."""
+        candidates = [one for one in self.units if not one.is_unique and one is not count and one.distinct > 1]
+        if not candidates:
+            return []
+        good = [one for one in candidates if nested.score(one) >= 1] or [
+            one for one in candidates if nested.score(one) > -2
+        ]
+        if not good:
+            return []
+        ranked = nested.by_fineness([one for one in good if vocabulary.level_rank(one.name) is not None])
+        codes = sorted(good, key=lambda one: (nested.score(one), one.distinct), reverse=True)
+        found: list[list[Column]] = []
+        finest = max(good, key=lambda one: (nested.score(one) >= _SURE_UNIT, one.distinct))
+        uppers = [one for one in ranked if one is not finest and not is_function(finest, one)]
+        if uppers and finest in ranked:
+            path = nested.path_to(self.rows, [*uppers, finest], of_rows=False)
+            whole = [one for one in ranked if one in uppers or one is finest]
+            kept: list[Column] = []
+            for one in whole:
+                kept = [other for other in kept if not is_function(one, other)] + [one]
+            if path is not None and finest in kept:
+                found.append(kept)
+        found += [[finest], *([one] for one in codes if one is not finest)]
+        return found
+
+    def _ask_places(self, path: list[Column], places: Sequence[list[Column]]) -> None:
+        """Ask where rows are, where no name and no code says that the column that was taken does."""
+        if nested.score(path[-1]) < 1:
+            others = tuple(
+                Choice(one[-1].name, {"levels": ("everything", one[-1].name)}) for one in places[1:4] if len(one) == 1
+            )
+            self.questions.append(Question("units", "which column says where each row is?", path[-1].name, others))
+
+    def _long_table(self, path: list[Column]) -> Guess:
+        self._ask_places(path, self._places())
+        count = self._count_column()
+        assert count is not None
+        attributes = [one for one in self._categories(path) if one is not count]
+        totals = [
+            one
+            for one in attributes
+            if self._holds_totals(one, count, [*path, *[a for a in attributes if a is not one]])
+        ]
+        if totals:
+            kept = np.ones(self.rows, bool)
+            for one in totals:
+                for value in self.leave_out[one.name]:
+                    kept &= one.codes != pc.index(one.values, value).as_py()
+            names = {one.name for one in (*path, *attributes, count)}
+            self.columns = [
+                Column(c.name, c.place, c.text.filter(pa.array(kept)), c.stored_number) for c in self.columns
+            ]
+            self.rows = int(kept.sum())
+            by_name = {one.name: one for one in self.columns if one.name in names}
+            path, count = [by_name[one.name] for one in path], by_name[count.name]
+            attributes = [by_name[one.name] for one in attributes if by_name[one.name].distinct > 1]
+            self._sort()
+        return self._with_attributes(path, attributes, rows="long", count=count.name)
+
+    def _holds_totals(self, one: Column, count: Column, others: Sequence[Column]) -> bool:
+        """Whether one value of ``one`` is the sum of its other values, in every unit; it is then left out."""
+        if one.distinct < 3:
+            return False
+        groups, n_groups = joined_codes(others)
+        numbers = np.nan_to_num(count.numbers)
+        whole = np.bincount(groups, weights=numbers, minlength=n_groups)
+        for place in range(one.distinct):
+            part = np.bincount(groups[one.codes == place], weights=numbers[one.codes == place], minlength=n_groups)
+            if whole.sum() > 0 and np.array_equal(2 * part, whole):
+                self.leave_out.setdefault(one.name, []).append(one.values[place].as_py())
+                return True
+        return False
+
+    def _crossed(self) -> list[Column]:
+        """The category of a table with a row for every unit and category, and several columns of counts."""
+        for path in self._places():
+            for one in self._categories(path):
+                named = one in self.units or vocabulary.says(one.name, vocabulary.CATEGORY)
+                if named and len(self.counts) > 1 + (one in self.counts) and joined_codes([*path, one])[1] == self.rows:
+                    return [one]
+        return []
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    def _records(self, single: Sequence[Column]) -> Guess:
+        places = self._places()
+        if not places:
+            raise DataError(
+                "no column of text or codes tells units apart; give one whose rows say where each unit is, as text "
+                "with the zeros of its codes"
+            )
+        path = places[0]
+        attributes = [
+            one
+            for one in self._categories(path)
+            if one not in self.years or not vocabulary.says(one.name, vocabulary.YEAR)
+        ]
+        counted = [
+            one
+            for one in self.counts
+            if (one.largest > _SMALL and not vocabulary.says(one.name, vocabulary.CATEGORY))
+            or (
+                vocabulary.says(one.name, vocabulary.COUNT)
+                and one.largest > 1
+                and vocabulary.words_of(one.name)[-1] in ("count", "n", "freq", "cases")
+            )
+        ]
+        if counted:
+            self.questions.append(
+                Question(
+                    "rows",
+                    f"rows of one unit and category stand several times, and {some([one.name for one in counted])} "
+                    "holds numbers: is every row one record?",
+                    "yes, and these numbers are not used",
+                    (
+                        Choice(
+                            "no, it says how many records a row stands for: sum the rows of a unit and category first",
+                            {"rows": "long", "count": counted[0].name},
+                        ),
+                    ),
+                )
+            )
+            attributes = [one for one in attributes if one not in counted]
+            self.ignored |= {one.name: "is no category of a record" for one in counted}
+        self._ask_places(path, places)
+        for one in (*self.measures, *self.counts):
+            if vocabulary.says(one.name, vocabulary.WEIGHT):
+                self.questions.append(
+                    Question(
+                        "rows",
+                        f"{one.name} looks like a sample's weight: a release counts every record once. Is that meant?",
+                        "yes",
+                    )
+                )
+        for one in single:
+            if one not in path:
+                self.ignored[one.name] = "tells records apart"
+        return self._with_attributes(path, attributes, rows="records", count=None)
+
+    def _with_attributes(
+        self, path: list[Column], attributes: Sequence[Column], *, rows: str, count: str | None
+    ) -> Guess:
+        others = [one for one in self.units if one not in path and one not in attributes]
+        found = nested.nesting(path, others, self.constants, records=True)
+        known = {**{one.name: _categories_of(one, self.ages) for one in attributes}}
+        for one in (*self.units, *self.counts):
+            if one.name not in known and one.name not in found.used and one.name != count:
+                many = one.distinct > MOST_CATEGORIES
+                self.ignored.setdefault(
+                    one.name, "has too many values for an attribute" if many else "says something of units"
+                )
+        return self._finished(
+            found, rows=rows, count=count, attributes=known, cells=() if known else ("records",), questions=[]
+        )
+
+    def _finished(self, found: nested.Nesting, *, questions: list[Question], **changes: object) -> Guess:
+        used = {*found.used, *changes.get("attributes", {})}  # type: ignore[misc]
+        ignored = found.ignored | self.ignored
+        reasons = (
+            (self.constants, "is the same in every row"),
+            (self.numberings, "tells rows or records apart"),
+            (self.measures, "holds no whole counts: areas, shares, means or the like"),
+            (self.years, "holds years"),
+            (self.ages, "holds ages"),
+            (self.mixed, "holds numbers with signs beside them"),
+        )
+        for columns, why in reasons:
+            for one in columns:
+                if one.name not in used:
+                    ignored.setdefault(one.name, why)
+        if self.mixed:
+            text = (
+                f"{some([one.name for one in self.mixed])} has numbers with other signs beside them: are they counts?"
+            )
+            self.questions.append(
+                Question("cells", text, "no; if they are, write them as numbers alone, and start again")
+            )
+        taken = {*used, *changes.get("cells", ()), *changes.get("sums", {}), changes.get("count")}  # type: ignore[misc]
+        ignored = {name: why for name, why in ignored.items() if name not in taken}
+        return Guess(
+            form=self.form,
+            ignored=ignored,
+            leave_out=self.leave_out,
+            questions=(*found.questions, *self.questions, *questions),
+            **found.changes,
+            **changes,  # type: ignore[arg-type]
+        )
+
+
+def _as_time(text: str) -> tuple[int, ...]:
+    """A year or a date as numbers that are in its order; what ends with its year is turned round."""
+    parts = [int(part) for part in re.findall("[0-9]+", text)]
+    return tuple(parts if len(str(parts[0])) == 4 else reversed(parts))
+
+
+def _as_leaf(one: Column) -> tuple[bool, float, int]:
+    """How well a column with a value of its own in every row serves as the lowest level: codes before names."""
+    likely = nested.score(one)
+    return (one.is_digits or one.is_coded_text) and likely >= 1, likely, -one.place
+
+
+def _categories_of(one: Column, ages: Sequence[Column]) -> list[str]:
+    """All categories of an attribute: of ages in single years those that anybody may have, of small whole numbers also
+    those between."""
+    values = [str(value) for value in one.values.to_pylist() if value is not None]
+    if one in ages and one.is_digits and one.distinct > _SMALL:
+        return _AGES if one.largest < len(_AGES) else [str(age) for age in range(OLDEST + 1)]
+    if one.is_digits and not one.has_zeros:
+        return sorted(values, key=int)
+    return sorted(values)
