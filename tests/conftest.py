@@ -14,10 +14,10 @@ from hypothesis import settings
 
 import topdown as td
 from support.crash import Server
+from support.examples import examples
 from support.places import RUN_TOML, Command, full_data
 
-# Examples are small; what makes one slow is another process on the same cores.
-settings.register_profile("topdown", deadline=None)
+settings.register_profile("topdown", examples(100))
 settings.load_profile("topdown")
 
 

@@ -8,8 +8,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from support.examples import examples
 from topdown.errors import ConfigError
 from topdown.research.pmse.classifiers import CART
 from topdown.research.pmse.quality import pmse
@@ -58,7 +59,7 @@ def data(draw: Any) -> tuple[np.ndarray, np.ndarray]:
     return matrix, labels
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(data(), st.sampled_from([1, 2]))
 def test_no_tree_of_the_depth_is_better(given_data: tuple[np.ndarray, np.ndarray], depth: int) -> None:
     matrix, labels = given_data
