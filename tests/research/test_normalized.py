@@ -219,6 +219,7 @@ def test_half_line_delta_reference_values():
     assert half_line_delta(4.0) == pytest.approx(9.0895643e-8, rel=1e-7)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.4, 4.0])
 def test_half_line_delta_is_the_largest_over_pairs(epsilon):
     largest = max(

@@ -74,6 +74,7 @@ def test_no_tree_of_the_depth_is_better(given_data: tuple[np.ndarray, np.ndarray
         assert (inside == (leaf == number)).all()
 
 
+@pytest.mark.system
 def test_depth_2_finds_what_greedy_splits_miss() -> None:
     # Exclusive or: no single cut tells anything apart, two do.
     a = np.array([[0.0, 0.0], [1.0, 1.0]] * 10)

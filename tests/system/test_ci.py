@@ -23,8 +23,8 @@ def test_every_package_is_installed_by_hash_before_the_readmes_command() -> None
 
 def test_all_examples_and_all_tests_but_the_slow_ones_are_run() -> None:
     lines = RUN.splitlines()
-    assert "pytest -m system" in lines
-    assert RUN.index("export CI=true") < RUN.index('bash -c "$test_command"') < RUN.index("\npytest -m system")
+    assert 'pytest -m "system and not slow"' in lines
+    assert RUN.index("export CI=true") < RUN.index('bash -c "$test_command"') < RUN.index("\npytest -m")
     settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"][
         "ini_options"
     ]

@@ -310,6 +310,7 @@ def coded(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(code=code, code_name="name of " + code)
 
 
+@pytest.mark.system
 @examples(15)
 @given(tables(), st.randoms(use_true_random=False), st.sampled_from(["csv", "parquet"]), st.booleans())
 def test_permuted_rows_make_the_same_release_byte_for_byte(
@@ -338,6 +339,7 @@ def test_the_counties_in_two_orders_make_the_same_release(tmp_path: Path) -> Non
         assert_same(everything_public(tmp_path, toml, ranked, "parquet", microdata=False), before)
 
 
+@pytest.mark.system
 @examples(15)
 @given(tables(), st.data())
 def test_at_fixed_measurements_the_counts_change_no_public_byte(frame: pd.DataFrame, data: st.DataObject) -> None:
@@ -364,6 +366,7 @@ def test_at_fixed_measurements_the_counts_change_no_public_byte(frame: pd.DataFr
 # -- the study ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_a_study_of_permuted_rows_writes_the_same_files(tmp_path: Path, frame: pd.DataFrame) -> None:
     frame["size"] = ["small", "large", "small"]
     text = """
