@@ -67,6 +67,7 @@ def test_parts_publish_what_the_whole_publishes(folder: Path, size: int) -> None
     td.verify_release(public)
 
 
+@pytest.mark.system
 def test_processes_publish_what_the_whole_publishes(folder: Path) -> None:
     assert tables_of(parted(folder, "by processes", 3, None)) == tables_of(folder / "whole" / "public")
 
@@ -311,6 +312,7 @@ def cross_check_of(public: Path) -> dict[str, Any]:
     return found["cross_check"]
 
 
+@pytest.mark.system
 def test_families_of_some_parts_are_solved_again_whoever_works(folder: Path) -> None:
     """Of 14 parts in four."""
     public = parted(folder, "four of many", 1, AtOnce())
