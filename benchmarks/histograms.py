@@ -3,6 +3,7 @@
 python benchmarks/histograms.py family     one family of blocks: the compiled active set, cvxpy with OSQP and Clarabel
 python benchmarks/histograms.py state      25,000 blocks x 2,016 cells, 11 queries at 5 levels: measure, project, round
 python benchmarks/histograms.py run        the same from a file to a release with tables P1 to P5, by `topdown run`
+python benchmarks/histograms.py parts      the same in parts, with margins of error of P1 to P5, and without tables
 python benchmarks/histograms.py growth     time per block from 8 to 2,016 cells
 python benchmarks/histograms.py accuracy   errors on the 569 blocks of `pipelines/pl94_rhode_island.toml`, ten draws
 """
@@ -148,6 +149,9 @@ preset = "pl94-2020-us"
 tables = ["P1", "P2", "P3", "P4", "P5"]
 """
 
+PART_SIZE = ["--part-size", "5000"]
+NO_TABLES = "tables = []\n"
+
 
 def write_state(folder: Path, counts: td.Counts) -> np.ndarray:
     """The counts as long rows in records.parquet, and the list of units in units.parquet; gives the rows' counts."""
@@ -177,6 +181,26 @@ def run(blocks: int) -> None:
             figures = command_figures([topdown, "run", str(place / "run.toml"), "-q"])
         print(f"  {figures['seconds']:.1f} s, {figures['peak GiB']:.2f} GiB")
         save("histograms-run", figures | {"blocks": blocks, "persons": int(persons.sum()), "rows": len(persons)})
+
+
+def parts(blocks: int) -> None:
+    """The synthetic state in parts: seconds, and peak memory of the largest process, with margins of error of five
+    tables and without; and how large the public directories are."""
+    topdown, figures = str(Path(sys.executable).with_name("topdown")), dict[str, float | str]()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_state(folder, synthetic_state(blocks, PERSONS, np.random.default_rng(1)))
+        tables = TOML[TOML.index("tables = ") :]
+        ways = {"at once": (tables, []), "in parts": (tables, PART_SIZE), "in parts, no tables": (NO_TABLES, PART_SIZE)}
+        for way, (asked, options) in ways.items():
+            (folder / "run.toml").write_text(TOML.replace(tables, asked))
+            output = folder / way.replace(" ", "-")
+            command = [topdown, "run", str(folder / "run.toml"), "--output", str(output), "--verbose", *options]
+            found = command_figures(command)
+            found["public MiB"] = sum(one.stat().st_size for one in (output / "public").rglob("*")) / 2**20
+            print(f"  {way:24s} {found['seconds']:6.1f} s, {found['peak GiB']:.2f} GiB, {found['public MiB']:.0f} MiB")
+            figures |= {f"{way}, {title}": value for title, value in found.items()}
+    save("histograms-parts", figures | {"blocks": blocks})
 
 
 def accuracy(draws: int) -> None:
@@ -234,7 +258,7 @@ def growth() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["family", "state", "run", "growth", "accuracy"])
+    parser.add_argument("command", choices=["family", "state", "run", "parts", "growth", "accuracy"])
     parser.add_argument("--blocks", type=int, default=25_000)
     parser.add_argument("--draws", type=int, default=10)
     arguments = parser.parse_args()
@@ -242,6 +266,8 @@ if __name__ == "__main__":
         family()
     elif arguments.command == "state":
         state(arguments.blocks)
+    elif arguments.command == "parts":
+        parts(arguments.blocks)
     elif arguments.command == "run":
         run(arguments.blocks)
     elif arguments.command == "accuracy":

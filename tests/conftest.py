@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +11,12 @@ import pytest
 from hypothesis import settings
 
 import topdown as td
+from support.command import topdown_command
 from support.crash import Server
+from support.examples import examples
 from support.places import RUN_TOML, Command, full_data
 
-# Examples are small; what makes one slow is another process on the same cores.
-settings.register_profile("topdown", deadline=None)
+settings.register_profile("topdown", examples(100))
 settings.load_profile("topdown")
 
 
@@ -60,17 +59,16 @@ def toy_run(tmp_path: Path, frame: pd.DataFrame) -> Path:
 
 
 @pytest.fixture
-def topdown() -> Command:
-    """The installed command in a process of its own, as a user meets it."""
+def topdown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command, called in this process: one of its own takes more than a second to load. It says the same there
+    (`test_the_command_says_the_same_in_a_process_of_its_own`)."""
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
 
     def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "from topdown.cli import main; main()", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"},
-            check=False,
-        )
+        capfd.readouterr()
+        code = topdown_command(*arguments)
+        return subprocess.CompletedProcess(list(map(str, arguments)), code, *capfd.readouterr())
 
     return call
 

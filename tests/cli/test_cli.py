@@ -24,6 +24,20 @@ def main(capfd: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
     return call
 
 
+def alone(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`topdown ARGUMENTS` in a process of its own, as a user meets it."""
+    environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
+    command = [sys.executable, "-c", "from topdown.entry import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_the_command_says_the_same_in_a_process_of_its_own(topdown: Command, toy_run: Path) -> None:
+    """Most tests call it in theirs."""
+    for arguments in (["check", toy_run], ["check", toy_run.parent], ["chek"]):
+        there, here = alone(*arguments), topdown(*arguments)
+        assert (there.returncode, there.stdout, there.stderr) == (here.returncode, here.stdout, here.stderr)
+
+
 def test_run_says_what_it_read_spends_and_wrote_and_where_to_look(main, toy_run: Path) -> None:  # type: ignore[no-untyped-def]
     code, out, err = main("run", toy_run)
     assert code == 0
@@ -50,7 +64,7 @@ def test_output_goes_where_it_is_told(main, toy_run: Path, tmp_path: Path) -> No
 
 
 def test_quiet_prints_nothing_and_verbose_tells_the_stages(toy_run: Path, topdown: Command) -> None:
-    verbose = topdown("run", toy_run, "--verbose")
+    verbose = alone("run", toy_run, "--verbose")  # here pytest takes what is logged
     assert verbose.returncode == 0
     assert "drawing noise: done in" in verbose.stderr
     quiet = topdown("run", toy_run, "--quiet", "-o", toy_run.parent / "again")

@@ -138,6 +138,7 @@ def test_a_sound_file_is_taken(made: Path, tmp_path: Path, monkeypatch: pytest.M
     assert code == 0, err
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("place", "kind"),
     # A statistic of another column does not read the counties.

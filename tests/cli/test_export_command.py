@@ -78,6 +78,7 @@ cross_check = false
 """
 
 
+@pytest.mark.system
 def test_persons_and_their_housing_units_are_exported_as_redistricting_file_and_microdata(
     tmp_path: Path, topdown: Command
 ) -> None:

@@ -164,6 +164,7 @@ def mangled(rng: random.Random, rows: list[list[str]]) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("cases", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"])
 def test_no_count_of_a_mangled_table_is_said(tmp_path: Path, cases: int) -> None:
     codes = set()
@@ -208,6 +209,7 @@ COLUMNS: dict[str, Callable[[list[int]], pa.Array]] = {
 }
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("kind", COLUMNS)
 @pytest.mark.parametrize("place", ["adults", "county", "state", "name", "where"])
 def test_no_count_of_a_column_of_another_type_is_said(tmp_path: Path, kind: str, place: str) -> None:
@@ -328,6 +330,7 @@ def test_no_message_holds_more_than_200_characters_of_its_input(
     assert marked(err) <= 200, err
 
 
+@pytest.mark.system
 def test_no_message_about_a_table_holds_more_than_200_characters_of_it(tmp_path: Path) -> None:
     name = "ж" * 5_000
     sound = [HEADER, *secrets(random.Random(4))]

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given
 from scipy import stats
 
 import topdown as td
+from support.examples import examples
 from topdown.confidential import bound_streams
 from topdown.confidential import measure as measuring
 from topdown.confidential.entries import Entries
@@ -112,7 +113,7 @@ def of_leaves(geography: td.Geography, values: np.ndarray, *, sparse: bool) -> t
 @pytest.mark.parametrize("sparse", [False, True], ids=["table", "cells with records"])
 @pytest.mark.parametrize("plan", PLANS[:4], ids=NAMES[:4])
 @given(data=st.data())
-@settings(max_examples=15, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_other_count_gives_independent_noise(
     counts: td.Counts, plan: td.Plan, sparse: bool, data: st.DataObject
 ) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from support.places import RUN_TOML
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, GeographyError
@@ -153,7 +154,7 @@ def test_a_column_of_many_values_does_not_name_the_root(tmp_path: Path, frame: p
     assert root_of(tmp_path, table, RUN_TOML.replace("[privacy]", 'root = "US"\n[privacy]')) == "US"
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     pieces=st.lists(st.lists(st.text(max_size=4), max_size=6), max_size=5),
     cut=st.integers(0, 3),

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from support.examples import examples
 from support.places import GOLDEN, REPOSITORY
 from topdown.errors import ConfigError
 from topdown.machine import native
@@ -468,7 +469,7 @@ def test_laplace_blocks_and_digits_compose_to_the_law() -> None:
     near=st.integers(-3, 3) | st.none(),
     block_sigma2=st.fractions(min_value=4096, max_value=16384, max_denominator=10**20),
 )
-@settings(deadline=None, max_examples=600)
+@examples(600)
 def test_rejection_coin(
     block: int, place_share: float, bits: int, first: int, near: int | None, block_sigma2: Fraction
 ) -> None:

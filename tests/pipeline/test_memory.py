@@ -81,7 +81,9 @@ def test_several_queries_that_do_not_fit_go_in_parts_and_these_become_smaller(mo
 
 def test_what_cannot_go_in_parts_stays_whole_and_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_needed, "available_memory", lambda: 1 << 20)
-    assert memory_needed._leaves_of_a_part(HISTOGRAMS, geography(150), None, 2) is None  # it has bounds
+    assert memory_needed._leaves_of_a_part(HISTOGRAMS, geography(150), None, 2) is not None  # also with bounds
+    monkeypatch.setattr(memory_needed, "reason_against_parts", lambda *_: "its noise is bounded")
+    assert memory_needed._leaves_of_a_part(HISTOGRAMS, geography(150), None, 2) is None
 
 
 def test_loops_are_loaded_before_memory_is_weighed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from support.places import RUN_TOML, Command
 from support.trees import geography
 from topdown.config import load_config
@@ -156,7 +157,7 @@ def test_of_a_large_geography_a_part_of_as_many_levels_is_taken() -> None:
 # -- it refuses nothing that can be done ----------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@examples(40, derandomize=True)
 @example(seed=6355, mechanism="geometric", method="top-down")  # OSQP gives up, and Clarabel ends inaccurate
 @example(seed=1_387_789_458, mechanism="discrete-gaussian", method="joint")  # sums of floors are a unit too large
 @given(

@@ -57,6 +57,7 @@ def written(folder: Path, more: str = "", options: str = "") -> Path:
     return path
 
 
+@pytest.mark.system
 def test_a_study_of_queries_leaves_errors_by_answer_and_says_who_is_favoured(tmp_path: Path) -> None:
     outcome = study(load_study(written(tmp_path, options='queries = ["total", "sex", "sex * age"]\n')), workers=1)
     errors = pq.read_table(outcome.directory / "errors.parquet").to_pandas()
@@ -96,6 +97,7 @@ def test_without_a_choice_the_total_and_single_attributes_are_studied(tmp_path: 
     assert config.studied_queries(schema, config.plan()) is None
 
 
+@pytest.mark.system
 def test_a_table_of_cells_alone_can_be_studied_by_queries_too(tmp_path: Path) -> None:
     path = written(tmp_path)
     text = HEAD[: HEAD.index("[privacy.shares]")] + "shares = { us = 0.2, state = 0.3, county = 0.5 }\n" + STUDY
@@ -119,6 +121,7 @@ def test_too_many_answers_and_unknown_cells_are_refused(tmp_path: Path) -> None:
         config.studied_queries(config.schema_of_cells, config.plan())
 
 
+@pytest.mark.system
 def test_a_study_keeps_limits_and_refuses_counts_outside_them(tmp_path: Path) -> None:
     path = written(tmp_path, more='[bounds]\npath = "limits.csv"\n', options='queries = ["sex"]\n')
     first = pd.read_csv(tmp_path / "table.csv", dtype={"county": str}).iloc[0]

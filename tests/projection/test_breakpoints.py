@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.breakpoints import project_tree_by_breakpoints
+from support.examples import examples
 from support.trees import Case, cases, nnls_tree, trees, wide_trees
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Tree
@@ -21,7 +22,7 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(x, [4, 4, 0])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases(st.one_of(trees(), wide_trees()), unmeasured_leaves=False, wild=False))
 def test_equals_the_clamp(case: Case) -> None:
     values, variance = settle(np.nan_to_num(case.values.T), case.variance.T, case.tree, nonnegative=True)
@@ -29,7 +30,7 @@ def test_equals_the_clamp(case: Case) -> None:
     np.testing.assert_allclose(x, project_tree(values, variance, case.tree), atol=1e-8 * case.noise)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(cases(trees(max_leaves=30), exact=False, unmeasured_leaves=False, max_cells=1, wild=False))
 def test_equals_a_dense_quadratic_program(case: Case) -> None:
     values, variance = np.nan_to_num(case.values.T), case.variance.T

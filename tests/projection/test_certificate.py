@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from support.trees import Case, cases, measurements, trees, wide_trees
 from topdown.geography import tree as tree_module
 from topdown.geography.tree import FloatArray, Tree
@@ -42,7 +43,7 @@ def family_residual(x: FloatArray, y: FloatArray, v: FloatArray, tree: Tree, low
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), METHODS)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(case=cases(st.one_of(trees(), wide_trees())))
 def test_the_tree_engine_s_certificate_holds_with_room(method: str, nonnegative: bool, case: Case) -> None:
     """Nine orders of magnitude between variances cost digits; a factor of ten below the tolerance is left."""
@@ -51,7 +52,7 @@ def test_the_tree_engine_s_certificate_holds_with_room(method: str, nonnegative:
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), METHODS)
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(case=cases(st.one_of(trees(), wide_trees()), wild=False))
 def test_the_tree_engine_is_optimal_to_rounding(method: str, nonnegative: bool, case: Case) -> None:
     certificate = td.project(case.measurements(), method, nonnegative=nonnegative).certificate
@@ -63,7 +64,7 @@ def test_the_tree_engine_is_optimal_to_rounding(method: str, nonnegative: bool, 
 
 
 @pytest.mark.parametrize("method", ["gls", "joint"])
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(case=cases(trees(max_leaves=20), max_cells=1, exact=False, unmeasured=False), seed=st.integers(0, 2**32 - 1))
 def test_a_consistent_change_is_seen(method: str, case: Case, seed: int) -> None:
     """Any other consistent, non-negative table has a residual of the size of the change at some node."""
@@ -123,7 +124,7 @@ def test_a_leaf_held_at_zero_beside_an_exact_one_is_seen() -> None:
     assert tree_residual([[20, 4, 16, 4, 0, 16]], y, v, tree) > 1
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(trees(max_leaves=20), exact=False, unmeasured=False, wild=False))
 def test_clipping_is_no_projection(case: Case) -> None:
     """gls with the negative leaves set to 0 and added up: consistent, non-negative, and not optimal."""
@@ -140,7 +141,7 @@ def test_clipping_is_no_projection(case: Case) -> None:
     assert not certificate.holds()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases(trees(max_leaves=20), exact=False, unmeasured=False, max_cells=1))
 def test_another_method_s_answer_is_refused(case: Case) -> None:
     values, variance, tree = case.values.T, case.variance.T, case.tree
@@ -210,7 +211,7 @@ def test_what_is_not_a_number_does_not_hold() -> None:
     assert not certify(tree_optimality(x, x, v, FAMILY, nonnegative=True), v, nonnegative=True).holds()
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(cases(wide_trees(), max_cells=1, unmeasured_leaves=False))
 def test_an_exchange_between_siblings_is_seen(case: Case) -> None:
     """Top-down, beside exact values and lower bounds: a tenth of a deviation moved from one leaf to its sibling."""
@@ -232,7 +233,7 @@ def test_an_exchange_between_siblings_is_seen(case: Case) -> None:
 
 
 @pytest.mark.parametrize("method", ["top-down", "gls", "gls-top-down", "joint"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases(wide_trees(), max_cells=1), off=st.sampled_from([0.0, 0.5]), place=st.integers(0, 10**6))
 def test_what_is_judged_piece_by_piece_is_judged_as_a_whole(method: str, case: Case, off: float, place: int) -> None:
     """With families in pieces of a few children, exact values, and a value that is off somewhere."""

@@ -7,10 +7,11 @@ from itertools import islice, permutations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from support.trees import extreme, measurements
 from topdown.geography.tree import FloatArray, Tree
 from topdown.projection.check.certificate import Certificate
@@ -37,7 +38,7 @@ def largest(problem: Problem, x: FloatArray) -> float:
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), METHODS)
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(seed=SEEDS)
 def test_every_correct_solution_is_accepted(method: str, nonnegative: bool, seed: int) -> None:
     assert td.project(extreme(seed).measurements(), method, nonnegative=nonnegative).certificate.holds()
@@ -77,7 +78,7 @@ def moved(
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), METHODS)
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(seed=SEEDS)
 def test_a_thousandth_of_a_deviation_at_one_node_is_refused(method: str, nonnegative: bool, seed: int) -> None:
     """Consistent and non-negative still: something moved from below one child of a family to below another.
@@ -98,7 +99,7 @@ def test_a_thousandth_of_a_deviation_at_one_node_is_refused(method: str, nonnega
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), METHODS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(seed=SEEDS, add=st.sampled_from([1.0, -1.0]))
 def test_one_unit_too_much_at_one_node_is_refused(method: str, nonnegative: bool, seed: int, add: float) -> None:
     problem, x, _ = solved(seed, method, nonnegative)

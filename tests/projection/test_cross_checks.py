@@ -147,10 +147,3 @@ def test_where_a_solver_fails_at_a_cell_another_is_asked_for_that_cell(monkeypat
     assert check.agrees
     assert asked == ["OSQP", "OSQP", "CLARABEL", "OSQP"]
     assert check.solver == "OSQP, CLARABEL"
-
-
-def test_a_solver_that_ends_without_a_solution_fails_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
-    measured = noisy(SMALL)
-    with pytest.raises(ProjectionError, match="OSQP ended as 'user_limit'"):
-        td.project(measured, "joint", engine="cvxpy", solver_options={"max_iter": 1, "polishing": False})
-    assert not recwarn.list

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import topdown as td
+from support.examples import examples
 from support.trees import Case, cases, measurements, trees, wide_trees
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Tree
@@ -35,21 +36,21 @@ def compare(case: Case, method: str, nonnegative: bool, solver: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), PROGRAMS)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@examples(25, derandomize=True)
 @given(case=cases(trees(max_leaves=30), max_cells=2, wild=False, far=False))
 def test_clarabel_gives_the_same(method: str, nonnegative: bool, case: Case) -> None:
     compare(case, method, nonnegative, "CLARABEL")
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), PROGRAMS)
-@settings(max_examples=12, deadline=None, derandomize=True)
+@examples(12, derandomize=True)
 @given(case=cases(trees(max_levels=4, max_leaves=20), max_cells=1, wild=False, far=False, unmeasured_leaves=False))
 def test_osqp_gives_the_same(method: str, nonnegative: bool, case: Case) -> None:
     compare(case, method, nonnegative, "OSQP")
 
 
 @pytest.mark.parametrize(("method", "solver"), [("top-down", "CLARABEL"), ("joint", "OSQP")])
-@settings(max_examples=8, deadline=None, derandomize=True)
+@examples(8, derandomize=True)
 @given(case=cases(wide_trees(), max_cells=1, wild=False, far=False))
 def test_large_families_give_the_same(method: str, solver: str, case: Case) -> None:
     compare(case, method, True, solver)

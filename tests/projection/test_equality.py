@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.places import GOLDEN
 from support.trees import Case, cases, exact_least_squares, exact_variance, trees, wide_trees
 from topdown.geography.tree import FloatArray, Tree
@@ -33,7 +34,7 @@ def settled(case: Case) -> tuple[FloatArray, FloatArray]:
     return settle(np.nan_to_num(case.values.T), np.array(case.variance.T), case.tree, nonnegative=False)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(trees(max_leaves=10), max_cells=2))
 def test_equals_the_solution_in_fractions(case: Case) -> None:
     values, variance = settled(case)
@@ -44,7 +45,7 @@ def test_equals_the_solution_in_fractions(case: Case) -> None:
         assert np.abs(x[row] - expected).max() <= 1e-12 * scale
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases(trees(max_levels=4, max_leaves=6), max_cells=1, unmeasured_leaves=False))
 def test_variance_equals_the_solution_in_fractions(case: Case) -> None:
     _, variance = settled(case)
@@ -54,7 +55,7 @@ def test_variance_equals_the_solution_in_fractions(case: Case) -> None:
     np.testing.assert_allclose(least_squares_variance(variance, case.tree)[0], expected, rtol=1e-11, atol=rounding)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.one_of(trees(max_leaves=40), wide_trees()), st.integers(0, 2**32 - 1))
 def test_equals_the_dense_formula(tree: Tree, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -93,7 +94,7 @@ def test_variance_of_the_family_by_family_projection() -> None:
         np.testing.assert_allclose(result[families.children], 11.0 * (1 - 1 / n) + states / n**2)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(unmeasured=False))
 def test_reflecting_the_measurements_in_the_truth_reflects_the_estimate(case: Case) -> None:
     """Lemma 1 of Zhu, Van Hentenryck, Fioretto: P(2 x - y) = 2 x - P(y)."""
@@ -128,7 +129,7 @@ def test_unmeasured_leaves_share_by_number_across_an_unmeasured_level() -> None:
     np.testing.assert_allclose(least_squares(values, variance, tree), [100, 60, 40, 20, 20, 20, 20, 20])
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(cases())
 def test_gains_serve_many_replicates_at_once(case: Case) -> None:
     _, variance = settled(case)

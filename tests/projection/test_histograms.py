@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.geography.tree import Tree
 from topdown.measurements.measurements import Answers
@@ -143,7 +144,7 @@ def test_one_variance_per_level_and_query(seed: int) -> None:
     require_equal(case(seed, unmeasured=0.0, exact=0.0, by_node=False))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**32), unmeasured=st.sampled_from([0.0, 0.2]), exact=st.sampled_from([0.0, 0.15]))
 def test_heterogeneous_unmeasured_and_exact(seed: int, unmeasured: float, exact: float) -> None:
     require_equal(case(seed, unmeasured=unmeasured, exact=exact, by_node=True))

@@ -6,10 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from support.trees import Case, cases, measurements, membership, trees, wide_trees
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import SecureSource, SeededSource
@@ -32,7 +33,7 @@ def brute_force(x: FloatArray, exact: np.ndarray, tree: Tree) -> float:
     return float(((kept - x) ** 2).sum(axis=1).min())
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     trees(max_levels=5, max_leaves=5),
     st.integers(0, 2**32 - 1),
@@ -54,7 +55,7 @@ def test_equals_brute_force(tree: Tree, seed: int, window: int, grid: int | None
     assert cost(whole, x) <= brute_force(x, exact, tree) + 1e-5 * tree.n_nodes
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(st.one_of(trees(), wide_trees()), wild=False))
 def test_never_worse_than_family_by_family(case: Case) -> None:
     estimate = td.project(case.measurements(), "joint")

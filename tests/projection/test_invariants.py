@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import topdown as td
+from support.examples import examples
 from support.trees import Case, cases, measurements
 from topdown.errors import ProjectionError
 from topdown.geography.tree import Tree
@@ -70,7 +71,7 @@ def test_lower_bounds_are_what_exact_values_below_add_up_to() -> None:
 
 
 @pytest.mark.parametrize("method", ["top-down", "gls-top-down", "joint"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(case=cases())
 def test_exact_values_stay(method: str, case: Case) -> None:
     estimate = td.project(case.measurements(), method)

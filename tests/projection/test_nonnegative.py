@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.places import GOLDEN
 from support.trees import Case, cases, exact_least_squares, nnls_tree, trees, wide_trees
 from topdown.geography.tree import FloatArray, Tree
@@ -23,7 +24,7 @@ def by_sorting(y: FloatArray, total: float) -> FloatArray:
     return np.maximum(y - taus[np.flatnonzero(ordered > taus)[-1]], 0.0)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=6), st.integers(0, 2**32 - 1), st.booleans())
 def test_families_equal_the_sort(sizes: list[int], seed: int, whole: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -37,7 +38,7 @@ def test_families_equal_the_sort(sizes: list[int], seed: int, whole: bool) -> No
         np.testing.assert_allclose(x[family], by_sorting(y[family], total), atol=1e-9, rtol=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
 def test_weighted_families_are_optimal(sizes: list[int], seed: int) -> None:
     """x = max(0, y - v tau) with one tau a family, and the sums: necessary and sufficient."""
@@ -84,7 +85,7 @@ def test_sums_keep_their_digits_under_large_values() -> None:
     np.testing.assert_allclose(x.reshape(500, 8).sum(axis=1), 1.0, rtol=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(cases(st.one_of(trees(), wide_trees()), exact=False, unmeasured_leaves=False))
 def test_the_clamp_equals_a_dense_quadratic_program(case: Case) -> None:
     values, variance = np.nan_to_num(case.values.T), case.variance.T
@@ -93,7 +94,7 @@ def test_the_clamp_equals_a_dense_quadratic_program(case: Case) -> None:
         np.testing.assert_allclose(x[row], nnls_tree(values[row], variance[row], case.tree), atol=1e-7 * case.noise)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(trees(max_leaves=8), max_cells=1))
 def test_the_clamp_equals_fractions_on_its_support(case: Case) -> None:
     """Given the leaves at 0 the rest is least squares; in fractions that decides the signs that make it optimal."""
@@ -105,7 +106,7 @@ def test_the_clamp_equals_fractions_on_its_support(case: Case) -> None:
     np.testing.assert_allclose(x, expected, atol=1e-9 * max(case.noise, np.abs(values).max()))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(cases(trees(max_leaves=12), max_cells=2))
 def test_unmeasured_leaves_are_the_limit_of_large_variances(case: Case) -> None:
     values, variance = settle(np.nan_to_num(case.values.T), case.variance.T, case.tree, nonnegative=True)
@@ -117,7 +118,7 @@ def test_unmeasured_leaves_are_the_limit_of_large_variances(case: Case) -> None:
     np.testing.assert_allclose(project_tree(values, variance, case.tree), limit, atol=1e-5 * scale)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(cases(trees(max_leaves=20)))
 def test_nearly_exact_is_the_limit_of_small_variances(case: Case) -> None:
     values, variance = settle(np.nan_to_num(case.values.T), case.variance.T, case.tree, nonnegative=True)

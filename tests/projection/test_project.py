@@ -7,10 +7,11 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from support.methods import PROGRAMS
 from support.places import REPOSITORY
 from support.trees import Case, cases, exact_least_squares, measurements, trees, wide_trees
@@ -44,7 +45,7 @@ def test_top_down_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), PROGRAMS)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(case=cases(max_cells=5))
 def test_columns_do_not_depend_on_each_other(method: str, nonnegative: bool, case: Case) -> None:
     together = values(case, method, nonnegative)
@@ -64,7 +65,7 @@ def test_columns_do_not_depend_on_each_other(method: str, nonnegative: bool, cas
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), PROGRAMS)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(case=cases(st.one_of(trees(), wide_trees())), seed=st.integers(0, 2**32 - 1))
 def test_order_of_siblings_does_not_matter(method: str, nonnegative: bool, case: Case, seed: int) -> None:
     order = shuffled(case.tree, np.random.default_rng(seed))
@@ -94,7 +95,7 @@ def shuffled(tree: Tree, rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("method", "nonnegative"), PROGRAMS)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(case=cases(unmeasured=False, exact=False, wild=False), factor=st.sampled_from([0.125, 3.0, 1e4]))
 def test_scaling(method: str, nonnegative: bool, case: Case, factor: float) -> None:
     """Counts and deviations in other units give the estimate in these units; all variances alike give the same."""
@@ -107,7 +108,7 @@ def test_scaling(method: str, nonnegative: bool, case: Case, factor: float) -> N
 
 
 @pytest.mark.parametrize("method", ["top-down", "gls", "joint"])
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(case=cases(unmeasured=False, wild=False))
 def test_reflection_in_the_truth(method: str, case: Case) -> None:
     """Lemma 1 of Zhu, Van Hentenryck, Fioretto: P(2 x - y) = 2 x - P(y), so errors cancel and P is unbiased."""
@@ -116,7 +117,7 @@ def test_reflection_in_the_truth(method: str, case: Case) -> None:
     np.testing.assert_allclose(x, 2 * case.truth - values(case, method, False), atol=1e-8 * case.noise)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(case=cases(wild=False))
 def test_consistent_nonnegative_measurements_stay(case: Case) -> None:
     true = measurements(case.tree, case.truth, np.where(np.isinf(case.variance), 1.0, case.variance))

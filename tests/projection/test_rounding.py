@@ -6,10 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from support.trees import Case, cases, measurements, trees, wide_trees
 from topdown.errors import ConfigError
 from topdown.geography.tree import Families, FloatArray, IntArray, Tree
@@ -32,7 +33,7 @@ def brute_force(x: FloatArray, total: int, lower: IntArray) -> float:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.lists(st.floats(0, 3), min_size=1, max_size=4),
     st.integers(0, 6),
@@ -54,7 +55,7 @@ def test_a_family_equals_brute_force(values: list[float], total: int, bounds: li
     assert ((whole[1:] - x) ** 2).sum() <= best + 1e-5 * len(x)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(cases(st.one_of(trees(), wide_trees()), wild=False))
 def test_a_release_is_whole_consistent_and_near(case: Case) -> None:
     estimate = td.project(case.measurements(), "joint")
@@ -143,7 +144,7 @@ def test_a_release_is_fit_only_when_noise_and_ties_are() -> None:
     assert not td.round_counts(secure, source=SeededSource(1)).fit_for_release
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(seed=st.integers(0, 2**32 - 1), off=st.integers(-60, 60), exact=st.booleans())
 def test_families_whose_floors_are_units_off_add_up(seed: int, off: int, exact: bool) -> None:
     """Beyond 2^51 sums of float64 are some units off, which no remainder tells: they go somewhere, and not to what is

@@ -9,10 +9,11 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import ConfigError
 from topdown.noise.randomness import SeededSource
@@ -157,7 +158,7 @@ def test_quantiles_near_both_ends_stay_within_bounds_and_in_order():
     low=st.floats(-5, 4.9),
     width=st.floats(1e-3, 10),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_propositions_of_the_source(s, scale, low, width):
     high = low + width
     s = min(max(s, low), high)
@@ -173,7 +174,7 @@ def test_propositions_of_the_source(s, scale, low, width):
 
 
 @given(s=st.floats(0, 5), scale=st.floats(0.01, 1e4))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_one_bound_alone_biases_away_from_it_and_truncation_more(s, scale):
     """Liu, Remark 3: above 0 for [0, inf), the mirror image for (-inf, 0], by Equations 9 and 10."""
     a = np.exp(-s / scale)

@@ -9,10 +9,11 @@ from fractions import Fraction
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from support.examples import examples
 from topdown.errors import ConfigError
 from topdown.noise.exact.discrete import DiscreteLaplace
 from topdown.noise.randomness import SecureSource, SeededSource
@@ -91,7 +92,7 @@ def test_atoms_hold_everything_beyond_the_bounds():
 
 
 @given(s=st.integers(-50, 50), scale=st.floats(0.01, 1e5), low=st.integers(-50, 49), width=st.integers(1, 100))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_signs_and_ranges(s, scale, low, width):
     s = min(max(s, low), low + width)
     for law in LAWS:

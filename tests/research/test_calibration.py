@@ -7,9 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import BudgetError, ConfigError
 from topdown.research.bounded.calibration import calibrate, element_budgets, privacy_loss, uncorrected_scale
@@ -101,7 +102,7 @@ def test_discrete_half_line_loss_is_the_limit_of_long_intervals():
 @given(
     epsilon=st.floats(1e-3, 20), sensitivity=st.integers(1, 50), width=st.integers(1, 2000) | st.none(), data=st.data()
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_the_calibrated_scale_is_the_smallest(epsilon, sensitivity, width, data):
     law = data.draw(st.sampled_from(["laplace", "geometric"]))
     scale = calibrate(epsilon, sensitivity, 0, width, law=law)

@@ -81,6 +81,7 @@ def noisy_statistics() -> tuple[np.ndarray, np.ndarray]:
     return np.mean(drawn, axis=(1, 2)) - 3, np.var(drawn, axis=(1, 2))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("factor", [0.75, 1.0, 4 / 3])
 def test_the_noise_of_the_posterior_predictive_is_the_sensitivity_s(
     noisy_statistics: tuple[np.ndarray, np.ndarray], factor: float

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
+from support.examples import examples
 from topdown.research.bounded import constraints as module
 from topdown.research.bounded.constraints import Piece, feasible_pieces, uniform_scale
 from topdown.research.bounded.normalized import NormalizedLaplace
@@ -59,7 +60,7 @@ def bounds_on_the_scale(spans: list[Piece], unit: float) -> list[float]:
 
 
 @given(ends=spans_strategy, b=st.floats(0.3, 4), parts=st.tuples(st.floats(0, 1), st.floats(0, 1)))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_formulae_10_to_13_and_the_worst_output(ends: list[float], b: float, parts: tuple[float, float]) -> None:
     """A location moved within its span: what that does to L and R, and the loss, largest at the location itself."""
     spans = spans_of(ends)
@@ -78,7 +79,7 @@ def test_formulae_10_to_13_and_the_worst_output(ends: list[float], b: float, par
 
 
 @given(ends=spans_strategy, unit=st.floats(0.2, 4))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_lemma_10_every_bound_is_below_twice_the_textbook_scale(ends: list[float], unit: float) -> None:
     spans = spans_of(ends)
     found = bounds_on_the_scale(spans, unit)
@@ -104,7 +105,7 @@ def test_lemma_10_the_range_of_the_scale() -> None:
 
 
 @given(ends=spans_strategy, unit=st.floats(0.2, 4), wider=st.floats(1.0, 5.0))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_lemma_8_a_larger_scale_keeps_the_guarantee_too(ends: list[float], unit: float, wider: float) -> None:
     """Pairs in one span of truncated space: ln(C(s')/C(s)) + |s - s'|/b <= |s - s'|/unit at b and at all above."""
     spans = spans_of(ends)
@@ -119,7 +120,7 @@ def test_lemma_8_a_larger_scale_keeps_the_guarantee_too(ends: list[float], unit:
 
 
 @given(ends=spans_strategy, scale=st.floats(0.3, 5), wider=st.floats(1.001, 5.0))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_lemma_8_the_loss_never_rises_with_the_scale(ends: list[float], scale: float, wider: float) -> None:
     spans = spans_of(ends)
     for guarantee in ("metric", "adjacent"):

@@ -7,10 +7,11 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from support.examples import examples
 from topdown.errors import ConfigError
 from topdown.research.bounded.half_line import (
     AT_BORDER,
@@ -42,7 +43,7 @@ def weight(scale: float | np.ndarray, distance: float) -> float | np.ndarray:
     border=st.floats(0.5, 4),
     scale=st.floats(0.02, 20),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_lemma_1_formulae_28_and_29_are_what_the_guarantee_leaves(
     epsilon: float, sensitivity: float, part: float, border: float, scale: float
 ) -> None:

@@ -7,11 +7,12 @@ import itertools
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import BudgetError, ConfigError
 from topdown.noise.randomness import SeededSource
@@ -172,7 +173,7 @@ def test_measured_uniform_scales_keep_their_guarantee_and_are_tight(constraints,
     scale=st.floats(0.3, 5),
     guarantee=st.sampled_from(["adjacent", "metric"]),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_exact_loss_bounds_and_meets_what_random_pairs_show(ends, infinite, scale, guarantee):
     ends = sorted(ends)
     assume(min(np.diff(ends)) > 0.01)
@@ -218,6 +219,7 @@ def test_half_line_delta_reference_values():
     assert half_line_delta(4.0) == pytest.approx(9.0895643e-8, rel=1e-7)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.4, 4.0])
 def test_half_line_delta_is_the_largest_over_pairs(epsilon):
     largest = max(

@@ -8,8 +8,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from support.examples import examples
 from topdown.errors import ConfigError
 from topdown.research.pmse.classifiers import CART
 from topdown.research.pmse.quality import pmse
@@ -58,7 +59,7 @@ def data(draw: Any) -> tuple[np.ndarray, np.ndarray]:
     return matrix, labels
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(data(), st.sampled_from([1, 2]))
 def test_no_tree_of_the_depth_is_better(given_data: tuple[np.ndarray, np.ndarray], depth: int) -> None:
     matrix, labels = given_data
@@ -73,6 +74,7 @@ def test_no_tree_of_the_depth_is_better(given_data: tuple[np.ndarray, np.ndarray
         assert (inside == (leaf == number)).all()
 
 
+@pytest.mark.system
 def test_depth_2_finds_what_greedy_splits_miss() -> None:
     # Exclusive or: no single cut tells anything apart, two do.
     a = np.array([[0.0, 0.0], [1.0, 1.0]] * 10)

@@ -26,6 +26,8 @@ from topdown.research.pmse.selection import (
 from topdown.research.pmse.trees import OptimalTree
 from topdown.workload.schema import Schema
 
+pytestmark = pytest.mark.system
+
 EXPONENTS = [Fraction(0), Fraction(1, 2), Fraction(1), Fraction(7, 2), Fraction(1, 2)]
 GAUSSIAN = GaussianRegressions(2)
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.integrate import quad
 
+from support.examples import examples
 from topdown.errors import BudgetError, ConfigError
 from topdown.research.bounded.calibration import privacy_loss
 from topdown.research.bounded.laplace import BoundaryInflatedLaplace, TruncatedLaplace
@@ -93,7 +94,7 @@ def test_plain_laplace_noise_in_closed_form() -> None:
     upper=st.sampled_from([3.0, None]),
 )
 @example(make=TruncatedLaplace, s=2e-311, moved=1.0, scale=1.0, upper=3.0)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_spread_is_sub_gaussian_and_the_smallest(
     make: Any, s: float, moved: float, scale: float, upper: Any
 ) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.optimize import linprog
 
+from support.examples import examples
 from topdown.errors import ConfigError
 from topdown.noise.randomness import SeededSource
 from topdown.privacy.sensitivity import largest_variance, variance_sensitivity
@@ -59,7 +60,7 @@ def test_definition_3_a_scale_that_tends_to_0_makes_it_consistent_and_another_do
 @pytest.mark.parametrize("make", LAWS)
 @pytest.mark.parametrize(("lower", "upper"), BOUNDS)
 @given(s=st.floats(0, 1), epsilon=st.floats(0.05, 5), constant=st.floats(0.1, 10))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_proposition_2_the_error_falls_as_the_inverse_square_of_the_size(
     make: Any, lower: float | None, upper: float | None, s: float, epsilon: float, constant: float
 ) -> None:
@@ -180,7 +181,7 @@ def test_moments_of_what_is_transformed_back_are_those_of_the_law_for_the_identi
     ),
     part=st.floats(0, 1),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_remark_1_the_bounds_that_a_sum_leaves(ends: list[tuple[float, float, float]], part: float) -> None:
     lower, width, weights = (np.array(column) for column in zip(*ends, strict=True))
     upper = lower + width

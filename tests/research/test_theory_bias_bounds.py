@@ -8,9 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import ConfigError
 from topdown.research.theory import (
@@ -77,7 +78,7 @@ def test_ball_at_the_ends(law: str) -> None:
 
 
 @given(n=st.integers(1, 60), radius=st.floats(0.0, 500.0), scale=st.floats(0.1, 30.0))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_ball_and_its_complement_add_up(n: int, radius: float, scale: float) -> None:
     for law in ("laplace", "geometric"):
         inside, outside = l1_ball_probability(n, radius, scale, law), l1_ball_tail(n, radius, scale, law)
@@ -104,7 +105,7 @@ def test_theorem_4_equals_the_reference(row: dict) -> None:
 
 
 @given(values=st.lists(st.integers(0, 25), min_size=2, max_size=6), epsilon=st.sampled_from([0.5, 1.0, 3.0]))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_the_exact_bias_is_below_both_bounds(values: list[int], epsilon: float) -> None:
     bias = np.abs(nonnegative_sum_projection(values, epsilon).bias).max()
     assert bias <= sharp_bias_bound(values, 1.0 / epsilon, law="geometric") + 1e-11
@@ -154,7 +155,7 @@ def test_tree_bound_with_a_public_root() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_tree_constant_is_the_largest_error_that_is_possible(data: st.DataObject) -> None:
     leaves = np.array(data.draw(st.lists(st.integers(0, 40), min_size=4, max_size=4)))
     values = np.concatenate(([leaves.sum()], leaves.reshape(2, 2).sum(axis=1), leaves))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import topdown as td
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import ConfigError
 
@@ -77,7 +78,7 @@ def test_the_bound_holds_where_constraints_cross() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), entries=st.integers(2, 9), rows=st.integers(1, 4), part=st.floats(0, 1))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_lemma_3_within_the_ball_signs_change_nothing(seed: int, entries: int, rows: int, part: float) -> None:
     """Over random programs A v = A x, 20 tables in each: (P+) is (P) wherever the noise is within the ball."""
     rng = np.random.default_rng(seed)

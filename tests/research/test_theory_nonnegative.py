@@ -8,9 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import ConfigError
 from topdown.research.theory import (
@@ -102,7 +103,7 @@ def test_family_agrees_with_draws_and_clipping_does_not(x: list[int], epsilon: f
     x=st.lists(st.one_of(st.integers(0, 12), st.integers(0, 10**7)), min_size=1, max_size=12),
     epsilon=st.sampled_from([0.5, 1.0, 2.5]),
 )
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_biases_add_up_to_0_and_order_by_count(x: list[int], epsilon: float) -> None:
     result = nonnegative_sum_projection(x, epsilon)
     assert result.error < 1e-12

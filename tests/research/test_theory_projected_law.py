@@ -7,10 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import ConfigError
 from topdown.research.theory import projected_geometric, projected_laplace, projected_variance
@@ -80,14 +81,14 @@ def test_moments_of_the_density_are_the_closed_forms(n: int) -> None:
 
 
 @given(n=sizes, scale=scales, q=st.floats(1e-12, 1.0 - 1e-12))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_quantile_inverts_the_distribution(n: int, scale: float, q: float) -> None:
     law = projected_laplace(n, scale)
     assert float(law.cdf(law.ppf(q))) == pytest.approx(q, rel=1e-12)
 
 
 @given(n=sizes, scale=scales, x=st.floats(-300.0, 300.0))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_laplace_law_is_symmetric_and_adds_up(n: int, scale: float, x: float) -> None:
     law = projected_laplace(n, scale)
     assert float(law.pdf(x)) == float(law.pdf(-x))
@@ -210,7 +211,7 @@ def test_geometric_variance_and_mean_abs_equal_the_reference(row: dict) -> None:
 
 
 @given(n=st.integers(2, 60), scale=st.floats(0.05, 20.0), q=st.floats(1e-9, 1.0 - 1e-9))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_geometric_quantile_is_the_first_point_that_reaches_the_level(n: int, scale: float, q: float) -> None:
     law = projected_geometric(n, scale)
     x = float(law.ppf(q))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import ConfigError
 from topdown.research.theory import level_variances, topdown_equality_variance, tree_covariance
@@ -63,7 +64,7 @@ def topdown_by_matrices(parent: np.ndarray, variance: np.ndarray) -> np.ndarray:
 
 
 @given(tree=random_tree())
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_node_variances_are_those_of_the_estimator(tree: tuple[list[int], list[float]]) -> None:
     parent, variance = np.array(tree[0]), np.array(tree[1])
     result = topdown_equality_variance(parent, variance)
@@ -75,7 +76,7 @@ def test_node_variances_are_those_of_the_estimator(tree: tuple[list[int], list[f
 
 
 @given(tree=random_tree())
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_dense_covariance_is_the_inverse_information(tree: tuple[list[int], list[float]]) -> None:
     parent, variance = np.array(tree[0]), np.array(tree[1])
     n = parent.size

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from support.examples import examples
 from support.places import GOLDEN
 from topdown.errors import ConfigError
 from topdown.research.theory import (
@@ -55,7 +56,7 @@ def test_laplace_distance_is_the_integral_of_the_difference() -> None:
 
 
 @given(n=st.integers(2, 3000), scale=st.floats(0.01, 1e4))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_laplace_distance_falls_with_the_family_and_grows_with_the_scale(n: int, scale: float) -> None:
     assert wasserstein_to_noise(n + 1, scale) < wasserstein_to_noise(n, scale)
     assert wasserstein_to_noise(n, scale) == pytest.approx(scale * wasserstein_to_noise(n, 1.0), rel=1e-12)

@@ -111,11 +111,16 @@ def place_of_the_same_noise(folder: Path, first: Path, name: str) -> Path:
     return there
 
 
+def tables_of(public: Path) -> dict[str, bytes]:
+    """All published tables, by file: counts, units, measurements, estimates with their margins."""
+    whole = [path for path in public.rglob("*") if path.suffix in (".parquet", ".csv")]
+    return {str(path.relative_to(public)): path.read_bytes() for path in whole}
+
+
 def counts_of(public: Path) -> dict[str, bytes]:
     """The published counts and units, by file."""
-    whole = [path for path in public.rglob("*") if path.suffix in (".parquet", ".csv")]
-    left_out = [path for path in whole if "estimates" in path.name or path.name == "measurements.parquet"]
-    return {str(path.relative_to(public)): path.read_bytes() for path in whole if path not in left_out}
+    found = tables_of(public)
+    return {name: one for name, one in found.items() if "estimates" not in name and name != "measurements.parquet"}
 
 
 class AtOnce:

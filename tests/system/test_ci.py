@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+import tomllib
 
 from support.places import REPOSITORY
 
@@ -15,6 +19,24 @@ def test_every_package_is_installed_by_hash_before_the_readmes_command() -> None
     assert all("--require-hashes" in command or "--no-deps --no-index" in command for command in commands)
     assert RUN.index("requirements/dev.lock") < RUN.index("test_command=")
     assert RUN.index("PIP_NO_BUILD_ISOLATION=0") < RUN.index("bash -c")
+
+
+def test_all_examples_and_all_tests_but_the_slow_ones_are_run() -> None:
+    lines = RUN.splitlines()
+    assert 'pytest -m "system and not slow"' in lines
+    assert RUN.index("export CI=true") < RUN.index('bash -c "$test_command"') < RUN.index("\npytest -m")
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"][
+        "ini_options"
+    ]
+    assert "-m 'not slow and not system'" in settings["addopts"]
+    assert [mark.split(":")[0] for mark in settings["markers"]] == ["system", "slow"]
+    program = "from support.examples import examples; print(*(examples(n).max_examples for n in (100, 12, 200)))"
+    tried = {}
+    for ci in ("", "true"):
+        environment = {**os.environ, "CI": ci, "PYTHONPATH": str(REPOSITORY / "tests")}
+        command = [sys.executable, "-c", program]
+        tried[ci] = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+    assert tried == {"": ["25", "10", "50"], "true": ["100", "12", "200"]}
 
 
 def test_every_linter_runs_and_none_is_excused() -> None:

@@ -149,6 +149,7 @@ def test_everything_is_on_disk_before_what_depends_on_it(place: Path, monkeypatc
     assert {path.name for path in (output / "public").iterdir()} == PUBLIC
 
 
+@pytest.mark.system
 def test_killed_at_some_points(server: Server, tmp_path: Path, frame: pd.DataFrame) -> None:
     count = len(points_of(server, made_place(tmp_path / "counting", frame)))
     for k in range(8):
@@ -157,6 +158,7 @@ def test_killed_at_some_points(server: Server, tmp_path: Path, frame: pd.DataFra
         assert killed_and_restarted(server, config, [{"point": point}]) == 1
 
 
+@pytest.mark.system
 def test_killed_at_some_moments(server: Server, tmp_path: Path, frame: pd.DataFrame) -> None:
     begin = time.perf_counter()
     points_of(server, made_place(tmp_path / "counting", frame))
@@ -198,6 +200,7 @@ def test_killed_at_random_moments_again_and_again(server: Server, tmp_path: Path
 # -- full disks, closed folders, other processes --------------------------------------------------------------------
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("limit", [0, 100, 1_000, 2_000, 3_000, 4_000, 5_000, 8_000, 20_000])
 def test_a_full_disk_is_an_error_and_loses_nothing(server: Server, place: Path, limit: int) -> None:
     # A file that cannot grow beyond ``limit`` bytes fails where a full disk does: in the middle of a write.
@@ -324,6 +327,7 @@ def test_an_input_that_changes_later_does_not_change_the_release(place: Path, ti
     require_the_same_release(place)
 
 
+@pytest.mark.system
 def test_two_runs_at_the_same_time_make_one_release(place: Path) -> None:
     servers = [Server(), Server()]
     try:

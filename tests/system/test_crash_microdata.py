@@ -98,6 +98,7 @@ def killed_run_and_restarted(server: Server, config: Path, kills: list[dict[str,
     return met
 
 
+@pytest.mark.system
 def test_a_run_killed_at_some_points_goes_on_to_its_microdata(
     server: Server, tmp_path: Path, frame: pd.DataFrame
 ) -> None:
@@ -180,6 +181,7 @@ def replacement_points(server: Server, finished: Path, tmp_path: Path) -> list[s
     return points
 
 
+@pytest.mark.system
 def test_a_replacement_killed_at_some_points(server: Server, finished: Path, tmp_path: Path) -> None:
     points = replacement_points(server, finished, tmp_path)
     first_rename = len(points) - 1 - points[::-1].index("after rename")
@@ -266,6 +268,7 @@ class Failing:
         patch.setattr(owner, name, operation)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("order", ["sorted", "shuffled"])
 def test_a_disk_error_at_any_step_leaves_nothing_torn(
     finished: Path, tmp_path: Path, order: Any, monkeypatch: pytest.MonkeyPatch
@@ -373,6 +376,7 @@ def asked(servers: list[Server], config: Path, jobs: list[dict[str, Any]]) -> li
     return [json.loads(one.process.stdout.readline()) for one in servers]  # type: ignore[union-attr]
 
 
+@pytest.mark.system
 def test_two_jobs_at_the_same_time_tear_nothing(server: Server, place: Path) -> None:
     other = Server()
     try:
@@ -388,6 +392,7 @@ def test_two_jobs_at_the_same_time_tear_nothing(server: Server, place: Path) -> 
         other.process.wait()
 
 
+@pytest.mark.system
 def test_a_reader_finds_whole_microdata_while_they_are_replaced(server: Server, place: Path) -> None:
     folder = place.parent / "output" / "microdata"
     wanted = read_leaves(place.parent / "output" / "public").records
@@ -450,6 +455,7 @@ def test_a_full_disk_leaves_the_old_ones(server: Server, place: Path, limit: int
     require_order_and_nothing_else(output, order)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("closed", "mode", "error"),
     [

@@ -110,6 +110,7 @@ def rerun(place: Path) -> str:
     return "released"
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("times", [QUICK, pytest.param(LONG, marks=pytest.mark.slow)], ids=["quick", "long"])
 def test_no_damage_is_published(done: Path, tmp_path: Path, times: int) -> None:
     names = sorted(path.name for path in (done / "output" / "internal").iterdir())

@@ -132,6 +132,7 @@ def test_kenyan_households_by_name(whole: bool, tmp_path: Path) -> None:
     assert np.abs(frame["value"].to_numpy() - counts.ravel()).max() < 1000
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("whole", [False, True])
 def test_rhode_island_blocks_with_eight_cells_and_five_levels(whole: bool, tmp_path: Path) -> None:
     cells = [f"pop_{c}" for c in ("aian", "asian", "black", "hisp", "nhpi", "other", "two", "white")]
@@ -201,6 +202,7 @@ def test_counties_by_age_and_sex_need_a_wide_table_first(whole: bool, tmp_path: 
     assert len(manifest["cells"]) == 26
 
 
+@pytest.mark.system
 def test_the_redistricting_file_again_by_one_command(tmp_path: Path) -> None:
     config = load_config(REPOSITORY / "pipelines" / "pl94_rhode_island.toml")
     public = pipeline.run(config, tmp_path).public

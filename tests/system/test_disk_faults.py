@@ -54,6 +54,7 @@ def require_noticed(disturbed: Disturbed, number: int, *, lasting: bool) -> None
         raise AssertionError(f"{what}: {wrong}") from None
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("disturbed", JOBS, indirect=True)
 def test_some_operations_fail(disturbed: Disturbed, request: pytest.FixtureRequest) -> None:
     every = EVERY.get(request.node.callspec.params["disturbed"], 7)

@@ -153,6 +153,7 @@ def long_names(public: Path) -> None:
     geography_of({name: table[name] for name in table.column_names})(public)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("change", [many_cells, much_unknown, deep, many_units, long_names])
 def test_releases_that_are_small_files_of_much(public: Path, change: Callable[[Path], None]) -> None:
     change(public)

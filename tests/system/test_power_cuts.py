@@ -52,6 +52,7 @@ def require_survived(disturbed: Disturbed, cut: Cut, way: Way, secret: str) -> N
         raise AssertionError(f"{cut.operation}, {way}: {wrong}") from None
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("disturbed", CUT, indirect=True)
 def test_the_power_goes_at_some_moments(disturbed: Disturbed, request: pytest.FixtureRequest) -> None:
     every = EVERY.get(request.node.callspec.params["disturbed"], 5)

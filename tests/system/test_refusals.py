@@ -127,6 +127,7 @@ def require_message(error: TopdownError) -> None:
     assert error.exit_code in {2, 3, 4, 5}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("cases", [150, pytest.param(None, marks=pytest.mark.slow)], ids=["quick", "long"])
 @pytest.mark.parametrize("kind", ["levels", "widths"])
 def test_every_setting_with_wrong_values_is_refused_in_words(folder: Path, kind: str, cases: int | None) -> None:
@@ -145,6 +146,7 @@ def test_every_setting_with_wrong_values_is_refused_in_words(folder: Path, kind:
     assert refused > len(chosen) / 2
 
 
+@pytest.mark.system
 def test_settings_of_a_study_with_wrong_values_are_refused_in_words(folder: Path) -> None:
     base = {**{k: v for k, v in BASE.items() if k not in {"ledger", "noise"}}, "study": STUDY}
     every = [(key, value) for key in keys(base) if key[0] == "study" for value in WRONG]

@@ -17,9 +17,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import topdown as td
+from support.examples import examples
 from support.places import REPOSITORY
 from topdown.config import load_config, load_study
 from topdown.errors import GeographyError
@@ -309,7 +310,8 @@ def coded(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(code=code, code_name="name of " + code)
 
 
-@settings(max_examples=15)
+@pytest.mark.system
+@examples(15)
 @given(tables(), st.randoms(use_true_random=False), st.sampled_from(["csv", "parquet"]), st.booleans())
 def test_permuted_rows_make_the_same_release_byte_for_byte(
     frame: pd.DataFrame, random: Any, kind: str, codes: bool
@@ -337,7 +339,8 @@ def test_the_counties_in_two_orders_make_the_same_release(tmp_path: Path) -> Non
         assert_same(everything_public(tmp_path, toml, ranked, "parquet", microdata=False), before)
 
 
-@settings(max_examples=15)
+@pytest.mark.system
+@examples(15)
 @given(tables(), st.data())
 def test_at_fixed_measurements_the_counts_change_no_public_byte(frame: pd.DataFrame, data: st.DataObject) -> None:
     """Dictionaries, row groups, sizes, the set of units, lines on the terminal: with a list of units all of it."""
@@ -363,6 +366,7 @@ def test_at_fixed_measurements_the_counts_change_no_public_byte(frame: pd.DataFr
 # -- the study ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.system
 def test_a_study_of_permuted_rows_writes_the_same_files(tmp_path: Path, frame: pd.DataFrame) -> None:
     frame["size"] = ["small", "large", "small"]
     text = """

@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 import topdown as td
+from support.examples import examples
 from support.trees import geography as named
 from support.trees import trees, wide_trees
 from topdown.errors import DataError
@@ -18,7 +19,7 @@ from topdown.tables import geography_table
 from topdown.tables.geography_table import geography_batches, read_geography
 from topdown.tables.tidy import write_parquet
 
-WITHIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+WITHIN = examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def round_trip(geography: td.Geography, folder: Path) -> td.Geography:

@@ -48,6 +48,7 @@ def test_intervals_of_single_cells_are_those_of_the_cells(shares: dict[str, str]
             assert asked["geoid"].tolist() == plain["geoid"].tolist()
 
 
+@pytest.mark.system
 def test_sums_of_cells_are_covered_as_often_as_stated_at_all_levels() -> None:
     times, asked = 150, ["total", "sex", "age"]
     cells = TREE.aggregate(LEAVES.T).T

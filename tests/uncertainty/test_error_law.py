@@ -47,6 +47,7 @@ def beyond(x: FloatArray, weights: FloatArray, laws: list[Law], sd: float) -> Fl
 TREE = Tree.from_family_sizes([[3], [4, 2, 1], [5, 1, 3, 2, 4, 1, 3]])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("mechanism", [lambda s: DiscreteLaplace(str(1 / s)),
                                        lambda s: DiscreteGaussian.from_variance(str(1 / (2 * s)))],
                          ids=["geometric", "discrete Gaussian"])  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import topdown as td
 from support.several_queries import LEAVES, SCHEMA, TREE, measured
@@ -20,6 +21,7 @@ def truth(frame: pd.DataFrame) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.system
 def test_every_answer_is_covered_as_often_as_stated() -> None:
     times = 80
     first = td.margins(measured(0))

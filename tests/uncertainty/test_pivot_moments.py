@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.trees import trees, wide_trees
 from topdown.geography.tree import FloatArray, Tree
 from topdown.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, Law
@@ -20,7 +21,7 @@ def coefficients(variance: FloatArray, tree: Tree) -> FloatArray:
     return least_squares(np.eye(tree.n_nodes), np.broadcast_to(variance, (tree.n_nodes,) * 2), tree).T
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.one_of(trees(max_leaves=40), wide_trees()), st.integers(0, 2**32 - 1), st.booleans())
 def test_moments_are_those_of_the_linear_map(tree: Tree, seed: int, holes: bool) -> None:
     rng = np.random.default_rng(seed)
@@ -41,7 +42,7 @@ def test_moments_are_those_of_the_linear_map(tree: Tree, seed: int, holes: bool)
     np.testing.assert_allclose(own[kept], np.diag(weights)[kept], rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(trees(max_leaves=20), st.integers(0, 2**32 - 1))
 def test_the_variance_is_that_of_least_squares_where_leaves_are_not_measured(tree: Tree, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -51,7 +52,7 @@ def test_the_variance_is_that_of_least_squares_where_leaves_are_not_measured(tre
     np.testing.assert_allclose(found.variance, least_squares_variance(variance, tree), rtol=1e-10)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(trees(max_leaves=30), st.integers(0, 2**32 - 1))
 def test_the_main_terms_are_parts_of_the_linear_map(tree: Tree, seed: int) -> None:
     rng = np.random.default_rng(seed)

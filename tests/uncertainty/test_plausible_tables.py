@@ -74,6 +74,7 @@ def test_every_family_adds_up_to_its_parent_and_exact_values_stay() -> None:
     assert len({tuple(row) for row in leaves.tolist()}) >= 3
 
 
+@pytest.mark.system
 def test_a_town_among_empty_neighbours_is_plausible() -> None:
     """Where a flat prior never covers it: noise of deviation 10, the parent's of 1, 49 empty siblings."""
     plan = {"mechanism": "discrete-gaussian", "epsilon": None, "rho": "0.505",

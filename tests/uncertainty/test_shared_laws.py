@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.trees import trees, wide_trees
 from topdown.geography.tree import Tree
 from topdown.uncertainty.intervals import rejected_up_to
@@ -13,7 +14,7 @@ from topdown.uncertainty.laws.error_moments import main_terms, moments
 from topdown.uncertainty.laws.shared_laws import Alike
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.one_of(trees(max_leaves=40), wide_trees()), st.integers(0, 2**32 - 1))
 def test_moments_and_main_terms_of_every_leaf_are_those_of_the_one_that_stands_for_it(tree: Tree, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -44,7 +45,7 @@ def test_a_family_of_leaves_that_are_alike_is_one_leaf() -> None:
     assert alike.everywhere(np.arange(5)).tolist() == [0, 1, 2, 3, 3, 3, 3, 3, 4, 4, 4]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.integers(0, 60), max_size=150), st.sampled_from([0.01, 0.1, 0.4]))
 def test_the_procedure_of_benjamini_and_hochberg_rejects_what_ranks_say(places: list[int], alpha: float) -> None:
     p = np.array(places, np.float64) / 150.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from support.examples import examples
 from support.trees import trees
 from topdown.geography.tree import Tree
 from topdown.noise import DiscreteLaplace
@@ -45,7 +46,7 @@ def variance_of(errors: AnswerErrors, nodes: list[int], weights: list[float]) ->
     return float(errors.variances(asked, QUERY)[0, 0])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(trees(max_leaves=40), st.integers(0, 2**32 - 1), st.booleans())
 def test_sums_have_the_moments_of_the_dense_map(tree: Tree, seed: int, holes: bool) -> None:
     rng = np.random.default_rng(seed)

@@ -15,9 +15,8 @@ from topdown.analysis.sum_intervals import Region
 from topdown.errors import ConfigError
 from topdown.geography.tree import IntArray, runs
 from topdown.machine.software import version_of
-from topdown.measurements.measurements import NotKept
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.release.published import NOT_KEPT, PublishedRelease, read_release
+from topdown.release.published import PublishedRelease, read_release
 from topdown.release.whole_counts import Release
 from topdown.tables.tidy import frame_batches, named_failures, records_text, write_csv, write_parquet, write_text
 from topdown.uncertainty.laws.known_noise import no_margins
@@ -128,11 +127,11 @@ def aggregate(
         columns = answer_columns(query, schema)
         named = [one.name for one in columns] if len(columns) > 1 else [None]
     answers = {cell: answer_column(query, cell, schema) for cell in named}
-    why = NOT_KEPT if isinstance(kept, NotKept) else no_margins(kept)
-    regions = None if isinstance(kept, NotKept) else Regions(kept)
+    law, regions = no_margins(kept.kept), Regions(kept.kept)
     require_confidence(confidence)
     frames, notes = [], []
     for one in assignments(by, found.geography, district=district, skip_unknown=skip_unknown):
+        why = kept.reason_against([one.level]) or law
         frames.append(_summed(found.release, regions, one, query, answers, confidence, why))
         part = found.geography.level_slice(one.level)
         notes += one.notes(part.stop - part.start)
@@ -141,7 +140,7 @@ def aggregate(
 
 def _summed(
     release: Release,
-    regions: Regions | None,
+    regions: Regions,
     one: Assignment,
     query: str,
     answers: Mapping[str | None, Column],
@@ -155,7 +154,7 @@ def _summed(
         names.append(None)
         nodes.append(one.unassigned)
     counts = _released(release, one.level, nodes, list(answers.values()))
-    if why is None and regions is not None:
+    if why is None:
         sums = [(members, np.ones(len(members))) for members in nodes]
         margins = regions.sums(sums, query=query, cells=cells, confidence=confidence)
     else:

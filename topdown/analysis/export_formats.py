@@ -27,7 +27,7 @@ from topdown.machine.files import file_digest, make_folder, whole_folder
 from topdown.release.archive import ARCHIVE, write_archive
 from topdown.release.manifest import MANIFEST
 from topdown.release.published import PublishedRelease, read_release
-from topdown.release.read import read_measurements
+from topdown.release.read import read_measurements, require_all
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
 from topdown.tables.readers import require_encodable
@@ -88,6 +88,7 @@ class Exported(NamedTuple):
 
 def _noisy_measurements(public: Path, output: Path, options: ExportOptions) -> Sequence[Path]:
     source = read_measurements(public)
+    require_all(source)
     return write_noisy_measurements(source.measurements, output, limits=source.limits)
 
 

@@ -78,12 +78,12 @@ def region(
         >>> round(share.estimate, 2)
         0.25
     """
-    regions = Regions(measurements)
+    regions = Regions(measurements.kept)
     if before is None:
         return regions.region(weights, query=query, cell=cell, minus=minus, share_of=share_of, confidence=confidence)
     if share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
-    return regions.change(Regions(before), weights, query=query, cell=cell, minus=minus, confidence=confidence)
+    return regions.change(Regions(before.kept), weights, query=query, cell=cell, minus=minus, confidence=confidence)
 
 
 class AnswerSum(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.geography.lookup import units_meant
 from topdown.geography.tree import IntArray, runs
+from topdown.measurements.measurements import Measurements
 from topdown.release.manifest import MANIFEST
-from topdown.release.partition import GEOGRAPHY, MEASUREMENTS, RELEASE
-from topdown.release.published import NOT_KEPT
+from topdown.release.partition import MEASUREMENTS, RELEASE
 from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, read_counts
 from topdown.release.verified import verify_files
@@ -33,7 +34,6 @@ QUERY_COLUMNS = ("region", "query", "cell", "estimate", "sd", "lower", "upper", 
 _NAMED = 4
 """Regions of no more units are called by these."""
 _NUMBERS_AT_ONCE = 1 << 22
-_NO_MARGIN = f"released count, no margin: {NOT_KEPT}"
 
 
 def is_release(path: Path) -> bool:
@@ -60,39 +60,34 @@ def query_release(
 
     ``districts``: a table whose first column holds units and whose second the districts to which they are assigned, as
     block assignment files have them. ``share_of``: units separated by commas, or a query. ``before``: the directory of
-    another release, with noise of its own, in which the same sum is taken away. Of a release in parts the estimates are
-    released counts, without margins, which the note says. Raises `ConfigError` and
-    `DataError` as `td.region` does, and where neither units nor districts are given.
+    another release, with noise of its own, in which the same sum is taken away. Of units whose measurements a very
+    large release has not kept the estimates are released counts, without margins, which the note says. Raises
+    `ConfigError` and `DataError` as `td.region` does, and where neither units nor districts are given.
     """
     if before is not None and share_of is not None:
         raise ConfigError("the change of a share has no margin here; ask for the change, or for the two shares")
-    regions, then = _regions(public), None
+    now, then = _Opened.of(public), None if before is None else _Opened.of(before)
     if before is not None:
-        then = _regions(before)
         _require_other_noise(public, before)
-        if isinstance(regions, _Released) != isinstance(then, _Released):
-            regions, then = _counts_alone(public), _counts_alone(before)
-    units, minus = units_meant(units, regions.geography), units_meant(minus, regions.geography)
+    units, minus = (units_meant(some, now.measured.geography) for some in (units, minus))
     asked = dict(_asked(units, districts))
     rows = []
     less = f" - {_named(minus)}" if minus else ""
     part = "" if share_of is None else f" of {_named(share_of.split(','))}"
+    whole = _whole(share_of, now.measured)
     for name, weights in asked.items():
+        every = [*weights, *minus, *(() if whole is None or isinstance(whole, str) else whole)]
+        why = now.why(every) or (None if then is None else then.why(every))
         for cell in cells or (None,):
             less_units = _each_once(minus) if minus else None
             if then is not None:
-                found = _change(regions, then, weights, query, cell, less_units, confidence)
+                found = _change(now.regions(why), then.regions(why), weights, query, cell, less_units, confidence)
             else:
-                found = regions.region(
-                    weights,
-                    query=query,
-                    cell=cell,
-                    minus=less_units,
-                    share_of=_whole(share_of, regions),
-                    confidence=confidence,
+                found = now.regions(why).region(
+                    weights, query=query, cell=cell, minus=less_units, share_of=whole, confidence=confidence
                 )
-            twice = _counted_twice(weights, regions.geography)
-            if twice and found.note in ("", _NO_MARGIN):
+            twice = _counted_twice(weights, now.measured.geography)
+            if twice and found.note in ("", _note(why)):
                 found = found._replace(note="; ".join(filter(None, (found.note, twice))))
             since = "" if before is None else f", change since {before.as_posix()}"
             rows.append((f"{name}{less}{part}{since}", query, cell if cell is not None else query, *found))
@@ -101,9 +96,10 @@ def query_release(
 
 @dataclass(frozen=True, eq=False)
 class _Released:
-    """Regions of a ``release`` whose measurements were not kept: sums of its counts, without margins."""
+    """Sums of the counts of a ``release``, without margins, as its measurements were not kept: which ``note`` says."""
 
     release: Release
+    note: str
     _counts: dict[tuple[Query, int], IntArray] = field(default_factory=dict, repr=False)
 
     @property
@@ -136,7 +132,7 @@ class _Released:
             found = _ratio(found, self._sum(own, answer_column(share_of, None, self.schema)))
         elif share_of is not None:
             found = _ratio(found, self._sum(share_of, column))
-        return Region(found, np.nan, np.nan, np.nan, _NO_MARGIN)
+        return Region(found, np.nan, np.nan, np.nan, self.note)
 
     def _sum(self, weights: Weights, column: Column) -> float:
         nodes = self.geography.index_of(list(weights))
@@ -192,17 +188,43 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else np.nan
 
 
-def _regions(public: Path) -> Regions | _Released:
-    """Regions of the release in ``public``: of its measurements, or of its counts where these were not kept."""
-    manifest = verify_files(public)
-    if MEASUREMENTS in manifest["files"] or GEOGRAPHY not in manifest["files"]:
-        return Regions(measurements_of(public, manifest).measurements)
-    return _counts_alone(public, manifest)
+@dataclass(frozen=True, eq=False)
+class _Opened:
+    """The release in ``public``: its ``manifest``, and what was ``measured``, as far as it is kept."""
+
+    public: Path
+    manifest: Mapping[str, Any]
+    measured: Measurements
+
+    @classmethod
+    def of(cls, public: Path) -> _Opened:
+        """After making sure that it is whole."""
+        manifest = verify_files(public)
+        return cls(public, manifest, measurements_of(public, manifest).measurements)
+
+    def why(self, units: Sequence[str]) -> str | None:
+        """Why some ``units`` have no margin; None where they have."""
+        geography = self.measured.geography
+        nodes = geography.index_of(list(units))
+        levels = np.searchsorted(geography.level_offsets, nodes[nodes >= 0], side="right") - 1
+        return self.measured.reason_against({geography.levels[int(level)] for level in levels})
+
+    def regions(self, why: str | None) -> Regions | _Released:
+        """Regions of its measurements; of its counts where there is a reason ``why`` not."""
+        return self._known if why is None else _Released(self._counts, _note(why))
+
+    @cached_property
+    def _known(self) -> Regions:
+        return Regions(self.measured.kept)
+
+    @cached_property
+    def _counts(self) -> Release:
+        with as_described(self.public / RELEASE):
+            return read_counts(self.public, self.manifest)
 
 
-def _counts_alone(public: Path, manifest: Mapping[str, Any] | None = None) -> _Released:
-    with as_described(public / RELEASE):
-        return _Released(read_counts(public, verify_files(public) if manifest is None else manifest))
+def _note(why: str | None) -> str:
+    return "" if why is None else f"released count, no margin: {why}"
 
 
 def _asked(units: Sequence[str], districts: Path | None) -> Iterator[tuple[str, Weights]]:
@@ -251,7 +273,7 @@ def _assigned(path: Path) -> Iterator[tuple[str, Weights]]:
         yield str(district), dict.fromkeys(members.tolist(), 1.0)
 
 
-def _whole(share_of: str | None, regions: Regions | _Released) -> Weights | str | None:
+def _whole(share_of: str | None, regions: Measurements) -> Weights | str | None:
     """What a share is of: a query that the release knows, or else units."""
     if share_of is None:
         return None

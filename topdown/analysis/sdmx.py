@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import XMLGenerator  # nosec B406 # writes, and parses nothing
-from xml.sax.xmlreader import AttributesImpl  # nosec B406 # the same
+from xml.sax.xmlreader import AttributesImpl  # nosec B406 # writes alone: no XML is read here
 
 import numpy as np
 import pyarrow as pa

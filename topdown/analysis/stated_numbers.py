@@ -17,10 +17,9 @@ from topdown.census.layouts.noisy_layout import has_spine_codes
 from topdown.census.tabulated import tabulated_release
 from topdown.errors import ConfigError
 from topdown.geography.geography import Geography
-from topdown.measurements.measurements import NotKept
 from topdown.release.answer_files import Bounded, BoundedCounts, estimated, margin_columns, table_counts
 from topdown.release.layouts import EVERY_CELL, Layout
-from topdown.release.published import NOT_KEPT, PublishedRelease
+from topdown.release.published import PublishedRelease
 from topdown.release.whole_counts import Release
 from topdown.tables.geography_table import geography_batches
 from topdown.uncertainty.intervals import Intervals
@@ -138,9 +137,8 @@ def stated_numbers(found: PublishedRelease, query: str | None = None, confidence
     release = tabulated_release(found.release) if on_spine else found.release
     table = _stated(release.schema, release.cells, release.layout, query, list(found.manifest.get("tables", {})))
     measurements = found.measurements
-    if isinstance(measurements, NotKept):
-        return StatedNumbers(release, table, level, None, NOT_KEPT)
-    reason = _OF_BLOCKS if on_spine else no_margins(measurements)
+    reason = measurements.reason_against(measurements.geography.levels)
+    reason = reason or (_OF_BLOCKS if on_spine else no_margins(measurements))
     if reason is not None:
         return StatedNumbers(release, table, level, None, reason)
     linear = linear_of(measurements, table.queries)

@@ -169,11 +169,11 @@ def _level_rows(
         yield _QueryRows(name, axes, [1] * len(axes), every, none, np.zeros(len(every)), layout.EXACT)
 
 
-def _whole(geography: Geography, level: str, query: Query, answers: Answers) -> npt.NDArray[np.int64]:
-    """The values as whole numbers. Raises `DataError` naming the unit of one that is not."""
+def _whole(geography: Geography, level: str, query: Query, answers: Answers) -> Any:
+    """The values as whole numbers; those in files stay there. Raises `DataError` naming the unit of one that is not."""
     if answers.values.dtype.kind in "iu":
-        return np.asarray(answers.values)
-    measured = np.where(np.isfinite(answers.variance)[:, None], answers.values, 0.0)
+        return answers.values
+    measured = np.where(np.isfinite(answers.variance)[:, None], np.asarray(answers.values), 0.0)
     wrong = np.flatnonzero((measured != np.rint(measured)).any(axis=1))
     if len(wrong):
         node = geography.level_slice(level).start + int(wrong[0])

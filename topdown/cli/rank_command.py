@@ -30,14 +30,14 @@ def rank(
     """
     from topdown.analysis.ranks import rank as ranked
     from topdown.errors import ConfigError
-    from topdown.measurements.measurements import NotKept
-    from topdown.release.published import NOT_KEPT, read_release
+    from topdown.release.published import read_release
 
     found = read_release(public)
-    if isinstance(found.measurements, NotKept):
-        raise ConfigError(f"ranks come from margins of error, and this release has none: {NOT_KEPT}")
+    reason = found.measurements.reason_against([level])
+    if reason is not None:
+        raise ConfigError(f"ranks come from margins of error, and this level has none: {reason}")
     table = ranked(
-        found.measurements,
+        found.measurements.kept,
         found.release,
         level,
         query=asked,

@@ -132,6 +132,10 @@ class Output(TomlSection):
 class OutputWithRecords(Output):
     """Where the release goes, and which files it has."""
 
+    all_measurements: bool = False
+    """Whether a release in parts has the measurements of all levels, however many: by default those of as many levels,
+    from the root down, as have at most 268 million numbers together, and margins of error at these. A release that is
+    made at once has all."""
     microdata: bool = False
     """Write the release as one record per person or household, too."""
     microdata_order: Literal["sorted", "shuffled"] = "sorted"

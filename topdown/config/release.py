@@ -95,6 +95,7 @@ class RunConfig(DerivationConfig):
         {
             **DerivationConfig.not_in_fingerprint,
             "whether records are made of the numbers afterwards": ("output.microdata", "output.microdata_order"),
+            "which measurements a release in parts has beside what is made of them": ("output.all_measurements",),
             "where the budget is accounted for": ("ledger",),
         }
     )

@@ -6,8 +6,9 @@ Everything after the door depends on this module and never on the confidential c
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ import pyarrow as pa
 from topdown.errors import ConfigError, DataError, GeographyError, require_known
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
+from topdown.machine.memory import gibibytes, most_at_once
+from topdown.measurements.filed_values import FiledValues
 from topdown.noise.exact_numbers import LARGEST_WHOLE
 from topdown.privacy.plan import Plan
 from topdown.tables.tidy import ArrowTable, tidy_batches, to_arrow, to_frame, with_plain_strings
@@ -35,11 +38,11 @@ class Measurement(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What was measured of a query at the nodes of a level: ``values`` (nodes x answers) and the ``variance`` (nodes,)
-    of each answer of a node, 0 for exact ones and inf where a node was not measured.
+    """What was measured of a query at the nodes of a level: ``values`` (nodes x answers), which may lie in files, and
+    the ``variance`` (nodes,) of each answer of a node, 0 for exact ones and inf where a node was not measured.
     """
 
-    values: npt.NDArray[Any]
+    values: Any
     variance: FloatArray
 
 
@@ -57,6 +60,8 @@ class Measurements(ArrowTable):
         attributes: the schema of the cells; None where they are one attribute.
         others: what was measured of other queries, by level and query.
         mechanism: which noise was drawn with these variances, where no plan says it and it is known all the same.
+        drawn_on: the units for which the plan's noise was drawn, where these are not all of them.
+        not_kept: the lower levels whose measurements a very large release in parts has not.
 
     Examples:
         >>> by_level = [8.0, 4.0, 2.0]
@@ -76,6 +81,8 @@ class Measurements(ArrowTable):
     attributes: Schema | None = None
     others: Mapping[tuple[str, str], Answers] = field(default_factory=dict, repr=False)
     mechanism: str | None = None
+    drawn_on: Geography | None = None
+    not_kept: tuple[str, ...] = ()
 
     @property
     def schema(self) -> Schema:
@@ -179,6 +186,49 @@ class Measurements(ArrowTable):
             found[Query.parse(DETAILED, self.schema)] = Answers(self.values[nodes], self.node_variance[nodes])
         return found
 
+    def top(self, level: str) -> Measurements:
+        """What was measured of several queries down to ``level``, of the units down to there."""
+        geography, whole = self.geography.top(level), self.drawn_on or self.geography
+        others = {key: one for key, one in self.others.items() if key[0] in geography.levels}
+        nodes = geography.n_nodes
+        return replace(
+            self,
+            geography=geography,
+            values=self.values[:nodes],
+            node_variance=self.node_variance[:nodes],
+            others=others,
+            drawn_on=whole,
+            not_kept=(),
+        )
+
+    @property
+    def kept(self) -> Measurements:
+        """Of the upper levels, whose measurements are kept, where those of others are not."""
+        if not self.not_kept:
+            return self
+        return self.top(self.geography.levels[-len(self.not_kept) - 1])
+
+    def reason_against(self, levels: Iterable[str]) -> str | None:
+        """Why nothing is known of the errors of answers at ``levels``: None where their measurements are kept."""
+        missing = [level for level in self.not_kept if level in levels]
+        return (
+            f"the release was made in parts, and its measurements of {listed(missing)} were not kept"
+            if missing
+            else None
+        )
+
+    def in_memory(self) -> Measurements:
+        """The same, with values that lie in files read. Raises `DataError` where they take too much memory."""
+        filed = [one.values for one in self.others.values() if isinstance(one.values, FiledValues)]
+        size, most = sum(8 * math.prod(values.shape) for values in filed), most_at_once()
+        if most is not None and size > most:
+            raise DataError(
+                f"the measurements take {gibibytes(size)} of memory, more than the {gibibytes(most)} that can be given "
+                "to them here; use a larger machine"
+            )
+        others = {key: Answers(np.asarray(one.values), one.variance) for key, one in self.others.items()}
+        return replace(self, others=others)
+
     def __getitem__(self, key: tuple[str, str]) -> Measurement:
         level, text = key
         try:
@@ -187,7 +237,7 @@ class Measurements(ArrowTable):
         except (KeyError, ConfigError, GeographyError):
             raise KeyError(f"no query {shown(text)} at level {shown(level)}; there is {listed(self.keys)}") from None
         variance = np.broadcast_to(_as_rows(one.variance, one.values), one.values.shape)
-        return Measurement(level, query.name, one.values, variance)
+        return Measurement(level, query.name, np.asarray(one.values), variance)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The tidy table ``geoid, level, query, cell, value, variance`` of what was measured, in Arrow batches.
@@ -228,15 +278,6 @@ class Measurements(ArrowTable):
     def _plain_batches(self) -> Iterator[pa.RecordBatch]:
         """The batches; of several queries with text in place of each batch's own dictionary."""
         return map(with_plain_strings, self.batches()) if self.others else self.batches()
-
-
-@dataclass(frozen=True, eq=False)
-class NotKept:
-    """Of which units and cells measurements are that nobody keeps; their plan is known."""
-
-    geography: Geography
-    cells: Sequence[str]
-    attributes: Schema | None
 
 
 def none_measured(shape: tuple[int, int], kind: Any) -> npt.NDArray[Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -35,12 +36,13 @@ from topdown.projection.rounding_method import rounding_named
 from topdown.release.answer_files import ESTIMATED, FOLDER
 from topdown.release.making import project_whole, release_of, round_counts
 from topdown.release.manifest import Description, Origin
-from topdown.release.publication import Made, begun, publish, tables_of
+from topdown.release.publication import Begun, Made, begun, publish, tables_of
 from topdown.release.whole_counts import Release
 from topdown.uncertainty.intervals import Intervals
+from topdown.uncertainty.laws.answer_laws import AnswerLaws
 from topdown.uncertainty.plausible_tables import plausible_tables
 from topdown.wording import shown
-from topdown.workload.answer_tables import answer_tables
+from topdown.workload.answer_tables import answer_tables, queries_of
 
 _LARGE_TREE, _LARGE_FAMILY = 1 << 22, 1 << 18
 """Nodes of a tree, and children of a family, beyond which one projection is made after the other."""
@@ -76,7 +78,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     where an estimate is not certified or the second solution differs, `DataError` where the release cannot be written.
     """
     measurements, limits = drawn.measurements, drawn.limits
-    tables = answer_tables(config.output.tables, measurements.schema)
+    measurements = measurements.in_memory()
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
         folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))
@@ -85,47 +87,70 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             laws = pool.submit(laws_beforehand, measurements, config.output)
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
-        with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
-            found = made_margins(
-                measurements,
-                made.estimates,
-                made.release,
-                config.output,
-                tables,
-                threads,
-                of_tables=made.of_tables,
-                laws=laws,
-            )
-            del laws  # with a number for every node
-            give_back()
-
-        replicates = None
-        if config.output.replicates:
-            with stages.stage("drawing replicates"):
-                replicates = drawn_around(measurements, config.output.replicates, drawn.ties)
-
-        def second_solutions() -> dict[str, CrossCheck]:
-            with stages.stage("waiting for the second solution by cvxpy"):
-                return made.again.result()
-
-        about = Description(
-            config,
-            measurements,
-            drawn.plan,
-            drawn.origin,
-            made.estimates,
-            made.release.layout,
-            made.release.fit_for_release,
-            second_solutions,
-            tables,
-            found.reach,
-            found.said,
-        )
-        with stages.stage("writing"):
-            all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide, replicates)
-            publish(folder, tables_of(folder, all_made, about, limits), about)
-            held.close()  # the release has its name
+        write_made(config, drawn, made, folder, stages, laws, workers=workers)
+        held.close()  # the release has its name
     _say_output(stages, public, made.again.result())
+
+
+def write_made(
+    config: DerivationConfig,
+    drawn: Drawn,
+    made: Projected,
+    folder: Begun,
+    stages: Stages,
+    laws: Future[AnswerLaws | None] | None = None,
+    written: Mapping[str, Callable[[], object]] = MappingProxyType({}),
+    *,
+    workers: int | None = None,
+) -> None:
+    """Find the margins of error of what was ``made``, and write all files of the release into ``folder``.
+
+    ``laws``: of errors, where they were found beforehand. ``written``: of files that are there already, what puts them
+    into the folder. Raises `DataError` where something cannot be written.
+    """
+    measurements, tables = drawn.measurements, answer_tables(config.output.tables, made.release.schema)
+    with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
+        found = made_margins(
+            measurements.kept,
+            made.estimates,
+            made.release,
+            config.output,
+            tables,
+            threads,
+            of_tables=made.of_tables,
+            laws=laws,
+        )
+        del laws  # with a number for every node
+        give_back()
+    replicates = None
+    if config.output.replicates:
+        with stages.stage("drawing replicates"):
+            replicates = drawn_around(measurements, config.output.replicates, drawn.ties)
+    if measurements.not_kept:
+        lower = ", ".join(measurements.not_kept)
+        statement = f"{found.said['statement']} Of {lower} no measurements were kept, and there are none."
+        found = found._replace(said={**found.said, "statement": statement}, wide=None)
+
+    def second_solutions() -> dict[str, CrossCheck]:
+        with stages.stage("waiting for the second solution by cvxpy"):
+            return made.again.result()
+
+    about = Description(
+        config,
+        measurements,
+        drawn.plan,
+        drawn.origin,
+        made.estimates,
+        made.release.layout,
+        made.release.fit_for_release,
+        second_solutions,
+        tables,
+        found.reach,
+        found.said,
+    )
+    with stages.stage("writing"):
+        all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide, replicates)
+        publish(folder, {**tables_of(folder, all_made, about, drawn.limits), **written}, about)
 
 
 def drawn_around(measurements: Measurements, number: int, ties: KeyedSource) -> IntArray:
@@ -197,9 +222,8 @@ def projected(
     with thread_pool(workers) as pool, stages.stage("projecting"):
         solving = started(whole_and_again, pool)
         if tables:
-            queries = [query for table in tables for query in table.queries]
             # Bounded noise is for the detailed query alone, so that least squares is unbiased here.
-            estimating = started(lambda: linear_answers(measurements, queries), pool)
+            estimating = started(lambda: linear_answers(measurements, queries_of(tables)), pool)
             if estimating.exception() is not None:
                 solving.result()  # Of two failures the same one is told, whoever works.
             linear = estimating.result()

@@ -144,10 +144,11 @@ def draw(
         name = journal.configuration, journal.input
         record = record_of(config, geography, prepared.counts.schema, plan, name, where)
         folder, counts, units = folder_of(directory), prepared.counts, prepared.units
+        limits, limits_digest = prepared.limits, prepared.limits_digest
         with stages.stage("cutting the tree"):
-            record = cut(counts, record, folder, begun.key, stages.count)
+            record = cut(counts, record, folder, begun.key, stages.count, limits)
         del prepared, counts  # With it go the counts, whose memory is wanted.
-        return CutTree(folder, record, journal, begun, geography, units, notices)
+        return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_digest)
     with stages.stage("drawing noise"):
         measurements = measure(prepared.counts, prepared.plan, begun.key, workers=workers)
     with stages.stage("keeping what was measured"):
@@ -169,8 +170,8 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     record = Record.read(folder) if os.path.exists(folder.job) else None  # also where a name is too long
     if record is None or os.path.exists(directory / "public"):
         return None
-    digest, units = input_digest(config), units_digest(config)
-    name = config.fingerprint(units, limits_digest(config)), digest
+    digest, units, limits_table = input_digest(config), units_digest(config), limits_digest(config)
+    name = config.fingerprint(units, limits_table), digest
     if name != (record.configuration, record.input):
         return None
     journal = Journal(directory / "internal", *name)
@@ -183,10 +184,11 @@ def _going_on(config: RunConfig, directory: Path, held: ExitStack, stages: Stage
     geography, plan = read_geography(folder.geography), record.its_plan
     reserve(charged_to(config), journal, plan.events(geography.levels), begun=True, title=config.title)
     stages.say(f"going on with a release in {record.n_parts:,} parts that was begun before: its noise is the same")
-    record = renewed(record, config)
+    record = renewed(record, config, geography)
     record.write(folder)
     notices = notices_of(config, plan, geography.levels, largest_gains(plan, geography))
-    return CutTree(folder, record, journal, begun, geography, units, notices)
+    limits = read_limits(config, geography, record.its_schema)
+    return CutTree(folder, record, journal, begun, geography, units, notices, limits, limits_table)
 
 
 def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part_size: int | None = None) -> Prepared:
@@ -214,7 +216,7 @@ def _prepare(config: RunConfig, stages: Stages, workers: int | None = None, part
         require_protection(config, plan, geography.levels, gains)
         require_room(counts, plan)
         if leaves is not None:
-            require_parts(config, plan, geography.levels)
+            require_parts(config, plan, geography, counts.schema)
         none = "the noise is within bounds, and its law depends on the true count" if plan.bounds.any else None
         require_exportable(config, geography, counts.schema, none)
         if config.output.replicates:

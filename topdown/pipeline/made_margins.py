@@ -38,8 +38,8 @@ _NOT_WRITTEN = "output.margins = false; td.margins and topdown query compute mar
 
 class MadeMargins(NamedTuple):
     """``margins`` of every cell, if there are any; ``of_tables``: those of the tables that have any, by name;
-    ``reach``: of the answers in tables; ``said``: the manifest's entry on margins; ``total``: of the total, beside the
-    cells, ``wide``: of the columns of the wide table, where there are any."""
+    ``reach``: of the answers in tables; ``said``: the manifest's entry on margins;
+    ``total``: of the total, beside the cells, ``wide``: of the columns of the wide table, where there are any."""
 
     margins: Margins | None
     of_tables: dict[str, Intervals]
@@ -69,8 +69,8 @@ def made_margins(
     """
     # What nobody has begun in the meantime is done here, and not behind whatever else is waiting.
     found = None if laws is None or laws.cancel() else laws.result()
-    reason = None if found is not None else no_margins(measurements) if output.margins else _NOT_WRITTEN
     confidence, linear = output.confidence, estimates.get("unbiased")
+    reason = None if found is not None else no_margins(measurements) if output.margins else _NOT_WRITTEN
     if reason is not None:
         reach = Reach.of(measurements, confidence) if tables and output.margins else Reach(1.0 - confidence)
         return MadeMargins(None, {}, reach, describe_margins(confidence, reason))

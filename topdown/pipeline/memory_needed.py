@@ -25,7 +25,14 @@ from topdown.machine.parallel import available_workers
 from topdown.machine.progress import Stages
 from topdown.pipeline.parts.array_steps import FAMILIES_AT_ONCE
 from topdown.pipeline.parts.cut_points import parts_of
-from topdown.pipeline.parts.part_plan import LEAVES_OF_A_PART, asked_in_parts, cut_for, reason_against_parts
+from topdown.pipeline.parts.part_plan import (
+    LEAVES_OF_A_PART,
+    asked_in_parts,
+    cut_for,
+    kept_levels,
+    measured_numbers,
+    reason_against_parts,
+)
 from topdown.pipeline.rehearsal import load_loops
 from topdown.tables.format import Extent
 from topdown.tables.readers import extent_of
@@ -60,6 +67,10 @@ _TYPICAL_WIDTH = 16.0
 
 _ROW, _ROW_ON_DISK, _ROW_AS_TEXT = 28, 13, 100
 """Bytes of a row of the table in a run in parts: when it is read, in all files together, in a CSV."""
+
+_NUMBER_ON_DISK, _ESTIMATE_ON_DISK, _NUMBERS_OF_A_COLUMN = 4, 32, 8
+"""Bytes of a measured number in files, between steps and published; of the estimate of a table's column at a unit with
+its margin of error; and numbers that are held of each while tables are estimated."""
 
 _LARGEST_SAID = 1 << 40
 """A figure beyond this is of all cells, of which but few can have records: it says nothing of a run."""
@@ -200,9 +211,16 @@ def of_parts(config: RunConfig, geography: Geography, leaves: int, rows: int | N
     disk = rows * 5 + 2 * uppermost + entries * (8 + csv * _ROW_AS_TEXT) + (1 << 20)
     disk += tree.n_nodes * (12 + columns * (1 + 2 * csv))
     by_node = 60 * tree.n_nodes
+    kept = kept_levels(config, plan, geography, schema)
+    estimated = columns * int(tree.level_offsets[kept])
+    disk += _NUMBER_ON_DISK * sum(measured_numbers(plan, geography, schema)[:kept]) + _ESTIMATE_ON_DISK * estimated
+    gathering = _NUMBERS_OF_A_COLUMN * _WORD * estimated
+    if config.output.estimates:
+        gathering = of_whole(config, geography)
+    projecting = 6 * uppermost + FAMILIES_AT_ONCE * _program(possible, 0, 1) + above
     return InParts(
         reading=_READING + rows * _ROW + by_node,
-        above=_ABOVE + 6 * uppermost + FAMILIES_AT_ONCE * _program(possible, 0, 1) + above + by_node,
+        above=_ABOVE + max(projecting, gathering) + by_node,
         worker=_WORKER + int(6.5 * largest) + below,
         disk=disk,
     )

@@ -16,7 +16,7 @@ from topdown.pipeline.derive import Drawn, Outcome, derive, require_solver
 from topdown.pipeline.exports import require_exportable, require_exports, write_exports
 from topdown.release.known_variances import STATEMENT
 from topdown.release.manifest import DerivedFrom, Origin
-from topdown.release.read import Published, read_measurements
+from topdown.release.read import Published, read_measurements, require_all
 from topdown.release.verified import verify_files
 from topdown.tables.readers import require_encodable
 from topdown.uncertainty.laws.known_noise import no_margins
@@ -48,6 +48,7 @@ def project_measurements(
     require_exports(config, directory)
     with stages.stage("reading the measurements"):
         source = _read(config)
+    require_all(source)
     measurements = source.measurements
     require_exportable(config, measurements.geography, measurements.schema, no_margins(measurements))
     stages.say(f"read      {source.measurements.geography.n_nodes:,} nodes x {len(source.measurements.cells)} cells")

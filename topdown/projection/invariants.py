@@ -61,16 +61,20 @@ def require_zeros(measurements: Measurements) -> None:
     for level in geography.levels:
         first = geography.level_slice(level).start
         for query, (values, variance) in measurements.at(level).items():
+            is_exact = (variance == 0).reshape(len(values), -1)
+            nodes = np.flatnonzero(is_exact.any(axis=1))
+            if not len(nodes):
+                continue
             empty = np.setdiff1d(np.arange(query.n_answers), query.answers_of(possible))
-            exact = np.broadcast_to((variance == 0).reshape(len(values), -1), values.shape)[:, empty]
-            said = np.asarray(values[:, empty], dtype=np.float64)
+            said = np.asarray(values[nodes], dtype=np.float64)[:, empty]
+            exact = np.broadcast_to(is_exact[nodes], (len(nodes), query.n_answers))[:, empty]
             wrong = np.argwhere(exact & (np.abs(said) > _rounding(said)))
             if len(wrong):
-                node, answer = (int(k) for k in wrong[0])
+                row, answer = (int(k) for k in wrong[0])
                 label = shown(query.labels()[empty[answer]])
                 raise ProjectionError(
-                    f"{geography.describe(first + node)}, query {query.name!r}, {label}: "
-                    f"its exact answer is {said[node, answer]:.12g}, and the schema's zeros say that there is none; "
+                    f"{geography.describe(first + int(nodes[row]))}, query {query.name!r}, {label}: "
+                    f"its exact answer is {said[row, answer]:.12g}, and the schema's zeros say that there is none; "
                     "correct one of them"
                 )
 

@@ -64,9 +64,15 @@ def answers_by_level(measurements: Measurements, weights: str = "variance") -> l
                     )
                 variance = variance[:, 0]
             # Whole numbers stay as they are: as floating-point numbers they would be held twice.
-            entries[query] = Answers(one.values, weighted(np.asarray(variance, dtype=np.float64), weights))
+            known = Answers(one.values, np.asarray(variance, dtype=np.float64))
+            entries[query] = weighted_answers(known, weights)
         found.append(entries)
     return found
+
+
+def weighted_answers(answers: Answers, weights: str) -> Answers:
+    """``answers`` with the variances that ``weights`` are the inverses of."""
+    return Answers(answers.values, weighted(answers.variance, weights))
 
 
 def weighted(variance: FloatArray, weights: str) -> FloatArray:

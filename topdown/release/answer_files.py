@@ -62,8 +62,8 @@ def estimate_batches(
     intervals: Intervals | None,
     levels: Sequence[int],
 ) -> Iterator[pa.RecordBatch]:
-    """Rows ``geoid, level, name, column, value, LINEAR, sd[, moe[, lower, upper]]`` for every unit and column of the
-    table.
+    """Rows ``geoid, level, name, column, value, LINEAR, sd[, moe[, lower, upper]]`` for every unit that is estimated
+    and column of the table.
 
     ``value``: the released count; ``linear_name``: what the estimate by least squares is called; ``sd``: its standard
     deviation, ``moe`` its margin of error, as many of these as ``reach`` says, both missing where they are not known;
@@ -74,7 +74,8 @@ def estimate_batches(
     columns = [(column.query, column.answer) for column in table.columns]
     laws = None if intervals is None else intervals.laws
     cells = max(query.schema.n_cells for query in table.queries)
-    for nodes in runs(slice(0, release.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // (cells + len(names)))):
+    # Of a very large release the upper levels are estimated alone.
+    for nodes in runs(slice(0, linear.geography.n_nodes), max(1, _NUMBERS_AT_ONCE // (cells + len(names)))):
         values, variance = estimated(table, linear, nodes)
         with np.errstate(invalid="ignore"):
             deviation = np.where(np.isfinite(variance), np.sqrt(variance), np.nan)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
-from topdown.measurements.measurements import Measurements, NotKept
+from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import gain, groups, law_of, levels_taken
 from topdown.release.answer_files import paths_of
@@ -317,8 +317,7 @@ def _column_rows(files: Mapping[str, Path], own: Own) -> Iterator[str]:
                 yield f"| `{name}` | {_cell(field.name)} | {_cell(said)} | {unit or ''} |"
 
 
-def _stated_rows(measurements: Measurements | NotKept) -> Iterator[str]:
-    assert isinstance(measurements, Measurements)  # nosec B101 # narrows a type: what is not kept has a plan
+def _stated_rows(measurements: Measurements) -> Iterator[str]:
     law = measurements.mechanism or "not known"
     for one in measured_queries(measurements):
         variance = f"{one.least_variance:.6g}"

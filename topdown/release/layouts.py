@@ -21,7 +21,7 @@ from topdown.workload.answer_tables import margin_names, wide_table
 if TYPE_CHECKING:
     from topdown.release.whole_counts import Release
 
-_ROWS_AT_ONCE = 1 << 18
+_ROWS_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 18, 1 << 22
 
 
 class Layout(NamedTuple):
@@ -132,9 +132,14 @@ def wide_batches(
 
     Raises `ConfigError` as `wide_table` does.
     """
-    columns = wide_table(release.cells, release.schema).columns
-    begin = 0
-    for units in geography_batches(release.geography):
+    columns, begin = wide_table(release.cells, release.schema).columns, 0
+    at_once = max(1, _NUMBERS_AT_ONCE // len(columns))
+    every = (
+        batch.slice(first, at_once)
+        for batch in geography_batches(release.geography)
+        for first in range(0, batch.num_rows, at_once)
+    )
+    for units in every:
         nodes = slice(begin, begin + units.num_rows)
         values = release.values_of(nodes)
         begin = nodes.stop

@@ -13,7 +13,7 @@ from topdown.errors import ConfigError, DataError
 from topdown.geography.geography import Geography
 from topdown.machine.files import file_digest
 from topdown.machine.software import version_of
-from topdown.measurements.measurements import Measurements, NotKept
+from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.projection.check.cross_checks import CrossCheck
 from topdown.projection.estimate import Estimate
@@ -132,7 +132,7 @@ class Description:
     """
 
     config: DerivationConfig
-    measurements: Measurements | NotKept
+    measurements: Measurements
     plan: Plan | None
     origin: Origin
     projections: Mapping[str, Projection]
@@ -186,8 +186,8 @@ def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]])
         "units": describe_units(origin.units),
         "cells": list(measurements.cells),
         "schema": None if measurements.attributes is None else measurements.attributes.to_mappings(),
-        "privacy": _privacy(plan, geography) if plan is not None else privacy_record(_kept(measurements)),
-        "invariants": invariants_in_words(plan, geography) if plan is not None else exact_in_words(_kept(measurements)),
+        "privacy": _privacy(plan, geography) if plan is not None else privacy_record(measurements),
+        "invariants": invariants_in_words(plan, geography) if plan is not None else exact_in_words(measurements),
         "limits": None if origin.limits is None else {"sha256": origin.limits, "statement": origin.limits_statement},
         "projections": {
             name: {
@@ -211,11 +211,6 @@ def describe_release(about: Description, files: Mapping[str, Mapping[str, Any]])
         "derived_from": None if origin.derived_from is None else asdict(origin.derived_from),
         "files": {name: dict(facts) for name, facts in files.items()},
     }
-
-
-def _kept(measurements: Measurements | NotKept) -> Measurements:
-    assert isinstance(measurements, Measurements)  # nosec B101 # narrows a type: what is not kept has a plan
-    return measurements
 
 
 def _privacy(plan: Plan, geography: Geography) -> dict[str, Any]:

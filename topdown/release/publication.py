@@ -105,7 +105,7 @@ def marks_of(*, fit_for_release: bool) -> dict[str, str]:
 
 @contextmanager
 def begun(
-    public: Path, measurements: Measurements | None, *, fit_for_release: bool, executor: Executor | None = None
+    public: Path, measurements: Measurements, *, fit_for_release: bool, executor: Executor | None = None
 ) -> Iterator[Begun]:
     """A folder for a release, which takes the name ``public`` when the block ends, and vanishes when it fails.
 
@@ -127,7 +127,7 @@ def begun(
             staging = held.enter_context(whole_folder(public))
         held.callback(leave)
         found = Begun(public, staging, marks_of(fit_for_release=fit_for_release), writing, executor)
-        if executor is not None and measurements is not None:
+        if executor is not None:
             known = {MEASUREMENTS: measurements.batches(), GEOGRAPHY: geography_batches(measurements.geography)}
             for name, batches in known.items():
                 wanted = takewhile(lambda _: not abandoned.is_set(), batches)
@@ -179,7 +179,6 @@ def tables_of(
     """What writes every table of a release that is made at once, by its path in ``folder``; ``limits``: which its
     numbers keep, if any.
     """
-    assert isinstance(about.measurements, Measurements)  # nosec B101 # narrows a type: parts alone keep none
     release, margins, output, parquet, text = (
         made.release,
         made.margins,
@@ -218,9 +217,9 @@ def tables_of(
 
     def beside(table: AnswerTable) -> Iterator[pa.RecordBatch]:
         linear, reach = made.estimates[about.linear_name], about.reach
+        assert reach is not None  # nosec B101 # narrows a type: tables are made with one
         assert not isinstance(linear, WholeProjection)  # nosec B101 # narrows a type: it has a name of its own
-        assert reach is not None  # nosec B101 # narrows a type: parts alone have none
-        intervals, levels = made.intervals.get(table.name), release.geography.levels
+        intervals, levels = made.intervals.get(table.name), linear.geography.levels
         at = [levels.index(one) for one in output.with_margins("levels", levels)]
         at = at if output.with_margins("tables", [table.name]) else []
         return estimate_batches(table, release, about.linear_name, linear, reach, intervals, at)
@@ -228,9 +227,9 @@ def tables_of(
     for table in about.tables:
         counts, estimates = paths_of(table)
         files[f"{counts}.parquet"] = parquet(f"{counts}.parquet", table_batches(table, release))
-        files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table))
         if output.csv:
             files[f"{counts}.csv"] = text(f"{counts}.csv", table_batches(table, release))
+        files[f"{estimates}.parquet"] = parquet(f"{estimates}.parquet", beside(table))
         if output.estimates_csv:
             files[f"{estimates}.csv"] = text(f"{estimates}.csv", beside(table))
     return files

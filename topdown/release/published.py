@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import pyarrow as pa
 
 from topdown.geography.geography import Geography
 from topdown.geography.tree import FloatArray
-from topdown.measurements.measurements import Measurements, NotKept
+from topdown.measurements.measurements import Measurements
 from topdown.privacy.plan import Plan
 from topdown.release.making import exact_cells
-from topdown.release.partition import ESTIMATES, GEOGRAPHY, MEASUREMENTS, RELEASE
-from topdown.release.read import measurements_of, not_kept
+from topdown.release.partition import ESTIMATES, RELEASE
+from topdown.release.read import measurements_of
 from topdown.release.released_counts import as_described, level_sizes, read_cells, read_counts
 from topdown.release.verified import verify_files
 from topdown.release.whole_counts import Release
@@ -28,9 +29,6 @@ from topdown.workload.answer_tables import margin_names
 OF_RELEASE, OF_TOTALS = ("lower", "upper", "moe", "cv"), margin_names(TOTAL)
 OF_ESTIMATES = ("sd", "lower", "upper")
 """The columns of margins of error that the tables of a release have, if any."""
-
-NOT_KEPT = "the release was made in parts, and its measurements were not kept"
-"""Why a release in parts has no margins of error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +80,8 @@ class PublishedEstimates(ArrowTable):
 @dataclass(frozen=True, eq=False)
 class PublishedRelease:
     """A release in the directory ``public``: its parts, on one ``geography``, and its ``manifest``. ``estimates``: of
-    every cell, None where the release has none; ``plan`` is None where it is not known. ``measurements``: of a release
-    in parts `NotKept`, the units and cells alone.
+    every cell, None where the release has none; ``plan`` is None where it is not known. ``measurements``: of a very
+    large release in parts those of its upper levels.
 
     Examples:
         >>> found = td.read_release("public")
@@ -97,7 +95,7 @@ class PublishedRelease:
     geography: Geography
     release: Release
     estimates: PublishedEstimates | None
-    measurements: Measurements | NotKept
+    measurements: Measurements
     plan: Plan | None
     manifest: dict[str, Any] = field(repr=False)
 
@@ -129,14 +127,9 @@ def read_release(public: str | Path) -> PublishedRelease:
     """
     folder = Path(public)
     manifest = verify_files(folder)
-    kept: Measurements | NotKept
-    if MEASUREMENTS in manifest["files"] or GEOGRAPHY not in manifest["files"]:
-        source = measurements_of(folder, manifest)
-        measured, plan = source.measurements, source.plan
-        kept, exact = measured, lambda: exact_cells(measured)
-    else:
-        (kept, plan), exact = not_kept(folder, manifest), None
-    geography, cells = kept.geography, kept.cells
+    source = measurements_of(folder, manifest)
+    measured, plan = source.measurements, source.plan
+    geography, cells = measured.geography, measured.cells
     estimates = None
     if ESTIMATES in manifest["files"]:
         linear = next((name for name in manifest["projections"] if name != "non_negative"), "unbiased")
@@ -149,5 +142,6 @@ def read_release(public: str | Path) -> PublishedRelease:
         above = values["non_negative"]
         estimates = PublishedEstimates(geography, cells, linear, values[linear], variance, above, margins)
     with as_described(folder / RELEASE):
+        exact = partial(exact_cells, measured)
         release = read_counts(folder, manifest, geography, ("variance", *OF_RELEASE), OF_TOTALS, exact)
-    return PublishedRelease(folder, geography, release, estimates, kept, plan, manifest)
+    return PublishedRelease(folder, geography, release, estimates, measured, plan, manifest)

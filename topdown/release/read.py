@@ -5,9 +5,10 @@ Reads the public directory alone. What is read is what was written (`verify_file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,8 @@ from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray
 from topdown.machine.files import file_digest
 from topdown.machine.memory import most_at_once, too_large
-from topdown.measurements.measurements import Answers, Measurements, NotKept, none_measured
+from topdown.measurements.filed_values import FiledValues
+from topdown.measurements.measurements import Answers, Measurements, none_measured
 from topdown.privacy.mechanism import MECHANISMS
 from topdown.privacy.plan import Plan
 from topdown.privacy.single_child_units import variances
@@ -38,6 +40,9 @@ from topdown.workload import DETAILED, TOTAL, Query, Schema
 _KEYS = ["level", "query"]
 _COLUMNS = ["geoid", "cell", "value", "variance"]
 _ROWS_AT_ONCE = 1 << 20
+_MOST_HELD = 1 << 26
+"""Rows of a table of several queries beyond which its values stay in their file."""
+
 _NUMBERS, _WORD = 2, 8
 """Of a row, a value and a variance, and the bytes of each."""
 
@@ -87,21 +92,13 @@ def _as_drawn(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def not_kept(folder: Path, manifest: Mapping[str, Any]) -> tuple[NotKept, Plan]:
-    """Of which units and cells a release is whose measurements were not kept, and their plan. Raises `DataError`."""
-    geography = geography_of(folder, manifest)
-    with _as_drawn(folder):
-        schema = schema_of(folder, manifest)
-        return NotKept(geography, schema.cells(), schema), Plan.from_dict(dict(manifest["privacy"]))
-
-
 def measurements_of(folder: Path, manifest: Mapping[str, Any]) -> Published:
     """As `read_measurements`, of a release that is whole by its ``manifest``."""
     geography = geography_of(folder, manifest)
     if MEASUREMENTS not in manifest["files"]:
         raise DataError(
-            f"{shown_path(folder)}: is a release in parts, without {MEASUREMENTS}: nothing can be derived from these; "
-            "topdown verify, query and aggregate, pandas and DuckDB read its counts"
+            f"{shown_path(folder)}: has no {MEASUREMENTS}, as releases in parts of earlier versions; make it again: "
+            "the same run draws the same noise"
         )
     with _as_drawn(folder):
         privacy = dict(manifest["privacy"])
@@ -158,10 +155,22 @@ def _read(
     schema: Schema | None,
     entries: Sequence[_Entry],
 ) -> Measurements:
-    """The table ``geoid, level, query, cell, value, variance`` of ``entries``, in their order."""
-    meaning = Schema.of_cells(cells) if schema is None else schema
+    """The table ``geoid, level, query, cell, value, variance`` of ``entries``, in their order.
+
+    Of several queries a large one stays in its file, of which all rows are looked at here, and values are read when
+    they are asked for.
+    """
+    meaning, rows = Schema.of_cells(cells) if schema is None else schema, pq.read_metadata(path).num_rows
+    described = len(entries)
+    entries = _upper_levels(entries, meaning, rows)
     asked = [Query.parse(entry.query, meaning) for entry in entries]
-    _require_rows(path, geography, cells, entries, asked)
+    filed = len(entries) < described or (any(query.name != DETAILED for query in asked) and rows > _MOST_HELD)
+    _require_rows(path, geography, cells, entries, asked, filed=filed)
+    if filed:
+        last = geography.levels.index(entries[-1].level) + 1
+        lower = geography.levels[last:] if len(entries) < described else ()
+        in_file = _in_file(path, geography, cells, schema, list(zip(entries, asked, strict=True)))
+        return replace(in_file, not_kept=lower)
     measured, shape = any(query.name == DETAILED for query in asked), (len(cells), geography.n_nodes)
     with pq.ParquetFile(path, read_dictionary=["level", "query", "cell"]) as file:
         kind = file.schema_arrow.field("value").type
@@ -188,11 +197,101 @@ def _read(
     return Measurements(geography, cells, rectangle, own, attributes=schema, others=others)
 
 
+def _upper_levels(entries: Sequence[_Entry], schema: Schema, rows: int) -> Sequence[_Entry]:
+    """Of ``entries`` those of the upper levels, where these have so many rows: of a very large release in parts they
+    are kept alone. Else all."""
+    held = 0
+    for place, (level, query, nodes) in enumerate(entries):
+        if held == rows and place and level != entries[place - 1].level:
+            return entries[:place]
+        held += (nodes if isinstance(nodes, int) else len(nodes)) * Query.parse(query, schema).n_answers
+    return entries
+
+
+def require_all(published: Published) -> None:
+    """Refuse measurements of which those of lower levels were not kept. Raises `DataError`."""
+    reason = published.measurements.reason_against(published.measurements.geography.levels)
+    if reason is not None:
+        raise DataError(
+            f"{shown_path(published.public)}: {reason}: nothing can be derived from the others alone; make it again "
+            "with output.all_measurements = true"
+        )
+
+
+def _in_file(
+    path: Path, geography: Geography, cells: Sequence[str], schema: Schema | None, entries: list[tuple[_Entry, Query]]
+) -> Measurements:
+    """As `_read`, of values that stay in the file."""
+    others: dict[tuple[str, str], Answers] = {}
+    group = lru_cache(maxsize=4)(partial(_values_of_group, path))  # several, as several threads read
+    with pq.ParquetFile(path, read_dictionary=["level", "query", "cell"]) as file:
+        found, meta = _Entries(path, file), file.metadata
+        groups = np.cumsum([0] + [meta.row_group(k).num_rows for k in range(meta.num_row_groups)])
+        for (level, _, known), query in entries:
+            labels, nodes = cells if query.name == DETAILED else query.labels(), geography.level_slice(level)
+            first, count = found.rows_taken, nodes.stop - nodes.start
+            there, variance = [np.empty(0, np.int64)], np.full(count, np.inf)
+            for some, _, spread in found.parts(geography, level, query.name, labels, known):
+                if (spread != spread[:, :1]).any():
+                    raise DataError(
+                        f"{shown_path(path)}: level {shown(level)}, query {shown(query.name)}: the answers of a unit "
+                        "have different variances"
+                    )
+                there.append(some - nodes.start)
+                variance[some - nodes.start] = spread[:, 0]
+            rows = _FiledRows(group, groups, first, np.concatenate(there), query.n_answers, np.dtype(found.kind))
+            others[level, query.name] = Answers(FiledValues((count, query.n_answers), rows.kind, rows.read), variance)
+        found.require_end()
+        nothing = none_measured((len(cells), geography.n_nodes), found.kind).T
+    return Measurements(geography, cells, nothing, np.full(geography.n_nodes, np.inf), attributes=schema, others=others)
+
+
+class _FiledRows(NamedTuple):
+    """The values of one query at a level in a file, which ``group`` gives by the number of a group of rows, and whose
+    groups begin at ``groups``: from row ``first`` on so many ``answers`` of every node that is ``there``, by its number
+    in the level."""
+
+    group: Callable[[int], np.ndarray[Any, Any]]
+    groups: IntArray
+    first: int
+    there: IntArray
+    answers: int
+    kind: np.dtype[Any]
+
+    def read(self, start: int, stop: int) -> np.ndarray[Any, Any]:
+        """Those of the level's nodes from one up to another; 0 where there are none."""
+        begin, end = np.searchsorted(self.there, [start, stop]).tolist()
+        rows = slice(self.first + begin * self.answers, self.first + end * self.answers)
+        found = np.zeros((stop - start, self.answers), self.kind)
+        values = []
+        number = int(np.searchsorted(self.groups, rows.start, side="right")) - 1
+        while begin < end and self.groups[number] < rows.stop:
+            own = slice(max(0, rows.start - int(self.groups[number])), rows.stop - int(self.groups[number]))
+            values.append(self.group(number)[own])
+            number += 1
+        if values:
+            found[self.there[begin:end] - start] = np.concatenate(values).reshape(-1, self.answers)
+        return found
+
+
+def _values_of_group(path: Path, group: int) -> np.ndarray[Any, Any]:
+    """The values in one group of rows."""
+    with pq.ParquetFile(path) as file:
+        found: np.ndarray[Any, Any] = file.read_row_group(group, columns=["value"])["value"].to_numpy()
+    return found
+
+
 def _require_rows(
-    path: Path, geography: Geography, cells: Sequence[str], entries: Sequence[_Entry], asked: Sequence[Query]
+    path: Path,
+    geography: Geography,
+    cells: Sequence[str],
+    entries: Sequence[_Entry],
+    asked: Sequence[Query],
+    *,
+    filed: bool,
 ) -> None:
     """Refuse a file that has not the rows of ``entries``, whose queries are ``asked``, and one that takes too much
-    memory, before it is read.
+    memory, before it is read; one whose values stay in it (``filed``) takes none.
     """
     counts = [known if isinstance(known, int) else len(known) for _, _, known in entries]
     sizes = [geography.level_slice(level) for level, _, _ in entries]
@@ -206,7 +305,7 @@ def _require_rows(
     measured = any(query.name == DETAILED for query in asked)
     needed = _NUMBERS * _WORD * (rows + measured * len(cells) * geography.n_nodes)
     most = most_at_once()
-    if most is not None and needed > most:
+    if most is not None and not filed and needed > most:
         size = f"{geography.n_nodes:,} units x {len(cells):,} cells"
         raise too_large(path, f"as tables of {size} and other answers", most)
     longest = {"geoid": longest_text(geography.identifiers), "level": longest_text(geography.levels)}
@@ -229,27 +328,40 @@ class _Entries:
         self.kind = file.schema_arrow.field("value").type.to_pandas_dtype()
         self.batches = file.iter_batches(columns=[*_KEYS, *_COLUMNS])
         self.rest: pa.Table | None = None
+        self.rows_taken = 0
 
     def take(
         self, geography: Geography, level: str, query: str, labels: Sequence[str], known: IntArray | int
     ) -> tuple[IntArray, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """The nodes of the next entry, its values and variances (nodes x answers), after making sure that it is the one
+        """All `parts` of the next entry together."""
+        count, begin = known if isinstance(known, int) else len(known), 0
+        nodes, values = np.empty(count, np.int64), np.empty((count, len(labels)), self.kind)
+        variance = np.empty((count, len(labels)))
+        for some, *numbers in self.parts(geography, level, query, labels, known):
+            part = slice(begin, begin + len(some))
+            nodes[part], (values[part], variance[part]) = some, numbers
+            begin = part.stop
+        return nodes, values, variance
+
+    def parts(
+        self, geography: Geography, level: str, query: str, labels: Sequence[str], known: IntArray | int
+    ) -> Iterator[tuple[IntArray, np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+        """Nodes of the next entry, their values and variances (nodes x answers), after making sure that it is the one
         asked for.
 
         ``known``: the nodes that it has, or their number. Some of them at once: names of a whole level's cells may pass
         what a column of text holds.
         """
-        count = known if isinstance(known, int) else len(known)
-        nodes = np.empty(count, np.int64) if isinstance(known, int) else known
-        values, variance = np.empty((count, len(labels)), self.kind), np.empty((count, len(labels)))
-        step = max(1, _ROWS_AT_ONCE // len(labels))
+        count, step = known if isinstance(known, int) else len(known), max(1, _ROWS_AT_ONCE // len(labels))
         for begin in range(0, count, step):
             part = slice(begin, min(begin + step, count))
             table = self._rows((part.stop - begin) * len(labels))
             if isinstance(known, int):
-                nodes[part] = self._nodes(geography, table["geoid"], geography.level_slice(level), len(labels))
-            values[part], variance[part] = self._checked(table, geography, nodes[part], level, query, labels)
-        return nodes, values, variance
+                nodes = self._nodes(geography, table["geoid"], geography.level_slice(level), len(labels))
+            else:
+                nodes = known[part]
+            values, variance = self._checked(table, geography, nodes, level, query, labels)
+            yield nodes, values, variance
 
     def _nodes(self, geography: Geography, geoids: pa.ChunkedArray, level: slice, n_answers: int) -> IntArray:
         """The nodes of a level whose rows, ``n_answers`` each, have these ``geoids``."""
@@ -301,6 +413,7 @@ class _Entries:
             held += len(batch)
         table = pa.concat_tables(parts)
         self.rest = table.slice(count)
+        self.rows_taken += count
         return table.slice(0, count)
 
     def require_end(self) -> None:

@@ -137,6 +137,8 @@ class Intervals:
     def _of_parents(self, values: FloatArray, nodes: slice) -> FloatArray:
         """The parents' ``values`` (nodes x columns); infinite at the root, which has none."""
         parent = self.tree.parent[nodes]
+        if not len(values):
+            return np.full((len(parent), values.shape[1]), np.inf)  # the root alone
         return np.where(parent[:, None] < 0, np.inf, values[np.maximum(parent, 0)])
 
     def _test(self, nodes: slice, x: FloatArray, variance: FloatArray, bounds: IntervalEnds, p: FloatArray) -> None:

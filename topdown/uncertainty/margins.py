@@ -118,7 +118,8 @@ def margins(
         simultaneous: all intervals together cover with that probability. Estimate +- 1.645 sd is no such interval:
             noise is not normal, and counts are not negative.
         queries: whose answers there are, at all levels, measured or not ("sex * age", "total"). By default, where
-            several queries were measured, there is a row for every answer at the levels where it was.
+            several queries were measured, there is a row for every answer at the levels where it was. Of a very large
+            release in parts there are rows for the levels whose measurements were kept.
 
     Source of the test: Pratt 1961; Yu and Hoff, Biometrika 105:319; see docs/margins.md. Raises `ConfigError` for a
     confidence outside of (0.5, 1), for measurements without a plan, for bounded noise, and for an unknown query;
@@ -132,8 +133,9 @@ def margins(
         1    US  unemployed      16.4    9.0   21.0
     """
     require_confidence(confidence)
-    laws, geography = AnswerLaws.of(measurements), measurements.geography
     _require_alike(measurements, release)
+    measurements = measurements.kept
+    laws, geography = AnswerLaws.of(measurements), measurements.geography
     asked = _asked(measurements, [queries] if isinstance(queries, str) else queries)
     linear, together = least_squares_of(measurements, asked), None
     known = {query: _estimated(laws, linear, query) for query in asked}

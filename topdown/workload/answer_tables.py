@@ -56,6 +56,11 @@ class AnswerTable(NamedTuple):
         return tuple(dict.fromkeys(column.query for column in self.columns))
 
 
+def queries_of(tables: Sequence[AnswerTable]) -> tuple[Query, ...]:
+    """The queries that the columns of ``tables`` answer, each once."""
+    return tuple(dict.fromkeys(query for table in tables for query in table.queries))
+
+
 def answer_tables(names: Sequence[str], schema: Schema) -> tuple[AnswerTable, ...]:
     """The tables called ``names``, each a query of ``schema`` or one of the redistricting file ("P1" to "P5", "H1").
 

@@ -16,6 +16,7 @@ from topdown.pipeline.parts.part_job import Record
 from topdown.pipeline.parts.part_plan import folder_of
 
 
+@pytest.mark.system
 def test_steps_one_by_one_publish_what_the_whole_publishes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     config = made(tmp_path)
     whole = pipeline.run(load_config(config), tmp_path / "whole").public

@@ -31,6 +31,8 @@ from topdown.pipeline.parts.part_files import Written, write
 from topdown.pipeline.parts.part_steps import At
 from topdown.privacy.ledger import Ledger
 
+pytestmark = pytest.mark.system
+
 SIZE = 3
 STEPS = ("up", "down", "write")
 

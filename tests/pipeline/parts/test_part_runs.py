@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pyarrow.parquet as pq
 import pytest
 
 import topdown as td
-from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise
+from support.parted import LEDGER, TOML, AtOnce, counts_of, made, place_of_the_same_noise, tables_of
 from support.places import REPOSITORY
 from topdown.analysis.release_query import query_release
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, ProjectionError
 from topdown.geography.tree import FloatArray
 from topdown.machine.progress import Silent
+from topdown.measurements.filed_values import FiledValues
 from topdown.noise import KeyedSource
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.parts import part_plan
@@ -29,9 +31,9 @@ from topdown.projection.check import cvxpy_programs
 from topdown.projection.check.cross_checks import parts_again
 from topdown.projection.histograms.families import Family
 from topdown.projection.method import CvxpySolver
+from topdown.release import read
 from topdown.release.manifest import SCHEMA_VERSION
-from topdown.release.published import NOT_KEPT
-from topdown.release.read import read_measurements
+from topdown.release.read import read_measurements, require_all
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parts")
     pipeline.run(load_config(made(folder)), folder / "whole")
     return folder
+
+
+LIMITS = """geoid,query,answer,lower,upper
+00,home,nursing,0,2
+00000000,home,barracks,0,
+00000001,total,total,,900
+01,home,house,5,
+"""
 
 
 def parted(folder: Path, name: str, size: int | None, executor: AtOnce | None, text: str = TOML) -> Path:
@@ -52,29 +62,61 @@ def parted(folder: Path, name: str, size: int | None, executor: AtOnce | None, t
 def test_parts_publish_what_the_whole_publishes(folder: Path, size: int) -> None:
     worked = AtOnce()
     public = parted(folder, f"of {size}", size, worked)
-    assert counts_of(public) == counts_of(folder / "whole" / "public")
+    assert tables_of(public) == tables_of(folder / "whole" / "public")
     assert len({at.part for name, at in worked.done if name == "up"}) == {1: 14, 3: 13, 8: 3, 1000: 1}[size]
     td.verify_release(public)
 
 
+@pytest.mark.system
 def test_processes_publish_what_the_whole_publishes(folder: Path) -> None:
-    assert counts_of(parted(folder, "by processes", 3, None)) == counts_of(folder / "whole" / "public")
+    assert tables_of(parted(folder, "by processes", 3, None)) == tables_of(folder / "whole" / "public")
 
 
 def test_large_releases_go_in_parts_by_themselves(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_plan, "LARGEST_WHOLE", 1000)
     worked = AtOnce()
-    assert counts_of(parted(folder, "large", None, worked)) == counts_of(folder / "whole" / "public")
+    assert tables_of(parted(folder, "large", None, worked)) == tables_of(folder / "whole" / "public")
     assert worked.done
 
 
-def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
-    public = parted(folder, "described", 8, AtOnce())
+@pytest.fixture(scope="module")
+def not_measured(folder: Path) -> Path:
+    """The public directory of the release in parts with the nation's measurements alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(part_plan, "LARGEST_KEPT", 20)
+        return parted(folder, "not measured", 8, AtOnce())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("[output]\n", "[output]\nestimates = true\n"),
+        ("[output]\n", "[output]\nwide = true\nestimates_csv = true\n"),
+        ("[output]\n", '[output]\nmargins = { levels = ["state"], tables = ["total"] }\n'),
+        ("[output]\n", '[projection]\nweights = "uniform"\n[output]\n'),
+        ("[output]\n", '[projection]\nweights = "uniform"\nmethod = "top-down"\n[output]\n'),
+        ("[geography]\n", '[bounds]\npath = "limits.csv"\n[geography]\n'),
+        ('nation = ["total"]', 'nation = ["race"]'),
+    ],
+    ids=["estimates", "wide", "margins", "weights", "weights of top-down", "bounds", "exact above the cut"],
+)
+def test_parts_do_what_the_whole_does(folder: Path, request: pytest.FixtureRequest, old: str, new: str) -> None:
+    (folder / "limits.csv").write_text(LIMITS)
+    name, text = request.node.callspec.id, TOML.replace(old, new)
+    assert text != TOML
+    whole = parted(folder, f"{name}, whole", None, None, text)
+    public = parted(folder, f"{name}, in parts", 3, AtOnce(), text)
+    assert tables_of(public) == tables_of(whole)
+    td.verify_release(public)
+
+
+def test_the_manifest_says_what_is_left_out(folder: Path, not_measured: Path) -> None:
+    public = not_measured
+    assert counts_of(public) == counts_of(folder / "whole" / "public")
     manifest = json.loads((public / "manifest.json").read_text())
     described = REPOSITORY / "docs" / "schemas" / f"manifest-{SCHEMA_VERSION}.json"
     jsonschema.validate(manifest, json.loads(described.read_text(encoding="utf-8")))
-    assert "made in 3 parts, cut at level 'state'" in manifest["margins"]["statement"]
-    assert "measurements.parquet" not in manifest["files"]
+    assert "Of state, county, tract, block no measurements were kept" in manifest["margins"]["statement"]
     assert manifest["fit_for_release"]
     projection = manifest["projections"]["non_negative"]
     programs = projection["programs"]
@@ -84,16 +126,68 @@ def test_the_manifest_says_what_is_left_out(folder: Path) -> None:
     of_parts = "; ".join(f"every family of part {part:04}" for part in range(3))
     assert projection["cross_check"]["scope"] == f"every family of nation, state; {of_parts}"
     assert projection["cross_check"]["nodes"] == sum(level["nodes"] for level in manifest["levels"])
-    assert "3 parts" in (public / "METHODS.md").read_text()
-    with pytest.raises(DataError, match="a release in parts, without measurements"):
-        read_measurements(public)
+    assert "no measurements were kept" in (public / "METHODS.md").read_text()
 
 
-def test_what_is_read_and_asked_of_parts_is_that_of_the_whole(folder: Path) -> None:
-    public, whole = parted(folder, "asked", 8, AtOnce()), folder / "whole" / "public"
+def test_margins_of_parts_are_described_as_those_of_the_whole(folder: Path) -> None:
+    public = parted(folder, "with margins", 8, AtOnce())
+    mine, its = (json.loads((one / "manifest.json").read_text()) for one in (public, folder / "whole" / "public"))
+    assert mine["margins"] == its["margins"]
+    assert mine["margins"]["confidence"] == 0.9
+    assert mine["projections"]["unbiased"] == its["projections"]["unbiased"]
+    assert set(mine["files"]) == set(its["files"])
+    query = {"units": ["00"], "query": "age", "cells": ["adult"]}
+    assert query_release(public, **query).equals(query_release(folder / "whole" / "public", **query))
+
+
+@pytest.mark.parametrize(("most", "kept"), [(20, 1), (73, 2), (250, 3)])  # the nation, states, counties
+def test_upper_levels_have_margins_where_all_measurements_are_too_many(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, most: int, kept: int
+) -> None:
+    monkeypatch.setattr(part_plan, "LARGEST_KEPT", most)
+    public = parted(folder, f"most {most}", 8, AtOnce())
+    found, levels = td.read_release(public), ["nation", "state", "county"][:kept]
+    assert counts_of(public) == counts_of(folder / "whole" / "public")
+    assert list(dict.fromkeys(level for level, _ in found.measurements.keys)) == levels
+    table = pq.read_table(public / "tables" / "age_race_estimates.parquet").to_pandas()
+    assert set(table["level"]) == set(levels)
+    assert ((table["lower"] <= table["value"]) & (table["value"] <= table["upper"])).all()
+    # By least squares of these levels alone, and with the released count inside.
+    own = td.margins(found.measurements, found.release, queries=["age * race"])
+    answers = table[~table["column"].isin(["total"])]
+    assert answers["unbiased"].to_numpy() == pytest.approx(own["estimate"].to_numpy())
+    assert (answers[["lower", "upper"]].to_numpy() == own[["lower", "upper"]].to_numpy()).all()
+    said = json.loads((public / "manifest.json").read_text())["margins"]["statement"]
+    assert f"Of {', '.join(found.geography.levels[len(levels) :])} no measurements were kept" in said
+    asked = query_release(public, units=["00"], query="age", cells=["adult"])
+    assert asked["sd"].item() > 0 or kept == 1
+    with pytest.raises(DataError, match="were not kept"):
+        require_all(read_measurements(public))
+    td.verify_release(public)
+
+
+def test_measurements_that_stay_in_their_file_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public = folder / "whole" / "public"
+    held = read_measurements(public).measurements
+    monkeypatch.setattr(read, "_MOST_HELD", 100)
+    filed = read_measurements(public).measurements
+    assert all(isinstance(one.values, FiledValues) for one in filed.others.values())
+    assert filed.to_frame().equals(held.to_frame())
+    assert filed["block", "detailed"].values[3:9].tolist() == held["block", "detailed"].values[3:9].tolist()
+    assert td.margins(filed, queries=["age * race"]).equals(td.margins(held, queries=["age * race"]))
+    asked = {"units": ["00"], "query": "age", "cells": ["adult"]}
+    in_file = query_release(public, **asked)
+    monkeypatch.undo()
+    assert in_file.equals(query_release(public, **asked))
+    assert filed.in_memory().to_frame().equals(held.to_frame())
+
+
+def test_counts_that_are_read_and_asked_are_those_of_the_whole(folder: Path, not_measured: Path) -> None:
+    public, whole = not_measured, folder / "whole" / "public"
     found, expected = td.read_release(public), td.read_release(whole)
+    why = found.measurements.reason_against(["block"])
     assert found.release.to_frame().equals(expected.release.to_frame())
-    assert (found.release.exact == 0).all()
+    assert (found.release.exact == expected.release.exact).all()
     assert found.plan is not None
     assert found.plan.to_dict() == expected.plan.to_dict()
     blocks = found.geography.identifiers[found.geography.tree.leaves].to_pylist()
@@ -101,13 +195,13 @@ def test_what_is_read_and_asked_of_parts_is_that_of_the_whole(folder: Path) -> N
     mine, its = (td.aggregate(one, districts, query="age * race").table for one in (found, expected))
     assert mine[["region", "units", "cell", "value"]].equals(its[["region", "units", "cell", "value"]])
     assert mine[["estimate", "sd", "lower", "upper"]].isna().all(axis=None)
-    assert set(mine["note"]) == {f"no margin: {NOT_KEPT}"}
+    assert set(mine["note"]) == {f"no margin: {why}"}
     counts = expected.table("block", "age")["adult"].to_numpy()
     query = partial(query_release, public, query="age", cells=["adult"])
     table = query(units=blocks[:4], minus=blocks[4:5])
     assert table["estimate"].tolist() == [counts[:4].sum() - counts[4]]
     assert table[["sd", "lower", "upper"]].isna().all(axis=None)
-    assert table["note"].item() == f"released count, no margin: {NOT_KEPT}"
+    assert table["note"].item() == f"released count, no margin: {why}"
     assert query(units=blocks[:2], share_of="total")["estimate"].item() == pytest.approx(
         counts[:2].sum() / expected.table("block", "total")["total"][:2].sum()
     )
@@ -171,16 +265,16 @@ def test_what_was_measured_as_a_whole_is_not_measured_in_parts(folder: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('[output]\n', '[output]\nestimates = true\n', "output.estimates"),
-        ('[output]\n', '[output]\nwide = true\n', "output.wide"),
-        ('[output]\n', '[output]\nmargins = { levels = ["state"] }\n', "output.margins"),
-        ('[output]\n', '[projection]\nweights = "uniform"\n[output]\n', "projection.weights"),
+        ("[output]\n", "[output]\nestimates = true\n", "output.estimates asks"),
+        ("[output]\n", '[output]\nmargins = { levels = ["state"] }\n', "output.margins chooses"),
         ('"discrete-gaussian"', '"gaussian"', "not of whole numbers"),
-        ('[output]\n', '[output]\nexports = ["nmf"]\n', "output.exports asks for the measurements"),
     ],
-    ids=["estimates", "wide", "margins", "weights", "grid", "nmf"],
+    ids=["estimates", "margins", "grid"],
 )  # fmt: skip
-def test_what_parts_cannot_do_is_refused_before_a_draw(folder: Path, old: str, new: str, said: str) -> None:
+def test_what_parts_cannot_do_is_refused_before_a_draw(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, said: str
+) -> None:
+    monkeypatch.setattr(part_plan, "LARGEST_KEPT", 20)
     text = TOML.replace(old, new)
     (folder / "run.toml").write_text(text)
     with pytest.raises(ConfigError, match=said):
@@ -218,6 +312,7 @@ def cross_check_of(public: Path) -> dict[str, Any]:
     return found["cross_check"]
 
 
+@pytest.mark.system
 def test_families_of_some_parts_are_solved_again_whoever_works(folder: Path) -> None:
     """Of 14 parts in four."""
     public = parted(folder, "four of many", 1, AtOnce())

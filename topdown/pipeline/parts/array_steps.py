@@ -6,10 +6,11 @@ parts' uppermost nodes. Down: a part goes down from these. Nothing depends on wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from topdown.projection.histograms.vector_least_squares import PARTS, Known
 from topdown.projection.histograms.whole import settler
 from topdown.projection.method import Method, method_named
 from topdown.projection.rounding_method import rounding_named
+from topdown.projection.solver_inputs import weighted_answers
 from topdown.projection.upward_start import start_of
 from topdown.workload import Query, Schema
 
@@ -47,6 +49,7 @@ class Job:
     ties: KeyedSource = field(repr=False)
     upward: str | None = None
     order: Order | None = None
+    weights: str = "variance"
 
     @cached_property
     def its_method(self) -> Method:
@@ -62,6 +65,12 @@ class Job:
     def settled_first(self) -> tuple[tuple[Query, ...], ...]:
         """The queries that are settled first, by level. Raises `ConfigError` for an order that makes no sense."""
         return order_of_plan(self.plan, self.levels, self.schema, self.its_method, self.order)
+
+    @cached_property
+    def exact(self) -> tuple[Query, ...]:
+        """The queries that are published exactly at any level."""
+        asked = dict.fromkeys((level, name) for level in self.levels for name in self.plan.queries(level))
+        return tuple(Query.parse(name, self.schema) for level, name in asked if self.plan.is_exact(level, name))
 
     @cached_property
     def patterns(self) -> Patterns:
@@ -87,8 +96,13 @@ class Part(NamedTuple):
         return [(self.top + k, first) for k, first in enumerate(self.firsts)]
 
 
+NO_LIMITS: Mapping[Query, Limits] = MappingProxyType({})
+
 Measured = list[dict[Query, Answers]]
 """What was measured of a part's nodes, level by level, with one variance per node; nothing of its root's level."""
+
+GivenLimits = Mapping[Query, Limits]
+"""The limits of a part's nodes, (nodes x answers) each, by query; of none but those that have any."""
 
 
 class Whole(NamedTuple):
@@ -101,42 +115,59 @@ class Whole(NamedTuple):
     descent: Descent
 
 
-def lowest_going_up(job: Job, part: Part) -> int:
+def lowest_going_up(job: Job, part: Part, *, limited: bool = False) -> int:
     """The lowest level of a part of which `up` needs what was measured: that where the upward pass starts, or the
-    part's uppermost where that is higher. What is published exactly below it limits what is above: then the leaves'.
+    part's uppermost where that is higher. What is published exactly below it limits what is above, and so do limits,
+    where the part is ``limited``: then the leaves'.
     """
     last = part.tree.n_levels - 1
+    if limited:
+        return last
     lowest = min(max(job.start - part.top, 1), last)
     below = [(level, query) for level in job.levels[part.top + lowest + 1 :] for query in job.plan.queries(level)]
     return last if any(job.plan.is_exact(level, query) for level, query in below) else lowest
 
 
-def up(job: Job, part: Part, measured: Measured) -> subtrees.Roots:
-    """What a part's measurements, down to `lowest_going_up` at least, say of its uppermost nodes. Raises
+def up(job: Job, part: Part, measured: Measured, limits: GivenLimits = NO_LIMITS) -> subtrees.Roots:
+    """What a part's measurements, down to `lowest_going_up` at least, and ``limits`` say of its uppermost nodes. Raises
     `Contradiction`."""
-    lowest = lowest_going_up(job, part)
-    found = subtrees.roots_of(part.tree.above(lowest), measured[: lowest + 1], job.patterns, _start_in(job, part))
-    return found._replace(leaves=part.tree.leaf_counts[part.tree.level(1)])
+    lowest = lowest_going_up(job, part, limited=bool(limits))
+    tree, stated = part.tree.above(lowest), _weighted(job, measured[: lowest + 1])
+    found = subtrees.roots_of(tree, stated, job.patterns, _start_in(job, part), limits)
+    return found._replace(
+        answers=measured[1] if found.answers else {}, leaves=part.tree.leaf_counts[part.tree.level(1)]
+    )
 
 
 FAMILIES_AT_ONCE = 2
 """Families above the parts that are solved at the same time, at most: each may take gigabytes."""
 
 
-def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots) -> Whole:
+def top(job: Job, tree: Tree, measured: Measured, roots: subtrees.Roots, limits: GivenLimits = NO_LIMITS) -> Whole:
     """Whole histograms above the cut and of the parts' uppermost nodes, ``roots``, which are the leaves of ``tree``.
 
-    ``measured``: of the levels above the leaves. Some families are solved at once, by threads. Raises `Contradiction`.
+    ``measured``: of the levels above the leaves, ``limits``: of all nodes. Some families are solved at once, by
+    threads. Raises `Contradiction`.
     """
-    descent = subtrees.above(tree, measured, roots, job.patterns, job.start, order=job.settled_first)
+    *stated, answers = _weighted(job, [*measured, roots.answers])
+    roots = roots._replace(answers=answers)
+    descent = subtrees.above(tree, stated, roots, job.patterns, job.start, limits, job.settled_first)
     with thread_pool(min(FAMILIES_AT_ONCE, available_workers())) as pool:
         return _whole(job, Part(tree, 0, (0,) * tree.n_levels), descent, None, pool)
 
 
-def down(job: Job, part: Part, measured: Measured, histograms: Sequence[Sparse]) -> Whole:
+def down(
+    job: Job, part: Part, measured: Measured, histograms: Sequence[Sparse], limits: GivenLimits = NO_LIMITS
+) -> Whole:
     """Whole histograms of a part, from those of its uppermost nodes. Raises `Contradiction`."""
     start, order = _start_in(job, part), job.settled_first[part.top :]
-    return _whole(job, part, subtrees.below(part.tree, measured, job.patterns, start, order=order), histograms)
+    descent = subtrees.below(part.tree, _weighted(job, measured), job.patterns, start, limits, order)
+    return _whole(job, part, descent, histograms)
+
+
+def _weighted(job: Job, measured: Measured) -> Measured:
+    """``measured`` with the variances that the job's weights are the inverses of."""
+    return [{query: weighted_answers(one, job.weights) for query, one in level.items()} for level in measured]
 
 
 def _start_in(job: Job, part: Part) -> int:
@@ -148,8 +179,19 @@ def _whole(
     job: Job, part: Part, descent: Descent, roots: Sequence[Sparse] | None, executor: Executor | None = None
 ) -> Whole:
     descent = replace(descent, whole_total=True)
-    settle = settler(descent, rounding_named("nearest"), job.ties, part.places)
+    settle = settler(descent, rounding_named("nearest"), job.ties, part.places, job.exact)
     return Whole(*descend(descent, job.its_method.for_families(), executor, settle, roots), descent)
+
+
+def limits_as_arrays(limits: GivenLimits) -> Arrays:
+    """``limits`` as arrays by name."""
+    return {f"{side} {q.name}": getattr(one, side) for q, one in limits.items() for side in Limits._fields}
+
+
+def limits_of_arrays(arrays: Arrays, schema: Schema) -> dict[Query, Limits]:
+    """What `limits_as_arrays` made, among other arrays."""
+    found = [name.partition(" ")[2] for name in arrays if name.startswith("low ")]
+    return {Query.parse(text, schema): Limits(arrays[f"low {text}"], arrays[f"high {text}"]) for text in found}
 
 
 def roots_as_arrays(roots: subtrees.Roots) -> Arrays:
@@ -159,20 +201,15 @@ def roots_as_arrays(roots: subtrees.Roots) -> Arrays:
         found |= {f"known {number} {part}": getattr(known, part) for part in PARTS}
     for query, answers in roots.answers.items():
         found |= {f"values {query.name}": np.asarray(answers.values), f"variance {query.name}": answers.variance}
-    for query, limits in roots.limits.items():
-        found |= {f"low {query.name}": limits.low, f"high {query.name}": limits.high}
-    return found
+    return found | limits_as_arrays(roots.limits)
 
 
 def roots_of_arrays(arrays: Arrays, schema: Schema) -> subtrees.Roots:
     """What `roots_as_arrays` made."""
     count = sum(name.startswith("known ") for name in arrays) // len(PARTS)
     known = [Known(*(arrays[f"known {k} {part}"] for part in PARTS)) for k in range(count)]
-    answers, limits = {}, {}
-    for name in arrays:
-        kind, _, text = name.partition(" ")
-        if kind == "values":
-            answers[Query.parse(text, schema)] = Answers(arrays[name], arrays[f"variance {text}"])
-        elif kind == "low":
-            limits[Query.parse(text, schema)] = Limits(arrays[name], arrays[f"high {text}"])
-    return subtrees.Roots(known, answers, limits, arrays["leaves"])
+    asked = [name.partition(" ")[2] for name in arrays if name.startswith("values ")]
+    answers = {
+        Query.parse(text, schema): Answers(arrays[f"values {text}"], arrays[f"variance {text}"]) for text in asked
+    }
+    return subtrees.Roots(known, answers, limits_of_arrays(arrays, schema), arrays["leaves"])

@@ -1,10 +1,13 @@
-"""A release whose histograms lie in the files of its parts: read where they are asked for, a few at a time."""
+"""A release, and what it was made of, that lie in the files of its parts: read where they are asked for, a few at a
+time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +17,16 @@ import numpy.typing as npt
 from topdown.geography.geography import Geography
 from topdown.geography.tree import IntArray, Tree
 from topdown.machine.arrays import narrow
-from topdown.pipeline.parts.part_job import Folder, Record, held
-from topdown.pipeline.parts.part_store import put_durably
+from topdown.measurements.filed_values import FiledValues
+from topdown.measurements.measurements import Answers, Measurements, none_measured
+from topdown.pipeline.parts.part_job import Folder, Record, Torn, held
+from topdown.pipeline.parts.part_store import part_of, put_durably
+from topdown.privacy.single_child_units import variances
 from topdown.projection.histograms.families import Sparse
 from topdown.release.layouts import WITH_RECORDS
 from topdown.release.whole_counts import Release
+from topdown.wording import shown_path
+from topdown.workload import DETAILED, Query
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -94,6 +102,65 @@ def filed_release(folder: Folder, record: Record, geography: Geography) -> Relea
     return Release(geography, record.its_schema, entries, WITH_RECORDS, record.method, fit_for_release=True)
 
 
+def measured_as_arrays(measured: Sequence[Mapping[Query, Answers]], top: int) -> Arrays:
+    """What was measured of a piece, whose root is of level ``top``, as arrays by name."""
+    return {
+        f"{top + k} {query.name}": np.asfortranarray(answers.values)
+        for k, level in enumerate(measured)
+        for query, answers in level.items()
+    }
+
+
+def filed_measurements(folder: Folder, record: Record, geography: Geography) -> Measurements:
+    """What was measured of the whole tree, as far as it is kept, in the files of its pieces; parts draw by key."""
+    plan, schema = record.its_plan, record.its_schema
+    below = _nodes_of_parts(record, geography.tree)
+    above = [[(folder.measured_above, nodes)] for nodes in map(geography.tree.level, range(record.level))]
+    pieces = [*above, *([(folder.measured(part), one) for part, one in enumerate(level)] for level in below)]
+    array, others = lru_cache(maxsize=4)(_array_of), {}  # several are remembered, as several threads read
+    for index, level in enumerate(geography.levels[: record.keeps]):
+        # The detailed query comes last, as `Measurements.at` has it.
+        for name in sorted(plan.queries(level), key=DETAILED.__eq__):
+            values = _FiledAnswers(tuple(pieces[index]), f"{index} {name}", geography.tree.level(index), array)
+            shape = values.nodes.stop - values.nodes.start, Query.parse(name, schema).n_answers
+            known = variances(plan, geography, level, name)
+            others[level, name] = Answers(FiledValues(shape, np.dtype(np.int64), values.read), known)
+    cells, nodes = schema.cells(), geography.n_nodes
+    nothing, unmeasured = none_measured((len(cells), nodes), np.int64).T, np.full(nodes, np.inf)
+    lower = geography.levels[record.keeps :]
+    return Measurements(geography, cells, nothing, unmeasured, plan, True, schema, others, not_kept=lower)
+
+
+class _FiledAnswers(NamedTuple):
+    """One query's answers at the ``nodes`` of a level: the array ``name`` of each of ``pieces``, files with the nodes
+    that they have; ``array`` gives it by file and name."""
+
+    pieces: tuple[tuple[Path, slice], ...]
+    name: str
+    nodes: slice
+    array: Callable[[Path, str], npt.NDArray[Any]]
+
+    def read(self, start: int, stop: int) -> IntArray:
+        """Those from one node of the level up to another, as whole numbers of 64 bits. Raises `Torn`."""
+        first, last = self.nodes.start + start, self.nodes.start + stop
+        stops = [nodes.stop for _, nodes in self.pieces]
+        found: list[npt.NDArray[Any]] = []
+        for path, nodes in self.pieces[int(np.searchsorted(stops, first, side="right")) :]:
+            if found and nodes.start >= last:
+                break
+            part = slice(max(0, first - nodes.start), max(0, min(nodes.stop, last) - nodes.start))
+            found.append(self.array(path, self.name)[part])
+        return np.asfortranarray(np.concatenate(found), dtype=np.int64)
+
+
+def _array_of(path: Path, name: str) -> npt.NDArray[Any]:
+    """One array in a file. Raises `Torn`."""
+    try:
+        return part_of(path, name)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        raise Torn(shown_path(path)) from None
+
+
 def histograms_as_arrays(name: str, histograms: Sequence[Sparse]) -> Arrays:
     """Whole histograms as arrays by name."""
     none: list[npt.NDArray[Any]] = [np.zeros(0, np.int64)]
@@ -129,8 +196,15 @@ def write_starts(folder: Folder, record: Record) -> IntArray:
 def _blocks(folder: Folder, record: Record, tree: Tree, starts: IntArray) -> list[_Block]:
     """Where all entries are, level by level, and in a level part by part: in the order of their nodes."""
     found = [_Block(0, int(starts[record.offsets[record.level + 1]]), folder.top, "above")]
-    below = [(part, first, stop) for part, (first, stop) in enumerate(record.siblings)]
-    for k in range(2, len(record.levels) - record.level + 1):
-        below = [(part, int(tree.child_offsets[lo]), int(tree.child_offsets[hi])) for part, lo, hi in below]
-        found += [_Block(int(starts[lo]), int(starts[hi]), folder.down(part), str(k)) for part, lo, hi in below]
+    for k, level in enumerate(_nodes_of_parts(record, tree)[1:], 2):
+        for part, nodes in enumerate(level):
+            found.append(_Block(int(starts[nodes.start]), int(starts[nodes.stop]), folder.down(part), str(k)))
+    return found
+
+
+def _nodes_of_parts(record: Record, tree: Tree) -> list[list[slice]]:
+    """By level, from the parts' uppermost nodes on, the nodes of every part."""
+    found = [[slice(first, stop) for first, stop in record.siblings]]
+    for _ in record.levels[record.level + 1 :]:
+        found.append([slice(*(int(one) for one in tree.child_offsets[[n.start, n.stop]])) for n in found[-1]])
     return found

@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -27,7 +28,6 @@ from topdown.pipeline.parts.part_job import Folder, Record, Torn, named
 from topdown.pipeline.parts.part_plan import CutTree
 from topdown.pipeline.parts.part_steps import At
 from topdown.pipeline.parts.part_store import take
-from topdown.projection.check.cross_checks import say_agreement
 from topdown.release.manifest import Origin
 from topdown.release.partition import is_part
 from topdown.wording import FAILED, reason, shown_path
@@ -91,30 +91,29 @@ def remove_parts(folder: Folder) -> None:
 def _derive(config: RunConfig, cut: CutTree, public: Path, stages: Stages, executor: Submits, count: int) -> None:
     folder, record = cut.folder, cut.record
     work = Work(executor, count, stages)
-    up, down = missing(record, folder.up), missing(record, folder.down)
+    up = missing(record, lambda part: take(folder.up(part)) is not None)
+    down = missing(record, partial(part_steps.is_down, folder, record))
     with stages.stage("measuring and going up"):
         work.all(part_steps.up, [At(folder.root, part) for part in up], len(up), _part)
     with stages.stage("projecting above the parts"):
         measured = part_steps.top(folder.root)
     entry = confirm(charged_to(config), cut.journal, measured)
-    origin = Origin(cut.units, entry, notices=cut.notices, noise=cut.journal.release_name())
+    name = cut.journal.release_name()
+    origin = Origin(cut.units, entry, notices=cut.notices, limits=cut.limits_digest, noise=name)
     with stages.stage("projecting and rounding"):
         work.all(part_steps.down, [At(folder.root, part) for part in down], len(down), _part)
     part_steps.keep_below(folder.root)
-    with stages.stage("writing"):
-        release = finished(cut)
-        names = files_of(record, release)
+    with stages.stage("writing the parts"):
+        names = files_of(record, finished(cut))
         # What is of all units takes longest: where it comes last, one worker is at it and the others at nothing.
         longest_first = sorted(names, key=is_part)
         work.all(write, [Written(folder.root, name) for name in longest_first], len(names), lambda one: one.name)
-        checks = publish_parts(config, cut, names, public, origin)
-    say_agreement(stages, checks)
-    stages.say(f"wrote     {public}")
+    publish_parts(config, cut, names, public, origin, stages, workers=count)
 
 
-def missing(record: Record, path: Callable[[int], Path]) -> list[int]:
-    """The parts whose file at ``path`` is not there, or not whole."""
-    return [part for part in range(record.n_parts) if take(path(part)) is None]
+def missing(record: Record, done: Callable[[int], bool]) -> list[int]:
+    """The parts that are not ``done``."""
+    return [part for part in range(record.n_parts) if not done(part)]
 
 
 def _part(at: At) -> str:

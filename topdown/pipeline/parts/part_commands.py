@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,8 @@ def listed_parts(config: RunConfig, output: Path | None) -> Iterator[str]:
     """A line for every part: its number, and the steps that are done."""
     folder, record = _cut(config, output)
     for part in range(record.n_parts):
-        done = [step for step, path in (("up", folder.up(part)), ("down", folder.down(part))) if take(path) is not None]
-        yield " ".join([named(part), *done])
+        up, down = take(folder.up(part)) is not None, part_steps.is_down(folder, record, part)
+        yield " ".join([named(part), *["up"] * up, *["down"] * down])
 
 
 def step(work: Callable[[At], Any], config: RunConfig, output: Path | None, part: str) -> None:
@@ -52,7 +53,7 @@ def step(work: Callable[[At], Any], config: RunConfig, output: Path | None, part
 def top(config: RunConfig, output: Path | None) -> None:
     """Project what is above the parts. Raises `ConfigError` where a part has not gone up, and as the step does."""
     folder, record = _cut(config, output)
-    _require_done("up", record, folder.up)
+    _require_up(folder, record)
     with part_steps.journal(folder, record).locked():
         part_steps.top(folder.root)
 
@@ -60,8 +61,8 @@ def top(config: RunConfig, output: Path | None) -> None:
 def gather(config: RunConfig, output: Path | None, stages: Stages) -> None:
     """Write and publish the release. Raises `ConfigError` where a part is not done, and as a run does."""
     folder, record = _cut(config, output)
-    _require_done("up", record, folder.up)
-    _require_done("down", record, folder.down)
+    _require_up(folder, record)
+    _require_done("down", record, partial(part_steps.is_down, folder, record))
     directory = folder.root.parent.parent
     with ExitStack() as held:
         found = draw(config, directory, held, stages)
@@ -81,8 +82,12 @@ def _cut(config: RunConfig, output: Path | None) -> tuple[Folder, Record]:
     return folder, record
 
 
-def _require_done(name: str, record: Record, path: Callable[[int], Path]) -> None:
-    left = missing(record, path)
+def _require_up(folder: Folder, record: Record) -> None:
+    _require_done("up", record, lambda part: take(folder.up(part)) is not None)
+
+
+def _require_done(name: str, record: Record, done: Callable[[int], bool]) -> None:
+    left = missing(record, done)
     if left:
         raise ConfigError(
             f"{len(left):,} of {record.n_parts:,} parts have not done topdown part {name}, {named(left[0])} first"

@@ -17,14 +17,17 @@ from topdown.confidential.bound_streams import code_of_counts
 from topdown.confidential.counts import Counts
 from topdown.confidential.entries import Entries
 from topdown.errors import DataError
-from topdown.geography.tree import Tree
+from topdown.geography.tree import IntArray, Tree
 from topdown.machine.arrays import narrow
 from topdown.machine.files import file_digest, make_folder
 from topdown.noise.key import NoiseKey
+from topdown.pipeline.parts.array_steps import limits_as_arrays
 from topdown.pipeline.parts.part_job import Folder, Record, part_as_arrays, put_bound
 from topdown.pipeline.parts.part_store import put
 from topdown.privacy.plan import MOVE_UP
 from topdown.privacy.single_child_units import levels_taken
+from topdown.projection.conditions import Limits
+from topdown.projection.limits import AnswerLimits
 from topdown.tables.geography_table import geography_batches
 from topdown.tables.tidy import write_parquet
 from topdown.wording import FAILED, reason, shown_path
@@ -32,8 +35,16 @@ from topdown.wording import FAILED, reason, shown_path
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def cut(counts: Counts, record: Record, folder: Folder, key: NoiseKey, done: Callable[[int, int], None]) -> Record:
-    """Write what all parts start from to ``folder``, the record last, which is returned.
+def cut(
+    counts: Counts,
+    record: Record,
+    folder: Folder,
+    key: NoiseKey,
+    done: Callable[[int, int], None],
+    limits: AnswerLimits | None = None,
+) -> Record:
+    """Write what all parts start from to ``folder``, with their ``limits`` if there are any, the record last, which is
+    returned.
 
     The noise of every part is bound to the whole counts, whose code under ``key`` the record keeps. ``done`` is told
     how many parts of how many are written. Raises `DataError` where something cannot be written.
@@ -44,14 +55,19 @@ def cut(counts: Counts, record: Record, folder: Folder, key: NoiseKey, done: Cal
     try:
         if folder.root.exists():
             shutil.rmtree(folder.root)  # of another cut, or not whole
-        for path in (folder.root, folder.root / "cut", folder.public):
+        for path in (folder.root, folder.root / "cut", folder.limits_above.parent, folder.public):
             make_folder(path, private=True)
         for number, (start, stop) in enumerate(record.siblings):
             siblings = slice(start, stop)
             leaves = _leaves(tree, siblings)
+            if limits is not None:
+                put(folder.limits(number), _limits_below(limits, tree.part(siblings)[1]))
             put_bound(folder.counts(number), {**part_as_arrays(tree, siblings), **_entries(counts, leaves)}, streams)
             done(number + 1, record.n_parts)
         above = slice(0, record.offsets[record.level + 1])
+        if limits is not None:
+            given = {query: Limits(one.low[above], one.high[above]) for query, one in limits.by_query.items()}
+            put(folder.limits_above, limits_as_arrays(given))
         sizes = {f"families {k}": tree.families(k).sizes for k in range(record.level)}
         put_bound(folder.counts_above, {**sizes, **_entries(counts, above)}, streams)
         if record.its_plan.only_child == MOVE_UP:
@@ -72,6 +88,14 @@ def entries_of_arrays(found: Arrays, tree: Tree, n_cells: int) -> Entries:
     rows = np.repeat(np.arange(tree.n_leaves), found["sizes"])
     keys = rows * n_cells + found["cells"].astype(np.int64)
     return Entries.of_leaves(tree, n_cells, keys, found["counts"].astype(np.int64))
+
+
+def _limits_below(limits: AnswerLimits, nodes: IntArray) -> Arrays:
+    """The limits of a part's nodes; of the first, which is the parent of some siblings, none."""
+    found = {query: Limits(one.low[nodes], one.high[nodes]) for query, one in limits.by_query.items()}
+    for low, high in found.values():
+        low[0], high[0] = 0.0, np.inf
+    return limits_as_arrays(found)
 
 
 def _leaves(tree: Tree, nodes: slice) -> slice:

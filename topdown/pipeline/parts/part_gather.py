@@ -5,35 +5,35 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
 
 from topdown.config import RunConfig
 from topdown.machine.files import file_digest
+from topdown.machine.parallel import started, thread_pool
+from topdown.machine.progress import Stages
 from topdown.machine.system import open_to_others
-from topdown.measurements.measurements import NotKept
 from topdown.noise.key import NoiseKey
-from topdown.pipeline.parts.filed_release import filed_release, write_starts
+from topdown.pipeline.derive import Drawn, Projected, estimated, write_made
+from topdown.pipeline.parts.filed_release import filed_measurements, filed_release, write_starts
 from topdown.pipeline.parts.part_job import Folder, Record, held, take_bound
 from topdown.pipeline.parts.part_plan import CutTree
 from topdown.projection.check.certificate import Certificate, worst_of
-from topdown.projection.check.cross_checks import CrossCheck
+from topdown.projection.check.cross_checks import CrossCheck, say_agreement, solved_again
+from topdown.projection.estimate import Estimate
 from topdown.projection.histograms.families import Programs
+from topdown.projection.histograms.linear_answers import LinearAnswers, linear_answers
 from topdown.projection.histograms.passes import order_by_level, order_of_plan
 from topdown.projection.histograms.whole import WholeProjection
 from topdown.projection.method import method_named
 from topdown.release.answer_files import paths_of
-from topdown.release.layouts import WITH_RECORDS
-from topdown.release.manifest import Description, Origin
-from topdown.release.partition import GEOGRAPHY, RELEASE_CSV, nodes_of_files
-from topdown.release.publication import begun, publish
+from topdown.release.manifest import Origin
+from topdown.release.partition import RELEASE_CSV, nodes_of_files
+from topdown.release.publication import begun
 from topdown.release.whole_counts import Release
-from topdown.uncertainty.margin_words import describe_margins
-from topdown.workload.answer_tables import answer_tables
+from topdown.workload.answer_tables import answer_tables, queries_of
 
 
 def cut_is_whole(folder: Folder, record: Record, key: NoiseKey) -> bool:
@@ -60,67 +60,58 @@ def files_of(record: Record, release: Release) -> list[str]:
 
 
 def publish_parts(
-    config: RunConfig, cut: CutTree, names: Sequence[str], public: Path, origin: Origin
-) -> dict[str, CrossCheck]:
-    """Give the written files ``names``, with what describes them, the name ``public``; the second solutions that it
-    states. Raises `DataError`."""
-    folder, record, schema = cut.folder, cut.record, cut.record.its_schema
-    certificates, programs, again = zip(
-        _solved(held(folder.top)), *(_solved(held(folder.down(part))) for part in range(record.n_parts)), strict=True
-    )
-    settled = order_of_plan(record.its_plan, record.levels, schema, method_named(record.method), record.order)
-    projection = WholeProjection(
-        record.method,
-        "variance",
-        worst_of(certificates),
-        programs=Programs.together(programs),
-        order=order_by_level(record.levels, settled),
-    )
-    solved_again = [one for one in again if one is not None]
-    checks = {"non_negative": CrossCheck.together(solved_again)} if solved_again else {}
-    about = Description(
-        config,
-        NotKept(cut.geography, schema.cells(), schema),
-        record.its_plan,
-        origin,
-        {"non_negative": projection},
-        WITH_RECORDS,
-        fit_for_release=True,  # parts draw by key
-        checks=lambda: checks,
-        tables=answer_tables(list(record.tables), schema),
-        margins=describe_margins(config.output.confidence, left_out(record)),
-    )
-    with begun(public, None, fit_for_release=True) as begins:
-        files: dict[str, Callable[[], object]] = {
-            name: partial(_link, folder.public / name, begins.staging / name) for name in names
-        }
-        # Of the table of units the parts have need.
-        files[GEOGRAPHY] = partial(shutil.copyfile, folder.geography, begins.staging / GEOGRAPHY)
-        publish(begins, files, about)
+    config: RunConfig,
+    cut: CutTree,
+    names: Sequence[str],
+    public: Path,
+    origin: Origin,
+    stages: Stages,
+    *,
+    workers: int | None = None,
+) -> None:
+    """Give the written files ``names``, with all that is made of what was measured, the name ``public``.
+
+    Raises `ProjectionError` where an estimate is not certified, `DataError` where something cannot be written.
+    """
+    folder, record, tables = cut.folder, cut.record, answer_tables(config.output.tables, cut.record.its_schema)
+    measurements = filed_measurements(folder, record, cut.geography)
+    drawn = Drawn(measurements, cut.begun.ties, record.its_plan, origin, cut.limits)
+    with thread_pool(workers) as pool, ExitStack() as open_until:
+        into = open_until.enter_context(begun(public, measurements, fit_for_release=True, executor=pool))
+        estimates: dict[str, Estimate | LinearAnswers | WholeProjection] = {}
+        whole, checks = _solved(record, folder)
+        again = started(lambda: checks, None)
+        with stages.stage("estimating"):
+            if config.output.estimates:
+                all_read = measurements.in_memory()
+                of_cells = estimated(config, all_read, None, cut.limits)
+                again = started(lambda: solved_again(all_read, of_cells, record.solver, drawn.ties, cut.limits), pool)
+                estimates |= of_cells
+            elif tables:
+                estimates["unbiased"] = linear_answers(measurements.kept, queries_of(tables))
+        estimates.setdefault("non_negative", whole)
+        made = Projected(estimates, again, finished(cut))
+        written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
+        write_made(config, drawn, made, into, stages, written=written, workers=workers)
         for name in names:
             (folder.public / name).unlink()  # below internal/ nothing is open to others
-            open_to_others(begins.staging / name)
-    return checks
+            open_to_others(into.staging / name)
+        open_until.close()  # the release has its name
+    say_agreement(stages, again.result())
+    stages.say(f"wrote     {public}")
 
 
-def _solved(found: Mapping[str, npt.NDArray[Any]]) -> tuple[Certificate, Programs, CrossCheck | None]:
-    """The certificate of a piece's histograms, how many programs they solve, and its second solution if there is one,
-    from its file."""
-    again = json.loads(str(found["cross check"]))
-    return (
-        Certificate(**json.loads(str(found["certificate"]))),
-        Programs(*found["programs"].tolist()),
-        None if again is None else CrossCheck(**again),
-    )
-
-
-def left_out(record: Record) -> str:
-    """What a release in parts has not, in words."""
-    return (
-        f"it was made in {record.n_parts:,} parts, cut at level {record.levels[record.level]!r}, of which no "
-        "measurements and no estimates are kept, so that there is no measurements.parquet and nothing beside the "
-        "tables of answers"
-    )
+def _solved(record: Record, folder: Folder) -> tuple[WholeProjection, dict[str, CrossCheck]]:
+    """How the histograms of all pieces were made, and the second solutions of some of them, from their files."""
+    files = [held(folder.top), *(held(folder.down(part)) for part in range(record.n_parts))]
+    certificate = worst_of([Certificate(**json.loads(str(one["certificate"]))) for one in files])
+    programs = Programs.together([Programs(*one["programs"].tolist()) for one in files])
+    method = method_named(record.method)
+    settled = order_of_plan(record.its_plan, record.levels, record.its_schema, method, record.order)
+    order = order_by_level(record.levels, settled)
+    again = [CrossCheck(**said) for one in files if (said := json.loads(str(one["cross check"]))) is not None]
+    checks = {"non_negative": CrossCheck.together(again)} if again else {}
+    return WholeProjection(record.method, record.weights, certificate, programs=programs, order=order), checks
 
 
 def _link(source: Path, name: Path) -> None:

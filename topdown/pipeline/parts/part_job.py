@@ -60,6 +60,15 @@ class Folder:
         """How many levels' shares every unit took."""
         return self.root / "cut" / "taken"
 
+    def limits(self, part: int) -> Path:
+        """The public limits of a part's units."""
+        return self.root / "limits" / named(part)
+
+    @property
+    def limits_above(self) -> Path:
+        """Those of the units down to the parts' uppermost."""
+        return self.root / "limits" / "above"
+
     @property
     def counts_above(self) -> Path:
         """The confidential entries of the units down to the parts' uppermost."""
@@ -81,6 +90,15 @@ class Folder:
     def roots(self, part: int) -> Path:
         """The released histograms of a part's uppermost units."""
         return self.root / "top" / named(part)
+
+    @property
+    def measured_above(self) -> Path:
+        """What was measured of the units above the parts' uppermost."""
+        return self.root / "measured" / "above"
+
+    def measured(self, part: int) -> Path:
+        """What was measured of a part."""
+        return self.root / "measured" / named(part)
 
     def down(self, part: int) -> Path:
         """The release of the units below these, and its certificate."""
@@ -149,7 +167,9 @@ class Record:
     written beside the release; ``csv``: whether they are text, too.
     ``solver``: who solves some families again, None where nobody does. ``marks``: what every table says of itself.
     ``geography``: the digest of the table of units. ``upward``: where the upward pass starts, the leaves by default.
-    ``order``: the queries that are settled first, None for what is usual.
+    ``order``: the queries that are settled first, None for what is usual. ``keeps``: of how many levels, root first,
+    what is measured is kept, for the release has it. ``weights``: of measurements against each other. ``limited``:
+    whether there are limits.
     """
 
     configuration: str
@@ -169,6 +189,9 @@ class Record:
     geography: str = ""
     upward: str | None = None
     order: Order | None = None
+    keeps: int = 1
+    weights: str = "variance"
+    limited: bool = False
     counts: str = field(default="", repr=False)
 
     @classmethod
@@ -187,6 +210,9 @@ class Record:
         marks: dict[str, str],
         upward: str | None = None,
         order: Order | None = None,
+        keeps: int = 1,
+        weights: str = "variance",
+        limited: bool = False,
     ) -> Record:
         """The record of a release called ``name``, by its configuration and its input, that is ``cut`` at a level into
         parts of so many leaves."""
@@ -206,6 +232,9 @@ class Record:
             marks,
             upward=upward,
             order=order,
+            keeps=keeps,
+            weights=weights,
+            limited=limited,
         )
 
     @classmethod
@@ -231,6 +260,11 @@ class Record:
     def write(self, folder: Folder) -> None:
         """Keep it in ``folder``. Raises `OSError`."""
         put(folder.job, {"json": np.frombuffer(json.dumps(asdict(self)).encode(), np.uint8)})
+
+    @property
+    def parts_keep(self) -> bool:
+        """Whether parts keep what is measured, and not only what is above them."""
+        return self.keeps > self.level
 
     @property
     def n_parts(self) -> int:

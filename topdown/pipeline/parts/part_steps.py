@@ -28,7 +28,7 @@ from topdown.noise import KeyedSource
 from topdown.noise.randomness import read_exactly
 from topdown.pipeline.parts import array_steps
 from topdown.pipeline.parts.array_steps import Part
-from topdown.pipeline.parts.filed_release import histograms_as_arrays, histograms_of_arrays
+from topdown.pipeline.parts.filed_release import histograms_as_arrays, histograms_of_arrays, measured_as_arrays
 from topdown.pipeline.parts.part_cut import entries_of_arrays
 from topdown.pipeline.parts.part_job import Folder, Record, held, held_bound, named, part_of_arrays
 from topdown.pipeline.parts.part_store import put_durably, take
@@ -57,9 +57,9 @@ def up(at: At) -> str:
     done = take(folder.up(at.part))
     if done is None:
         job = _job(record, begun)
-        part, measured = _measured(folder, record, begun, at.part, partial(array_steps.lowest_going_up, job))
-        code = _code(begun, record, part, measured)
-        roots = _named(folder, record, part, lambda: array_steps.up(job, part, measured))
+        part, measured = _measured(folder, record, begun, at.part, partial(_lowest_going_up, job, record))
+        code, limits = _code(begun, record, part, measured), _limits(record, folder.limits(at.part))
+        roots = _named(folder, record, part, lambda: array_steps.up(job, part, measured, limits))
         done = {**array_steps.roots_as_arrays(roots), "code": np.array(code)}
         put_durably(folder.up(at.part), done)
     return str(done["code"])
@@ -69,7 +69,7 @@ def top(root: Path) -> str:
     """The release down to the parts' uppermost units, from what all parts say of these, to files; the code of all that
     was measured, which is kept before anything is derived from it."""
     folder, record, begun = _begun(root)
-    done = [folder.top, *(folder.roots(number) for number in range(record.n_parts))]
+    done = [folder.top, folder.measured_above, *(folder.roots(number) for number in range(record.n_parts))]
     if begun.measured is not None and all(take(path) is not None for path in done):
         return begun.measured
     said = [held(folder.up(number)) for number in range(record.n_parts)]
@@ -82,7 +82,8 @@ def top(root: Path) -> str:
     roots = Roots.side_by_side([array_steps.roots_of_arrays(one, record.its_schema) for one in said])
     del said
     part, job = Part(above, 0, (0,) * above.n_levels), _job(record, begun)
-    whole = _named(folder, record, part, lambda: array_steps.top(job, above, measured, roots))
+    limits = _limits(record, folder.limits_above)
+    whole = _named(folder, record, part, lambda: array_steps.top(job, above, measured, roots, limits))
     certificate = _certificate(folder, record, part, whole, [*measured, roots.answers])
     for number, (start, stop) in enumerate(record.siblings):
         put_durably(folder.roots(number), histograms_as_arrays("roots", whole.histograms[start:stop]))
@@ -93,6 +94,7 @@ def top(root: Path) -> str:
         "programs": np.array(whole.programs),
         "cross check": checked,
     }
+    put_durably(folder.measured_above, measured_as_arrays(measured[: record.keeps], 0))
     put_durably(folder.top, made)
     return code
 
@@ -100,19 +102,19 @@ def top(root: Path) -> str:
 def down(at: At) -> None:
     """The release of a part, from the released histograms of its uppermost units, to a file."""
     folder, record, begun = _begun(at.root)
-    if take(folder.down(at.part)) is not None:
+    if is_down(folder, record, at.part):
         return
     roots = histograms_of_arrays("roots", held(folder.roots(at.part)))
     before = str(held(folder.up(at.part))["code"])
     job = _job(record, begun)
     part, measured = _measured(folder, record, begun, at.part)
-    gone_up = array_steps.lowest_going_up(job, part) + 1
+    gone_up, limits = _lowest_going_up(job, record, part) + 1, _limits(record, folder.limits(at.part))
     if _code(begun, record, part, measured[:gone_up]) != before:
         raise DataError(
             f"part {named(at.part)}: it measured other numbers going down than going up, which another version of "
             "Topdown or of its libraries may do; nothing was released: give all workers the same"
         )
-    whole = _named(folder, record, part, lambda: array_steps.down(job, part, measured, roots))
+    whole = _named(folder, record, part, lambda: array_steps.down(job, part, measured, roots, limits))
     made = {
         "certificate": _certificate(folder, record, part, whole, measured),
         "programs": np.array(whole.programs),
@@ -124,7 +126,15 @@ def down(at: At) -> None:
     _require_sums(record, part, whole, at.part)
     for k in range(2, part.tree.n_levels):
         made |= histograms_as_arrays(str(k), whole.histograms[part.tree.level(k)])
+    if record.parts_keep:
+        put_durably(folder.measured(at.part), measured_as_arrays(measured[: record.keeps - part.top], part.top))
     put_durably(folder.down(at.part), made)
+
+
+def is_down(folder: Folder, record: Record, part: int) -> bool:
+    """Whether a part came down, and all that it wrote is whole."""
+    written = [folder.down(part)] + [folder.measured(part)] * record.parts_keep
+    return all(take(path) is not None for path in written)
 
 
 def keep_below(root: Path) -> None:
@@ -168,7 +178,17 @@ def _job(record: Record, begun: BegunRelease) -> array_steps.Job:
     # The stream that breaks ties in the whole tree is made so, too.
     ties = KeyedSource(read_exactly(begun.ties, 32))
     plan = record.its_plan
-    return array_steps.Job(record.its_schema, record.levels, plan, record.method, ties, record.upward, record.order)
+    more = record.upward, record.order, record.weights
+    return array_steps.Job(record.its_schema, record.levels, plan, record.method, ties, *more)
+
+
+def _lowest_going_up(job: array_steps.Job, record: Record, part: Part) -> int:
+    return array_steps.lowest_going_up(job, part, limited=record.limited)
+
+
+def _limits(record: Record, path: Path) -> array_steps.GivenLimits:
+    """The limits of a piece, from its file. Raises `Torn`."""
+    return array_steps.limits_of_arrays(held(path), record.its_schema) if record.limited else array_steps.NO_LIMITS
 
 
 def _measured(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import secrets
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,14 @@ def unwritable(path: Path, error: BaseException) -> DataError:
         f"{shown_path(path)}: cannot be written: {reason(error, FAILED)}; free the space and run again: what is done "
         "is kept, and the noise will be the same"
     )
+
+
+def part_of(path: Path, name: str) -> npt.NDArray[Any]:
+    """One array of those that `put` wrote to ``path``, without reading the others; of it alone the checksum is looked
+    at. Raises `OSError`, `KeyError`, `ValueError` or `zipfile.BadZipFile` where it is not there or not whole."""
+    with zipfile.ZipFile(path) as found, found.open(f"{name}.npy") as member:
+        array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        return array
 
 
 def take(path: Path) -> dict[str, npt.NDArray[Any]] | None:

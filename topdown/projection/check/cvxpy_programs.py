@@ -485,8 +485,4 @@ def _solve(program: cp.Problem, solver: str, options: dict[str, Any]) -> None:
     found = chain.solve_via_data(program, data, verbose=bool(options.get("verbose")), solver_opts=own)
     if getattr(getattr(found, "info", None), "status", None) == "interrupted":
         raise KeyboardInterrupt
-    # Without cvxpy's warning of a solution that is not as exact as it was to be: certificates and comparisons say that.
-    solution = chain.invert(found, inverse)
-    if solution.status in cp.settings.ERROR:
-        raise cp.SolverError(f"it ended as {solution.status}")
-    program.unpack(solution)
+    program.unpack_results(found, chain, inverse)

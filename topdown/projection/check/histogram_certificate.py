@@ -8,12 +8,12 @@ exact answers leave it free along their own rows.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from topdown.geography.tree import FloatArray, Tree
+from topdown.geography.tree import FloatArray, Tree, runs
 from topdown.projection.check.certificate import Residuals, off_sums
 from topdown.projection.histograms.components import Block, Component, Components, applied
 from topdown.projection.histograms.least_squares import Measured
@@ -21,6 +21,8 @@ from topdown.workload import DETAILED, Query
 
 _ROUNDING = 64 * 2.0**-52
 """What rounding may be of a value, rotated there and back and added up through the levels."""
+
+_NUMBERS_AT_ONCE = 1 << 22
 
 _NOTHING = 1e-9
 """Part of a projector's eigenvalue, 0 or 1 but for rounding, that counts as nothing."""
@@ -172,12 +174,18 @@ def _precision(variance: FloatArray) -> FloatArray:
 def largest_of(measured: Measured) -> list[dict[Query, FloatArray]]:
     """How far from 0 the furthest of every query's answers at a node (nodes,) is, by level; 0 where none was made."""
     return [
-        {
-            query: np.where(np.isfinite(variance), np.maximum(values.max(axis=1), -values.min(axis=1)), 0.0)
-            for query, (values, variance) in level.items()
-        }
+        {query: np.where(np.isfinite(variance), _furthest(values), 0.0) for query, (values, variance) in level.items()}
         for level in measured
     ]
+
+
+def _furthest(values: npt.NDArray[Any]) -> FloatArray:
+    """How far from 0 the furthest of each node's ``values`` is, some nodes at once: they may lie in files."""
+    found = np.empty(len(values))
+    for nodes in runs(slice(0, len(values)), max(1, _NUMBERS_AT_ONCE // values.shape[1])):
+        some = values[nodes]
+        found[nodes] = np.maximum(some.max(axis=1), -some.min(axis=1))
+    return found
 
 
 def _range_of(rows: FloatArray) -> FloatArray:

@@ -112,7 +112,7 @@ class Own:
 
 def _said(answers: Answers, nodes: slice, numbers: IntArray) -> npt.NDArray[Any]:
     """Some of the answers at some nodes (nodes x numbers); answer by answer, as a part's lie in memory."""
-    return answers.values.T[numbers, nodes].T
+    return np.asarray(answers.values).T[numbers, nodes].T
 
 
 class _Component(NamedTuple):

@@ -6,7 +6,7 @@ child has records only where its parent has some, and what is kept of a node is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from topdown.projection.limits import AnswerLimits
 from topdown.projection.method import Method
 from topdown.projection.rounding_method import Rounding
 from topdown.projection.solver_inputs import answers_by_level, descent_of, in_words
+from topdown.workload import Query
 
 
 class Histograms(NamedTuple):
@@ -91,17 +92,22 @@ def histograms_down(
 
 
 def settler(
-    descent: Descent, rounding: Rounding, ties: KeyedSource, places: Sequence[tuple[int, int]] | None = None
+    descent: Descent,
+    rounding: Rounding,
+    ties: KeyedSource,
+    places: Sequence[tuple[int, int]] | None = None,
+    held: Iterable[Query] = (),
 ) -> Callable[[int, slice, Family, FloatArray], FloatArray]:
     """What makes a family's solution whole before its children are solved, as `descend` takes it; every family's
     randomness comes from its own stream under the key of ``ties``.
 
-    ``places``: for a piece of a larger tree, level by level, the level's number there and the first node's in it.
-    Raises `ConfigError` for a rounding that does not make histograms whole.
+    ``places``: for a piece of a larger tree, level by level, the level's number there and the first node's in it;
+    ``held``: the queries that are exact, or have limits, anywhere in that tree. Raises `ConfigError` for a rounding
+    that does not make histograms whole.
     """
     solve = rounding.for_families()
-    held = dict.fromkeys(query for level in descent.conditions.limits for query in level)
-    groups = chain(descent.patterns.schema, tuple(held))
+    here = (query for level in descent.conditions.limits for query in level)
+    groups = chain(descent.patterns.schema, tuple(dict.fromkeys([*here, *held])))
 
     def settle(index: int, nodes: slice, family: Family, x: FloatArray) -> FloatArray:
         level, first = (index, 0) if places is None else places[index]
@@ -118,7 +124,7 @@ def require_whole(measurements: Measurements) -> None:
         first = measurements.geography.level_slice(level).start
         for query, (values, variance) in measurements.at(level).items():
             exact = np.flatnonzero((variance == 0).reshape(len(values), -1).any(axis=1))
-            known = np.asarray(values)[exact]
+            known = np.asarray(values[exact])
             wrong = exact[(np.abs(known - np.rint(known)) > SNAP).any(axis=1)]
             if len(wrong):
                 raise ProjectionError(

@@ -116,7 +116,8 @@ def answer_noise(measurements: Measurements) -> AnswerNoise:
             f"the noise is {measurements.mechanism}, and its plan is not known: where several queries are measured, "
             "margins are then known for Gaussian noise"
         )
-    taken = None if plan is None else levels_taken(plan, geography)
+    drawn_on = measurements.drawn_on or geography
+    taken = None if plan is None else levels_taken(plan, drawn_on)
     laws: dict[Law, int] = {}
     kind: list[dict[Query, KindArray]] = []
     for level, of_level in zip(geography.levels, variance, strict=True):
@@ -129,7 +130,7 @@ def answer_noise(measurements: Measurements) -> AnswerNoise:
                     found[spread == one] = laws.setdefault(DiscreteGaussian.from_variance(one), len(laws))
             else:
                 for number, part in groups(taken, geography.level_slice(level)):
-                    law = law_of(plan, geography.levels, level, query.name, number)
+                    law = law_of(plan, drawn_on.levels, level, query.name, number)
                     if not noisy[part].any():
                         continue
                     _require_variance(level, spread[part][noisy[part]], 0.0 if law is None else float(law.variance))

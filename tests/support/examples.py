@@ -1,0 +1,17 @@
+"""How many examples hypothesis tries of a property: a fourth of them at a desk, all where a change is judged."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hypothesis import settings
+
+ALL = bool(os.environ.get("CI"))
+"""Whether all are tried: where ``CI`` is set, as `.ci/run` and the services that run such scripts do."""
+
+
+def examples(count: int, **more: Any) -> settings:
+    """Settings for a property of which ``count`` examples are tried, or a fourth of them and 10 at least (`ALL`), with
+    ``more`` settings. No example has a deadline: what makes one slow is another process on the same cores."""
+    return settings(max_examples=count if ALL else min(count, max(10, count // 4)), deadline=None, **more)
