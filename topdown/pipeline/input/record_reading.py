@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from topdown.confidential.counts import Counts
 from topdown.confidential.records import count_records
 from topdown.config import RunConfig
-from topdown.errors import GeographyError
+from topdown.errors import DataError, GeographyError
 from topdown.geography.construction import as_strings, as_text, plain, with_rows
 from topdown.machine.progress import Stages
 from topdown.pipeline.input.unit_reading import (
@@ -30,8 +30,8 @@ from topdown.pipeline.input.unit_reading import (
     rows_by_line,
     rows_chosen,
 )
-from topdown.tables.readers import require_file, table_batches
-from topdown.wording import listed, shown
+from topdown.tables.readers import require_file, table_batches, table_columns
+from topdown.wording import listed, shown, shown_path
 
 _UNITS_AT_ONCE = 1 << 20
 
@@ -85,6 +85,8 @@ def _units(config: RunConfig, _: None) -> Units:
 def _counts(config: RunConfig, units: Units, _: None, __: Stages) -> Counts:
     geography, path, _ = units
     wanted = list(dict.fromkeys([*path, *config.counted_columns]))
+    if config.input.rows == "records":
+        _require_no_counts(config, wanted)
     schema = config.schema_of_cells if config.has_schema else None
     held = count_records(
         chosen_batches(config, wanted),
@@ -96,6 +98,31 @@ def _counts(config: RunConfig, units: Units, _: None, __: Stages) -> Counts:
         separator="/" if config.geography.separator is None else config.geography.separator,
     )
     return Counts(geography, tuple(config.input.cells), held, schema)
+
+
+_COUNT_WORDS = ("count", "counts", "n", "freq", "frequency", "cases", "persons", "people", "population", "pop")
+"""What a column is called that says how many records a row stands for."""
+
+
+def _require_no_counts(config: RunConfig, used: Sequence[str]) -> None:
+    """Refuse a table of records with a column that counts more than one in a row: each row would count as one record,
+    and its noise would protect one where it stands for many. Raises `DataError`."""
+    known = table_columns(config.input_path, config.input.form)
+    for name in known:
+        if name in used or name.lower() not in _COUNT_WORDS:
+            continue
+        for batch in chosen_batches(config, [name]):
+            if pa.types.is_integer(batch[name].type):
+                numbers = batch[name]
+            else:
+                text = as_text(batch[name], f"column {shown(name)}")
+                numbers = pc.if_else(pc.fill_null(pc.utf8_is_digit(text), False), text, None)
+            if pc.any(pc.greater(pc.cast(numbers, pa.float64()), 1)).as_py():
+                raise DataError(
+                    f"{shown_path(config.input_path)}: rows are records, each of which counts once, and column "
+                    f'{shown(name)} holds numbers above 1: if it says how many a row stands for, write rows = "long" '
+                    f"and count = {shown(name)}; if not, leave the column out of the table"
+                )
 
 
 def chosen_batches(config: RunConfig, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
