@@ -53,8 +53,18 @@ def nearest(name: object, known: Iterable[str]) -> str:
         >>> td.errors.nearest("gsl", ["gls", "joint"])
         "; did you mean 'gls'?"
     """
-    near = get_close_matches(str(name)[:LONGEST_PIECE].lower(), list(known), n=1, cutoff=0.5)
-    return f"; did you mean {shown(near[0])}?" if near else ""
+    near = near_name(name, known)
+    return "" if near is None else f"; did you mean {shown(near)}?"
+
+
+def near_name(name: object, known: Iterable[str]) -> str | None:
+    """Which of ``known`` is nearest to ``name``; None where none is near.
+
+    Examples:
+        >>> td.errors.near_name("gsl", ["gls", "joint"])
+        'gls'
+    """
+    return next(iter(get_close_matches(str(name)[:LONGEST_PIECE].lower(), list(known), n=1, cutoff=0.5)), None)
 
 
 def suggest(name: object, known: Iterable[str]) -> str:
@@ -69,10 +79,15 @@ def suggest(name: object, known: Iterable[str]) -> str:
 
 
 def disagreement(name: object, known: Iterable[str]) -> str:
-    """As `suggest`, where ``name`` and the ``known`` ones are both written by the reader, and either may be wrong."""
+    """As `suggest`, where ``name`` and the ``known`` ones are both written by the reader, and either may be wrong.
+
+    Examples:
+        >>> td.errors.disagreement("conty", ["state", "county"])
+        "there are 'state', 'county'; write 'conty' and 'county' alike, if they are one"
+    """
     names = list(known)
-    near = get_close_matches(str(name)[:LONGEST_PIECE].lower(), names, n=1, cutoff=0.5)
-    both = f"; write {shown(name)} and {shown(near[0])} alike, if they are one" if near else ""
+    near = near_name(name, names)
+    both = "" if near is None else f"; write {shown(name)} and {shown(near)} alike, if they are one"
     return f"there are {listed(names)}{both}"
 
 

@@ -69,7 +69,7 @@ def test_check_finds_what_run_would_refuse(toy_run: Path, topdown: Command) -> N
                        text + '\n[output]\ndirectory = "afile/x"\n')  # fmt: skip
     found = topdown("check", toy_run)
     assert found.returncode == 2
-    assert "afile is a file, and releases are written to a directory" in found.stderr
+    assert "afile: is no directory" in found.stderr
 
 
 def test_a_delta_and_an_exact_level_below_noise_are_spoken_of(toy_run: Path, topdown: Command) -> None:

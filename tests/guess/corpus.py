@@ -23,7 +23,8 @@ class Case:
     """A table, written to a file that ends in ``ending`` by ``how``, and what is right for it.
 
     ``asks``: the topics that must be asked. ``may_ask``: those that may be asked too. ``refused``: what the message
-    says where the layout cannot be read.
+    says where the layout cannot be read. ``unread``: what is said where the table cannot be read as it was taken, until
+    who was asked has answered.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Case:
     asks: Iterable[str] = ()
     may_ask: Iterable[str] = ()
     refused: str = ""
-    passes: bool = True
+    unread: str = ""
 
     def write(self, folder: Path) -> Path:
         """The table as a file in ``folder``."""
@@ -983,7 +984,15 @@ CASES = (
         cells=["HOMBRES", "MUJERES"],
     ),
     Case("age rows", age_rows, refused="make a column for every combination"),
-    Case("repeated rows", repeated_rows, rows="records", levels=[EVERY, "ward"], attributes=["disease"], asks=["rows"]),
+    Case(
+        "repeated rows",
+        repeated_rows,
+        rows="records",
+        levels=[EVERY, "ward"],
+        attributes=["disease"],
+        asks=["rows"],
+        unread="column 'cases' holds numbers above 1",
+    ),
     Case(
         "block groups",
         block_groups,

@@ -53,6 +53,10 @@ def test_what_is_taken_is_what_is_there(case: Case, tmp_path: Path) -> None:
     assert set(case.asks) <= topics <= {*case.asks, *case.may_ask}
     # Nothing is passed over: every column is used, or left out for a reason.
     (tmp_path / "made.toml").write_text(configuration(found, path.name, "a title"), encoding="utf-8")
+    if case.unread:
+        with pytest.raises(DataError, match=case.unread):
+            read_input(load_config(tmp_path / "made.toml"))
+        return
     geography, counts = read_input(load_config(tmp_path / "made.toml"))
     assert geography.n_leaves > 1
     assert counts.values[0].sum() > 0

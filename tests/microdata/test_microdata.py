@@ -323,7 +323,7 @@ def test_a_run_goes_on_to_microdata_where_its_output_says_so(toy_run: Path) -> N
     there = toy_run.parent / "there"
     assert topdown_command("run", toy_run, "--output", there, "--quiet") == 0
     assert (there / "microdata" / "part-00000.parquet").is_file()
-    assert len(list((there / "public").iterdir())) == 10
+    assert len(list((there / "public").iterdir())) == 12
 
 
 def test_a_release_that_was_handed_on_without_its_internal_gets_none(toy_run: Path) -> None:

@@ -21,7 +21,7 @@ from topdown.geography.tree import Tree
 from topdown.pipeline import memory_needed
 from topdown.pipeline import run as pipeline
 from topdown.pipeline.draw import check
-from topdown.pipeline.input import leaf_reading
+from topdown.pipeline.input import unit_reading
 from topdown.pipeline.parts import part_plan
 
 BENCHMARK = benchmark_module("memory")
@@ -110,13 +110,13 @@ def test_nothing_is_compiled_where_a_compiler_does_not_fit(monkeypatch: pytest.M
 
 def test_counts_are_not_read_where_the_run_will_not_fit(toy_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[object] = []
-    real = leaf_reading.read_table
+    real = unit_reading.read_table
 
     def watched(path: Path, columns: list[str], **options: Any) -> Any:
         read.extend(columns)
         return real(path, columns, **options)
 
-    monkeypatch.setattr("topdown.pipeline.input.leaf_reading.read_table", watched)
+    monkeypatch.setattr("topdown.pipeline.input.unit_reading.read_table", watched)
     monkeypatch.setattr("topdown.pipeline.memory_needed.available_memory", lambda: 1 << 20)
     with pytest.raises(
         DataError,

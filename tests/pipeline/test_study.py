@@ -21,8 +21,8 @@ from topdown.config import load_any, load_config, load_study
 from topdown.errors import BudgetError, ConfigError, DataError
 from topdown.machine.progress import Silent
 from topdown.pipeline import draw
-from topdown.pipeline import study as study_module
 from topdown.pipeline.input.group_columns import read_groupings
+from topdown.pipeline.input.rule_reading import read_thresholds
 from topdown.pipeline.study import study
 from topdown.studies import simulate as simulate_module
 from topdown.studies.errors_table import SCHEMA_VERSION
@@ -202,7 +202,7 @@ def test_the_report_s_numbers_are_those_of_the_files(folder: Path) -> None:
         np.testing.assert_allclose(np.square(columns["rmse"]), part.mse, rtol=1e-3)
     rules = pd.read_parquet(folder / "internal" / "rules.parquet")
     moved = rules[(rules.rule == "share of x") & (rules.method == "gls-top-down")].mean_absolute_error.sum() / 2 * 1e6
-    told = re.search(r"fund of one million paid out by x, ([0-9,.]+) ± [0-9,.]+ goes elsewhere", page)
+    told = re.search(r"Of each million that is paid out by x, ([0-9,.]+) ± [0-9,.]+ goes elsewhere", page)
     assert told is not None
     assert float(told[1].replace(",", "")) == pytest.approx(moved, rel=1e-3)
     densities = pd.read_parquet(folder / "internal" / "densities.parquet")
@@ -250,8 +250,11 @@ def test_nothing_goes_to_a_public_directory(tmp_path: Path, output: str) -> None
     ("more", "match"),
     [
         ('groups = ["colour"]', "study.groups names 'colour'"),
-        ('fund = "z"', "study.fund names cell 'z'"),
-        ('thresholds = [{ cell = "x", among = ["x", "z"], cutoff = 0.5 }]', "study.thresholds names cell 'z'"),
+        ('fund = "z"', "study.fund names 'z'; there are 'x', 'y'"),
+        (
+            'thresholds = [{ cell = "x", among = ["x", "z"], cutoff = 0.5 }]',
+            "study.thresholds names 'z'; there are 'x', 'y'",
+        ),
         (
             'thresholds = [{ cell = "x", cutoff = 5, level = "stat" }]',
             "study.thresholds: unknown level 'stat'.*'state'",
@@ -359,8 +362,8 @@ def test_thresholds_at_an_inner_level_and_of_a_ratio(tmp_path: Path) -> None:
     states = frame[(frame.rule == "x / (y) above 0.1, by state") & (frame.method == "raw")].set_index("geoid")
     assert states["truth"].to_dict() == {"A": 0.0, "B": 1.0}  # 5 / 180 and 50 / 450
     page = found.report.read_text()
-    assert "A threshold: x / (y) above 0.1, by state" in page
-    told = re.search(r"above 0.1, by state.*?<td class=\"t\">raw</td><td>1</td><td>([0-9.]+) ± ", page, re.DOTALL)
+    assert "<h3>x / (y) above 0.1, by state</h3>" in page
+    told = re.search(r"<h3>[^<]*above 0.1, by state.*?<td class=\"t\">raw</td><td>([0-9.]+) ± ", page, re.DOTALL)
     assert told is not None
     assert float(told[1]) == pytest.approx(states["mean_absolute_error"].sum(), rel=0.05)
 
@@ -488,8 +491,8 @@ def test_what_the_example_suggests_works(tmp_path: Path) -> None:
     assert list(groupings) == ["size class", "state_name, weighted by unemployed"]
     assert config.geometry_path is not None
     assert len(read_outlines(config.geometry_path, geography).leaves) == 1
-    rules = study_module._rules(config, geography, Followed.of(counts.schema, counts.cells, None), groupings)
-    labels = [rule.label for kind, rule in rules if kind == "threshold"]
+    followed = Followed.of(counts.schema, counts.cells, None)
+    labels = [rule.label for rule in read_thresholds(config, geography, followed)]
     assert labels == ["unemployed / (employed + unemployed) above 0.1", "unemployed / (employed) above 0.1, by state"]
 
 

@@ -110,7 +110,7 @@ def test_a_table_of_cells_alone_can_be_studied_by_queries_too(tmp_path: Path) ->
 
 def test_too_many_answers_and_unknown_cells_are_refused(tmp_path: Path) -> None:
     config = load_study(written(tmp_path, options='queries = ["total"]\nfund = "sex: f"\n'))
-    with pytest.raises(ConfigError, match=r"study.fund names cell 'sex: f'; the cells are 'total'"):
+    with pytest.raises(ConfigError, match=r"study.fund names 'sex: f'; there are 'total'"):
         study(config, workers=1)
     wide = HEAD.replace('age = ["0", "1", "2"]', f"age = {[str(k) for k in range(31)]}".replace("'", '"'))
     wide = wide.replace('cells = ["f_0", "f_1", "f_2", "m_0", "m_1", "m_2"]', 'rows = "records"')

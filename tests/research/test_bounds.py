@@ -485,7 +485,11 @@ def test_the_comparison_by_size_class_and_who_wins() -> None:
     small = rows[(rows["group"] == "small") & (rows["noise"] == "truncated") & (rows["method"] == "raw")].iloc[0]
     mse = variants[1].table["raw", "mse"][1:4, 0].mean()
     assert small["rmse"] == pytest.approx(math.sqrt(mse))
-    assert small["wasserstein"] == pytest.approx(variants[1].table["raw", "wasserstein_corrected"][1:4, 0].mean())
+    half = 1.96 * np.sqrt((variants[1].table["raw", "wasserstein_se"][1:4, 0] ** 2).sum()) / 3
+    ends = (variants[1].table["raw", name][1:4, 0].mean() for name in ("wasserstein_corrected", "wasserstein"))
+    low, high = (end + sign * half for end, sign in zip(ends, (-1, 1), strict=True))
+    assert small["wasserstein_low"] == pytest.approx(max(low, 0.0))
+    assert small["wasserstein_high"] == pytest.approx(high)
     assert list(rows["order"].unique()) == [0, 1]
     best = best_noise(rows, ("unbounded", "top-down"))
     allowed = rows[(rows["noise"] != "dear") & (rows["method"] != "raw")]

@@ -546,7 +546,7 @@ def test_a_run_that_does_not_fit_says_so_before_it_begins(
     config = BY_LEVELS.replace("table.csv", f"table.{kind}")
     with monkeypatch.context() as patch:
         patch.setattr("topdown.pipeline.memory_needed.available_memory", lambda: 10_000)
-        patch.setattr("topdown.pipeline.input.leaf_reading.read_table", None)
+        patch.setattr("topdown.pipeline.input.unit_reading.read_table", None)
         said = outcome(folder, config)
     assert "of memory, and 9.77 KiB are free" in said
     assert "use a larger machine, or publish fewer cells" in said

@@ -365,7 +365,7 @@ def test_an_output_that_cannot_be_a_folder(toy_run: Path, what: str, job: str) -
     }
     if job == "study":
         toy_run.write_text(RUN_TOML + "[study]\nreplicates = 1\nworkers = 1\nmethods = ['raw']\n")
-    with pytest.raises(TopdownError, match=r"cannot be|is not there|is not UTF-8") as error:
+    with pytest.raises(TopdownError, match=r"cannot be|is not there|is not UTF-8|is no directory") as error:
         jobs[job]()
     require_message(error.value)
     assert not (folder / "output").exists()

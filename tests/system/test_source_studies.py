@@ -254,10 +254,7 @@ def resumable() -> Iterator[ModuleType]:
     yield from script("paper", "resumable")
 
 
-def test_a_study_that_was_stopped_goes_on(
-    resumable: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resumable, "RESULTS", tmp_path)
+def test_a_study_that_was_stopped_goes_on(resumable: ModuleType, tmp_path: Path) -> None:
     made: list[int] = []
 
     def repeat(number: int) -> list[dict[str, Any]]:
@@ -268,11 +265,11 @@ def test_a_study_that_was_stopped_goes_on(
         return [{"value": 10 * number + k} for k in range(2)]
 
     with pytest.raises(KeyboardInterrupt):
-        resumable.repeats_of("study", 5, {"seed": 1}, repeat)
-    found = resumable.repeats_of("study", 5, {"seed": 1}, repeat)
+        resumable.repeats_of("study", 5, {"seed": 1}, repeat, tmp_path)
+    found = resumable.repeats_of("study", 5, {"seed": 1}, repeat, tmp_path)
     assert found["value"].tolist() == [0, 1, 10, 11, 20, 21, 30, 31, 40, 41]
     assert made == [0, 1, 2, 3, 3, 4]
-    assert resumable.repeats_of("study", 2, {"seed": 1}, repeat)["repeat"].tolist() == [0, 0, 1, 1]
+    assert resumable.repeats_of("study", 2, {"seed": 1}, repeat, tmp_path)["repeat"].tolist() == [0, 0, 1, 1]
     assert len(list(tmp_path.iterdir())) == 1
-    resumable.repeats_of("study", 1, {"seed": 2}, repeat)  # other settings are another file
+    resumable.repeats_of("study", 1, {"seed": 2}, repeat, tmp_path)  # other settings are another file
     assert len(list(tmp_path.iterdir())) == 2

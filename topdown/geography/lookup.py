@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topdown.errors import DataError
+from topdown.errors import DataError, near_name
 from topdown.geography.tree import IntArray
-from topdown.wording import LONGEST_PIECE, joined, shown
+from topdown.wording import joined, shown
 
 if TYPE_CHECKING:
     from topdown.geography.geography import Geography
@@ -119,5 +118,5 @@ def _near(text: str, geography: Geography) -> str:
     if geography.names is None or not any(map(str.isalpha, text)):
         return ""
     known = {name.lower(): name for name in geography.names.drop_null()[:_NAMES_COMPARED].to_pylist()}
-    near = get_close_matches(text.lower()[:LONGEST_PIECE], known, n=1, cutoff=0.5)
-    return f"; did you mean {shown(known[near[0]])}?" if near else ""
+    near = near_name(text, known)
+    return "" if near is None else f"; did you mean {shown(known[near])}?"

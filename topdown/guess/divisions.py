@@ -19,7 +19,6 @@ _DEPENDENT = 1e-8
 _WHOLE = 1e-3
 _SPARE = 64
 _LEAST_BITS = 12.0
-_NEARLY_ALL = 0.95
 
 
 class Division(NamedTuple):

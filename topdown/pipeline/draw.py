@@ -250,7 +250,7 @@ def require_directory(path: Path) -> None:
     there = next((one for one in (path, *path.parents) if os.path.lexists(one)), None)
     if there is not None and not there.is_dir():
         raise ConfigError(
-            f"{shown_path(path)}: {shown_path(there)} is a file, and releases are written to a directory; give another "
+            f"{shown_path(there)}: is no directory, and the output's directory would be it or below it; give another "
             "output.directory, or another --output"
         )
 

@@ -86,6 +86,10 @@ def zcdp_divergence(alpha: Real, rho: Exact, xi: Exact | int = 0) -> Exact:
 
     rho-zCDP has xi = 0; Gaussian noise is (0, sensitivity^2/(2 sigma^2)), with equality. Pure epsilon is (epsilon, 0)
     and (0, epsilon^2/2) (Bun, Steinke 2016, Definition 1.1, Propositions 1.4 and 1.6).
+
+    Examples:
+        >>> td.privacy.zcdp_divergence(3, 0.25, 0.5)
+        1.25
     """
     _check("rho", rho, zero=True)
     _check("xi", xi, zero=True)
