@@ -82,9 +82,9 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
     fit_for_release = measurements.fit_for_release and drawn.ties.fit_for_release
     with thread_pool(workers) as pool, ExitStack() as held:
         folder = held.enter_context(begun(public, measurements, fit_for_release=fit_for_release, executor=pool))
-        laws = None
+        laws: list[Future[AnswerLaws | None]] = []
         if pool is not None and finds_laws_early(measurements.geography.tree):
-            laws = pool.submit(laws_beforehand, measurements, config.output)
+            laws.append(pool.submit(laws_beforehand, measurements, config.output))
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
         write_made(config, drawn, made, folder, stages, laws, workers=workers)
@@ -98,15 +98,16 @@ def write_made(
     made: Projected,
     folder: Begun,
     stages: Stages,
-    laws: Future[AnswerLaws | None] | None = None,
+    laws: list[Future[AnswerLaws | None]] | None = None,
     written: Mapping[str, Callable[[], object]] = MappingProxyType({}),
     *,
     workers: int | None = None,
 ) -> None:
     """Find the margins of error of what was ``made``, and write all files of the release into ``folder``.
 
-    ``laws``: of errors, where they were found beforehand. ``written``: of files that are there already, what puts them
-    into the folder. Raises `DataError` where something cannot be written.
+    ``laws``: of errors, where they were found beforehand; they are taken out of the list, as they have a number for
+    every node and nobody is to hold them while files are written. ``written``: of files that are there already,
+    what puts them into the folder. Raises `DataError` where something cannot be written.
     """
     measurements, tables = drawn.measurements, answer_tables(config.output.tables, made.release.schema)
     with stages.stage("finding margins of error"), thread_pool(workers) as threads:  # the others may be at work
@@ -118,9 +119,8 @@ def write_made(
             tables,
             threads,
             of_tables=made.of_tables,
-            laws=laws,
+            laws=laws.pop() if laws else None,
         )
-        del laws  # with a number for every node
         give_back()
     replicates = None
     if config.output.replicates:

@@ -28,7 +28,7 @@ Estimated: TypeAlias = Callable[[slice], tuple[FloatArray, FloatArray]]
 CAPPED_BELOW = 0.5
 """A parent limits a child whose standard deviation is more than twice its own."""
 
-_NUMBERS_AT_ONCE = 1 << 19
+_NUMBERS_AT_ONCE = 1 << 18
 """Of fewer numbers at once threads would wait for each other more than they work."""
 _ROUNDS = 50
 
