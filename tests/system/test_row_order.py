@@ -324,7 +324,7 @@ def test_permuted_rows_make_the_same_release_byte_for_byte(
         assert {"public/release.csv", "public/manifest.json", "sorted/part-00000.parquet"} <= set(before[0])
         locks = {name: data for name, data in before[0].items() if name.endswith(".lock")}
         assert locks == {".sorted.lock": b"", ".shuffled.lock": b""}
-        assert len(before[0]) - len(locks) == 14
+        assert len(before[0]) - len(locks) == 16
         for order in (permuted(frame, random), frame.sort_values("adults", ascending=False), frame[::-1]):
             assert_same(everything_public(Path(folder), toml, order, kind), before)
 

@@ -548,7 +548,7 @@ class _Table:
     def _long_table(self, path: list[ColumnEvidence]) -> Guess:
         self._ask_places(path, self._places())
         count = self._count_column()
-        assert count is not None
+        assert count is not None  # nosec B101 # narrows a type: the caller has found one
         attributes = [one for one in self._categories(path) if one is not count]
         totals = [
             one

@@ -5,10 +5,13 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +20,7 @@ from topdown.errors import DataError
 from topdown.guess.column_evidence import MISSING
 from topdown.tables.format import PLAIN, Format
 from topdown.tables.readers import kind_of, table_columns
+from topdown.wording import shown_path
 
 _LOOKED_AT = 1 << 18
 _LINES = 60
@@ -38,9 +42,24 @@ def completed(path: Path, form: Format) -> Format:
     return form
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of the file at ``path``, unpacked where its name says that it is packed. Raises `DataError` where it
+    cannot be."""
+    is_packed = path.suffix.lower() == ".gz"
+    try:
+        with gzip.open(path) if is_packed else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise DataError(
+            f"{shown_path(path)}: is damaged, or no gzip file: it cannot be unpacked; give the whole file, or one that "
+            "is not compressed"
+        ) from None
+
+
 def _encoding(path: Path) -> str:
     """UTF-8 where it is, UTF-16 by its first bytes, and else what spreadsheet programs write in western countries."""
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+    with _opened(path) as file:
         head = file.read(_BYTES_AT_ONCE)
         if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return "utf-16"
@@ -58,7 +77,7 @@ def _encoding(path: Path) -> str:
 def _lines_of(path: Path, form: Format) -> Format:
     """The delimiter with which most of the first lines have one width, and the first line of that width whose columns
     nearly all have a name."""
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+    with _opened(path) as file:
         head = file.read(_LOOKED_AT)
     lines = codecs.getincrementaldecoder(form.codec)(errors="replace").decode(head).splitlines(keepends=True)
     if len(head) == _LOOKED_AT:
