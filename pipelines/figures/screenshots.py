@@ -17,7 +17,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "output" / "us_counties_study" / "internal" / "report.html"
-PICTURES = {"report": ("bias", 720), "report_findings": ("", 520), "report_margins": ("coverage", 760)}
+PICTURES = {"report": ("favoured", 460), "report_findings": ("", 560), "report_margins": ("coverage", 760)}
 """By the picture's name the section, and the height in pixels at a width of 1,000."""
 
 
