@@ -20,6 +20,7 @@ from topdown.analysis.export_formats import ExportOptions, export_release
 from topdown.config import load_config
 from topdown.errors import ConfigError, DataError, TopdownError
 from topdown.pipeline import run as pipeline
+from topdown.pipeline.parts import part_plan
 
 SEVERAL = SEVERAL_TOML + '[output]\ntables = ["age"]\n'
 PERIOD = '[catalogue]\npublisher = "Office of Counts"\nperiod = "2020"\n'
@@ -71,15 +72,24 @@ def test_the_style_is_written_after_a_run_at_90_percent(toy_run: Path, topdown: 
     assert long["moe"].tolist() == reach.tolist()
 
 
-def test_without_margins_the_style_is_refused_before_anything_is_drawn(toy_run: Path) -> None:
+def test_without_margins_the_style_is_refused_before_anything_is_drawn(
+    toy_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toy_run.write_text(RUN_TOML + '[output]\nstyle = "acs"\n[noise]\nbounds = "truncated"\n')
     with pytest.raises(ConfigError, match=r"output.exports, acs: it states margins of error, and there are none"):
         pipeline.run(load_config(toy_run))
     assert not (toy_run.parent / "output" / "public").exists()
     toy_run.write_text(SEVERAL.replace("[output]", '[output]\nstyle = "acs"'))
-    with pytest.raises(ConfigError, match="a release in parts"):
-        pipeline.run(load_config(toy_run), tmp := toy_run.parent / "parts", part_size=1, executor=AtOnce())
-    assert not (tmp / "public").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(part_plan, "LARGEST_KEPT", 1)  # so that the lowest level's measurements are not kept
+        with pytest.raises(
+            ConfigError, match="does not keep the measurements of 'state', 'county', and output.exports asks for them"
+        ):
+            pipeline.run(load_config(toy_run), few := toy_run.parent / "few", part_size=1, executor=AtOnce())
+    assert not (few / "public").exists()
+    pipeline.run(load_config(toy_run), all_kept := toy_run.parent / "parts", part_size=1, executor=AtOnce())
+    written = pd.read_csv(all_kept / "exports" / "acs" / "acs.csv", dtype={"GEOID": str})
+    assert written["moe"].notna().all()
 
 
 def test_other_forms_of_a_release_without_margins_have_counts_alone(toy_run: Path, tmp_path: Path) -> None:

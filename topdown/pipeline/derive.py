@@ -87,8 +87,7 @@ def derive(config: DerivationConfig, drawn: Drawn, public: Path, stages: Stages,
             laws.append(pool.submit(laws_beforehand, measurements, config.output))
         made = projected(config, measurements, drawn.ties, stages, limits, workers=workers, meanwhile=pool)
         held.callback(made.again.cancel)
-        write_made(config, drawn, made, folder, stages, laws, workers=workers)
-        held.close()  # the release has its name
+        write_made(config, drawn, made, folder, stages, held.close, laws, workers=workers)
     _say_output(stages, public, made.again.result())
 
 
@@ -98,12 +97,14 @@ def write_made(
     made: Projected,
     folder: Begun,
     stages: Stages,
+    give_its_name: Callable[[], object],
     laws: list[Future[AnswerLaws | None]] | None = None,
     written: Mapping[str, Callable[[], object]] = MappingProxyType({}),
     *,
     workers: int | None = None,
 ) -> None:
-    """Find the margins of error of what was ``made``, and write all files of the release into ``folder``.
+    """Find the margins of error of what was ``made``, write all files of the release into ``folder``, and
+    ``give_its_name`` to that.
 
     ``laws``: of errors, where they were found beforehand; they are taken out of the list, as they have a number for
     every node and nobody is to hold them while files are written. ``written``: of files that are there already,
@@ -151,6 +152,7 @@ def write_made(
     with stages.stage("writing"):
         all_made = Made(made.release, made.estimates, *found[:2], found.total, found.wide, replicates)
         publish(folder, {**tables_of(folder, all_made, about, drawn.limits), **written}, about)
+        give_its_name()
 
 
 def drawn_around(measurements: Measurements, number: int, ties: KeyedSource) -> IntArray:

@@ -92,11 +92,14 @@ def publish_parts(
         estimates.setdefault("non_negative", whole)
         made = Projected(estimates, again, finished(cut))
         written = {name: partial(_link, folder.public / name, into.staging / name) for name in names}
-        write_made(config, drawn, made, into, stages, written=written, workers=workers)
-        for name in names:
-            (folder.public / name).unlink()  # below internal/ nothing is open to others
-            open_to_others(into.staging / name)
-        open_until.close()  # the release has its name
+
+        def give_its_name() -> None:
+            for name in names:
+                (folder.public / name).unlink()  # below internal/ nothing is open to others
+                open_to_others(into.staging / name)
+            open_until.close()
+
+        write_made(config, drawn, made, into, stages, give_its_name, written=written, workers=workers)
     say_agreement(stages, again.result())
     stages.say(f"wrote     {public}")
 
