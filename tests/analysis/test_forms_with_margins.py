@@ -83,7 +83,7 @@ def test_without_margins_the_style_is_refused_before_anything_is_drawn(
     with monkeypatch.context() as patch:
         patch.setattr(part_plan, "LARGEST_KEPT", 1)  # so that the lowest level's measurements are not kept
         with pytest.raises(
-            ConfigError, match="does not keep the measurements of 'state', 'county', and output.exports asks for them"
+            ConfigError, match=r"does not keep the measurements of 'state', 'county', and output\.exports asks for them"
         ):
             pipeline.run(load_config(toy_run), few := toy_run.parent / "few", part_size=1, executor=AtOnce())
     assert not (few / "public").exists()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,7 +48,8 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
     cannot be."""
     is_packed = path.suffix.lower() == ".gz"
     try:
-        with gzip.open(path) if is_packed else path.open("rb") as file:
+        opened: Any = gzip.open(path) if is_packed else path.open("rb")
+        with opened as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise DataError(
