@@ -48,8 +48,8 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
     cannot be."""
     is_packed = path.suffix.lower() == ".gz"
     try:
-        opened: Any = gzip.open(path) if is_packed else path.open("rb")
-        with opened as file:
+        file: Any
+        with gzip.open(path) if is_packed else path.open("rb") as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise DataError(
