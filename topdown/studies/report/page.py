@@ -25,7 +25,6 @@ INCLUDED = ("style.css", "draw.js")
 FILTERS = {
     "num": words.number,
     "signed": words.signed,
-    "margin": words.margin,
     "within": words.within,
     "signed_within": words.signed_within,
     "percent": words.percent,

@@ -83,9 +83,3 @@ def percent_chart(rows: Sequence[dict[str, Any]], cells: Sequence[str], title: s
     zero = alt.Chart(pd.DataFrame([{"zero": 0}])).mark_rule(color=GREY).encode(x="zero:Q")
     step = 12 if together and len(cells) > 1 else 18
     return alt.layer(zero, bars, points).properties(width=620, height=alt.Step(step)).add_params(*chosen)
-
-
-def left_out(rows: Sequence[dict[str, Any]]) -> int:
-    """The most groups of one grouping that `percent_chart` leaves out."""
-    frame = pd.DataFrame(rows)
-    return 0 if frame.empty else max(0, int(frame.groupby("grouping")["group"].nunique().max()) - MOST_GROUPS)

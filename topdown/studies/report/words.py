@@ -23,11 +23,6 @@ def signed(value: float | None) -> str:
     return ("+" if value is not None and value > 0 else "") + number(value)
 
 
-def margin(standard_error: float | None) -> str:
-    """Half of a 95 % interval."""
-    return number(None if standard_error is None else 1.96 * standard_error)
-
-
 def within(value: float | None, standard_error: float | None) -> str:
     """``value`` with half of its 95 % interval, to the interval's second digit: "12.30 ± 0.42"; alone where it has no
     simulation error."""
